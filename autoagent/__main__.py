@@ -1,0 +1,6 @@
+"""`python -m autoagent`."""
+
+from autoagent.cli import main
+
+if __name__ == "__main__":
+    main()

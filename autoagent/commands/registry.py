@@ -1,0 +1,226 @@
+"""The registry: every command there is, which of them may be used here, and how one is checked and run.
+
+A command is a plain typed function under `@command`; its name, label, arguments, prompt line and JSON schema all
+come from that one place. The first argument is the Context; the others are what the model passes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args, get_origin
+
+from autoagent.commands.context import Context
+from autoagent.errors import CommandError, ReplyError
+from autoagent.messages import Call, CommandSpec, Parameter, Result, Risk
+from autoagent.settings import Settings
+
+Available = Callable[[Settings], str]
+"""Why a command cannot be used with these settings; '' where it can."""
+
+# AutoGPT's older names of arguments, taken where the command has no argument of that name itself.
+ARGUMENT_ALIASES: Mapping[str, str] = {
+    "file": "filename",
+    "path": "filename",
+    "input": "query",
+    "repository_url": "url",
+    "link": "url",
+    "string": "text",
+    "contents": "text",
+    "content": "text",
+    "dir": "directory",
+    "folder": "directory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A command's answer where text alone is not enough; `data` as in Result."""
+
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: what is known of it, its function, its preview and its condition."""
+
+    spec: CommandSpec
+    function: Callable[..., str | Output]
+    preview: Callable[..., str] | None = None
+    available: Available | None = None
+
+
+def command(
+    name: str,
+    label: str,
+    *,
+    risk: Risk,
+    aliases: Iterable[str] = (),
+    available: Available | None = None,
+    preview: Callable[..., str] | None = None,
+    repeatable: bool = False,
+) -> Callable[[Callable[..., str | Output]], Command]:
+    """Make a typed function a command. Its category is the name of its module.
+
+    `preview` takes the same arguments and gives what the call would change, as a diff; `repeatable` says that the
+    same call may give another result although nothing changed here.
+    """
+
+    def register(function: Callable[..., str | Output]) -> Command:
+        category = function.__module__.rpartition(".")[2]
+        spec = CommandSpec(name, label, category, risk, _parameters(function), tuple(aliases), repeatable)
+        return Command(spec, function, preview, available)
+
+    return register
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
+    hints = typing.get_type_hints(function, include_extras=True)
+    signature = list(inspect.signature(function).parameters.values())[1:]  # without the Context
+    return tuple(_parameter(p, hints[p.name]) for p in signature)
+
+
+_KINDS: Mapping[Any, Literal["string", "integer", "number", "boolean", "array"]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    list: "array",
+}
+
+
+def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
+    help_text, choices = "", ()
+    if hasattr(hint, "__metadata__"):  # Annotated[str, "what it is"]
+        help_text, hint = hint.__metadata__[0], get_args(hint)[0]
+    if get_origin(hint) in (typing.Union, types.UnionType):  # `float | None`: None stands for "not given"
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if get_origin(hint) is Literal:
+        choices, hint = get_args(hint), str
+    required = parameter.default is inspect.Parameter.empty
+    default = None if required else parameter.default
+    kind = _KINDS[get_origin(hint) or hint]
+    return Parameter(parameter.name, kind, required, default, help_text, tuple(choices))
+
+
+class Registry:
+    """The commands of one run, in a fixed order.
+
+    `switched_off` maps names of known commands that cannot be used here to the reason.
+    """
+
+    def __init__(self, commands: Iterable[Command], switched_off: Mapping[str, str] | None = None) -> None:
+        self._commands = {c.spec.name: c for c in commands}
+        self.switched_off = dict(switched_off or {})
+        self._aliases = {alias: c for c in self._commands.values() for alias in c.spec.aliases}
+
+    @property
+    def specs(self) -> tuple[CommandSpec, ...]:
+        return tuple(c.spec for c in self._commands.values())
+
+    def only(self, names: Iterable[str]) -> Registry:
+        """The same registry with these commands alone, in its own order."""
+        wanted = set(names)
+        return Registry((c for name, c in self._commands.items() if name in wanted), self.switched_off)
+
+    def check(self, call: Call) -> Call:
+        """The call under its present name, with its arguments under theirs, of the right types and with no extras.
+
+        Raises:
+            ReplyError: an unknown name (the nearest is named), a missing, unknown or mistyped argument.
+        """
+        spec = self._find(call.name).spec
+        given = {_present_name(spec, key): value for key, value in call.args.items()}
+        known = {p.name: p for p in spec.parameters}
+        if unknown := [key for key in given if key not in known]:
+            raise ReplyError(f"{spec.name} has no argument {unknown[0]!r}; it is {spec.signature()}.")
+        args = {}
+        for name, parameter in known.items():
+            if name in given and not (given[name] is None and not parameter.required):
+                args[name] = _checked(spec, parameter, given[name])
+            elif parameter.required:
+                raise ReplyError(f"The argument {name!r} is missing; the command is {spec.signature()}.")
+        return Call(call.id, spec.name, args)
+
+    def spec(self, name: str) -> CommandSpec:
+        """The spec of a checked call's command."""
+        return self._commands[name].spec
+
+    def preview(self, call: Call, context: Context) -> str:
+        """What a checked call would change, as a diff; '' where it shows nothing or cannot be foretold."""
+        preview = self._commands[call.name].preview
+        if preview is None:
+            return ""
+        try:
+            return preview(context, **call.args)
+        except CommandError as error:
+            return f"This will fail: {error}"
+
+    def execute(self, call: Call, context: Context) -> Result:
+        """Run a checked call. The one boundary where a failure becomes a value; only StopRun and Ctrl-C pass."""
+        try:
+            output = self._commands[call.name].function(context, **call.args)
+        except CommandError as error:
+            return Result(call.id, False, str(error))
+        except OSError as error:
+            named = f": {error.filename}" if error.filename else ""
+            return Result(call.id, False, f"{error.strerror or error}{named}")
+        if isinstance(output, Output):
+            return Result(call.id, True, output.text, output.data)
+        return Result(call.id, True, output)
+
+    def _find(self, name: str) -> Command:
+        wanted = name.strip()
+        found = self._commands.get(wanted) or self._aliases.get(wanted)
+        if found is not None:
+            return found
+        if reason := self.switched_off.get(wanted):
+            raise ReplyError(f"The command {wanted!r} cannot be used here: {reason}.")
+        folded = wanted.lower().replace(" ", "_").replace("-", "_")
+        names = [*self._commands, *self._aliases]
+        near = difflib.get_close_matches(folded, names, n=1, cutoff=0.6)
+        hint = f" Did you mean {self._find(near[0]).spec.signature()}?" if near else ""
+        raise ReplyError(f"There is no command {wanted!r}.{hint} The commands are: {', '.join(self._commands)}.")
+
+
+def _present_name(spec: CommandSpec, name: str) -> str:
+    names = {p.name for p in spec.parameters}
+    if name not in names and ARGUMENT_ALIASES.get(name) in names:
+        return ARGUMENT_ALIASES[name]
+    return name
+
+
+def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
+    """The value in the parameter's type. A number or a truth value written as a string is taken for what it says."""
+    kind = parameter.kind
+    if kind == "number" and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if isinstance(value, str) and kind in ("integer", "number", "boolean"):
+        value = _from_text(kind, value)
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    types_of_kind = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}
+    right = isinstance(value, types_of_kind[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    if not right:
+        raise ReplyError(
+            f"The argument {parameter.name!r} of {spec.name} must be of type {kind}, not {type(value).__name__}; "
+            f"the command is {spec.signature()}."
+        )
+    if parameter.choices and value not in parameter.choices:
+        raise ReplyError(f"The argument {parameter.name!r} of {spec.name} must be one of {', '.join(parameter.choices)}.")
+    return value
+
+
+def _from_text(kind: str, text: str) -> Any:
+    folded = text.strip().lower()
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(folded, text)
+    try:
+        return int(folded) if kind == "integer" else float(folded)
+    except ValueError:
+        return text

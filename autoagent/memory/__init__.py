@@ -1,0 +1,1 @@
+"""What the agent keeps: the vector store and the embedders."""

@@ -1,0 +1,450 @@
+"""The records that travel between the rooms, and the events that make up a run.
+
+All of them are frozen. An event is stamped (run, seq, t) by the log that stores it; `to_json` and `from_json` are
+the one translation between events and the lines of `events.jsonl`. docs/events.md describes each type for readers
+outside the program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+VERSION = 1  # of the event schema; a log with a newer one is refused
+
+Asking = Literal["tools", "schema", "text"]
+"""How a model is asked for a command: native tool calls, a bound JSON schema, or JSON in plain text."""
+
+Risk = Literal["read", "write", "run", "network", "irreversible"]
+
+Status = Literal["finished", "failed", "setup", "limit", "unanswered", "stopped", "budget", "stuck", "interrupted"]
+
+
+# What the user wants ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One goal; `check` is a shell command that exits 0 once the goal is met (written `text :: check`)."""
+
+    text: str
+    check: str | None = None
+
+    @classmethod
+    def parse(cls, line: str) -> Goal:
+        """`Write report.md :: test -s report.md` -> the text and its check."""
+        text, mark, check = line.rpartition(" :: ")
+        return cls(text.strip(), check.strip()) if mark and text.strip() and check.strip() else cls(line.strip())
+
+    def __str__(self) -> str:
+        return f"{self.text} :: {self.check}" if self.check else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Who the agent is and what it is to reach: what `ai_settings.yaml` holds. `budget` is in USD, 0 for none."""
+
+    name: str
+    role: str
+    goals: tuple[Goal, ...]
+    budget: float = 0.0
+
+
+# What goes to the model and comes back ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """USD per million tokens."""
+
+    prompt: float
+    completion: float
+    cached: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one or more calls; `cost` in USD, None where the price is not known."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    cost: float | None = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        cost = None if self.cost is None or other.cost is None else self.cost + other.cost
+        return Usage(
+            self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached, cost
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A native tool call as the endpoint wrote it: `arguments` is still unparsed JSON."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """All that a model said to one prompt. `truncated`: it ran into the token limit or was cut off."""
+
+    text: str
+    usage: Usage
+    calls: tuple[ToolCall, ...] = ()
+    truncated: bool = False
+    retries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """The five thoughts of AutoGPT's reply format."""
+
+    text: str = ""
+    reasoning: str = ""
+    plan: str = ""
+    criticism: str = ""
+    speak: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A command the model asks for: a known name, arguments that fit its schema."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.args.items())})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A completion understood: the thoughts and the one command in it."""
+
+    thoughts: Thoughts
+    call: Call
+    text: str
+
+
+# Commands --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a command; `kind` is a JSON type, `choices` the only values it takes."""
+
+    name: str
+    kind: Literal["string", "integer", "number", "boolean", "array"]
+    required: bool = True
+    default: Any = None
+    help: str = ""
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """What the model, the screen and the checks know of a command; made from its function by `@command`."""
+
+    name: str
+    label: str
+    category: str
+    risk: Risk
+    parameters: tuple[Parameter, ...] = ()
+    aliases: tuple[str, ...] = ()
+    repeatable: bool = False  # the same call may give another result though nothing here changed: the time, a page
+
+    def signature(self) -> str:
+        """`web_search(query, num_results=8)`."""
+        shown = (p.name if p.required else f"{p.name}={p.default!r}" for p in self.parameters)
+        return f"{self.name}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command gave: `text` for the model, `data` (JSON values) for log and screen.
+
+    Keys of `data` that the program reads: `changed` (workspace paths), `finished` (the reason the run may end).
+    """
+
+    call_id: str
+    ok: bool
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A call that waits for authorization, with what it would change (a diff, or nothing)."""
+
+    call: Call
+    spec: CommandSpec
+    preview: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to a proposal.
+
+    Refused with a `reason`: the reason is feedback to the model. `args`: the user edited the arguments; nothing is
+    decided yet, and the call is proposed again with them.
+    """
+
+    allowed: bool
+    by: str
+    reason: str = ""
+    args: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    status: Status
+    reason: str
+
+
+# Memory ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """A memory that came back: `score` is its cosine similarity to the query, `t` when it was stored (epoch s)."""
+
+    id: int
+    text: str
+    score: float
+    kind: str = "step"
+    source: str = ""
+    trusted: bool = True
+    t: float = 0.0
+    run: str = ""
+    step: int = 0
+
+
+# Events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The envelope of every event. `t` is in seconds since the epoch; `seq` counts from 0 without a gap."""
+
+    type: ClassVar[str] = ""
+    run: str = ""
+    seq: int = -1
+    step: int = 0
+    t: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(Event):
+    """The run begins: everything that shapes its prompts, and the settings to take up again on resume."""
+
+    type: ClassVar[str] = "run_started"
+    version: str
+    task: Task
+    model: str
+    window: int
+    reply_tokens: int
+    system: str
+    asking: Asking
+    commands: tuple[str, ...]
+    workspace: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(RunStarted):
+    """A process took the run up again, with the settings that hold from here."""
+
+    type: ClassVar[str] = "resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled(Event):
+    """Memories that were put into this step's prompt."""
+
+    type: ClassVar[str] = "recalled"
+    query: str
+    memories: tuple[Recollection, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompted(Event):
+    """A prompt is about to be sent: its sha256, its size, the estimated cost of the call in USD."""
+
+    type: ClassVar[str] = "prompted"
+    sha256: str
+    tokens: int
+    messages: int
+    estimate: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried(Event):
+    """The model had to be asked again, and why."""
+
+    type: ClassVar[str] = "retried"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thought(Event):
+    """A usable reply: thoughts and the one command asked for."""
+
+    type: ClassVar[str] = "thought"
+    thoughts: Thoughts
+    call: Call
+    text: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected(Event):
+    """An unusable reply, what is wrong with it, and what it cost."""
+
+    type: ClassVar[str] = "rejected"
+    problem: str
+    text: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent(Event):
+    """A call to a model or an embedder that was no step: what for, and what it cost."""
+
+    type: ClassVar[str] = "spent"
+    purpose: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided(Event):
+    """Whether a call may run, and who said so."""
+
+    type: ClassVar[str] = "decided"
+    call_id: str
+    allowed: bool
+    by: str
+    reason: str = ""
+    args: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback(Event):
+    """Words of the user to the agent."""
+
+    type: ClassVar[str] = "feedback"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed(Event):
+    """Words of the program to the agent: a loop it is in, a repeat that was barred, what to look at before the end."""
+
+    type: ClassVar[str] = "noticed"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Event):
+    """On disk before the command runs."""
+
+    type: ClassVar[str] = "started"
+    call: Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned(Event):
+    """The command's result. `known` is False where a crash hid it: the command may have run."""
+
+    type: ClassVar[str] = "returned"
+    call_id: str
+    ok: bool
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered(Event):
+    """The step went into the long-term memory under this id."""
+
+    type: ClassVar[str] = "remembered"
+    memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Event):
+    """The process left the run; an unfinished one can be resumed."""
+
+    type: ClassVar[str] = "ended"
+    status: Status
+    reason: str
+
+
+EVENTS: Mapping[str, type[Event]] = {
+    kind.type: kind
+    for kind in (
+        RunStarted, Resumed, Recalled, Prompted, Retried, Thought, Rejected, Spent, Decided, Feedback, Noticed,
+        Started, Returned, Remembered, Ended,
+    )
+}  # fmt: skip
+
+_NESTED: Mapping[str, type[Any]] = {"usage": Usage, "thoughts": Thoughts, "call": Call}
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """An event as the JSON object of its log line."""
+    return {"v": VERSION, "type": event.type, **_plain(event)}
+
+
+def _plain(record: Any) -> Any:
+    if dataclasses.is_dataclass(record):
+        return {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, (list, tuple)):
+        return [_plain(item) for item in record]
+    if isinstance(record, Mapping):
+        return {str(key): _plain(value) for key, value in record.items()}
+    return record
+
+
+def from_json(line: Mapping[str, Any]) -> Event:
+    """The event of a log line. Fields this version does not know are dropped.
+
+    Raises:
+        ValueError: the line is not an event: unknown type, newer version, missing or misshapen fields.
+    """
+    if line.get("v", 0) > VERSION:
+        raise ValueError(f"event version {line['v']} is newer than this program's {VERSION}")
+    kind = EVENTS.get(line.get("type", ""))
+    if kind is None:
+        raise ValueError(f"unknown event type {line.get('type')!r}")
+    values: dict[str, Any] = {f.name: line[f.name] for f in dataclasses.fields(kind) if f.name in line}
+    try:
+        for name, record in _NESTED.items():
+            if name in values:
+                values[name] = record(**values[name])
+        if "task" in values:
+            task = values["task"]
+            values["task"] = Task(**{**task, "goals": tuple(Goal(**goal) for goal in task["goals"])})
+        if "memories" in values:
+            values["memories"] = tuple(Recollection(**memory) for memory in values["memories"])
+        if "commands" in values:
+            values["commands"] = tuple(values["commands"])
+        return kind(**values)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"misshapen {kind.type} event: {error}") from error

@@ -1,0 +1,1 @@
+"""The models: any OpenAI-compatible endpoint, the embedded one, a person, a recorded run."""

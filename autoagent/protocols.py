@@ -1,0 +1,134 @@
+"""What the rooms expect of one another: narrow protocols whose docstrings are contracts.
+
+Whatever satisfies them will do: a scripted model in a test, a person at the keyboard, an endpoint across the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
+
+from autoagent.messages import (
+    Asking,
+    CommandSpec,
+    Completion,
+    Event,
+    Message,
+    Price,
+    Proposal,
+    Recollection,
+    Usage,
+    Verdict,
+)
+
+
+class Listener(Protocol):
+    """Hears, as it happens, what cannot wait for the next event. Nothing it does may fail the run."""
+
+    def text(self, delta: str) -> None:
+        """A piece of the reply that is streaming in."""
+
+    def waiting(self, reason: str, seconds: float) -> None:
+        """The model is asked again in so many seconds, because of `reason`; also said before a long silent wait."""
+
+    def proposed(self, proposal: Proposal) -> None:
+        """A call is about to be decided on. What is shown here is what runs."""
+
+
+class Model(Protocol):
+    """A language model.
+
+    `window` is its context length in tokens, prompt and reply together; `price` is None where it is not known.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def price(self) -> Price | None: ...
+
+    @property
+    def asking(self) -> Asking:
+        """How it is asked for commands. The first look may probe the endpoint, and raises what `complete` raises."""
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """Answer the prompt; with `commands`, by asking for one of them in the way `asking` names.
+
+        Retries what deserves it, saying so to the listener. The completion is whole, or marked `truncated`.
+
+        Raises:
+            SetupError: no key, a refused key, an unknown model.
+            ContextOverflow: the endpoint says the prompt is too long.
+            QuotaExceeded: the account is empty.
+            ModelError: any other failure, after the retries.
+        """
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors. Two embedders with one `name` give the same vectors."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        """One unit vector (float32, little-endian, `dim` values) for each text, and what it cost.
+
+        A text without content gives the zero vector. Raises ModelError where the embedder is an endpoint that fails.
+        """
+
+
+class Memory(Protocol):
+    """What is kept across steps, runs and processes."""
+
+    def add(
+        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
+    ) -> int | None:
+        """Store a text durably; its id, or None for a text without content. A text already there keeps its id."""
+
+    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
+        """At most k memories nearest to the query, best first, none from a (run, step) in `skip`; [] if none fits."""
+
+    def forget(self, memory: int) -> bool:
+        """Delete one memory; False if there is none with this id."""
+
+    def __len__(self) -> int: ...
+
+
+class Authorizer(Protocol):
+    """Decides whether a call may run. One that raises anything but StopRun has refused."""
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        """The verdict. Raises StopRun where the user ends the run, or where nobody can answer."""
+
+    def interrupted(self) -> str:
+        """Ctrl-C outside a question: what is still allowed in advance is forfeited, and the user is asked.
+
+        Returns the user's feedback, or '' to go on. Raises StopRun to end the run.
+        """
+
+
+class Recorder(Protocol):
+    """The log of one run."""
+
+    @property
+    def run(self) -> str: ...
+
+    def append(self, event: Event) -> Event:
+        """Stamp the event with run, seq and time; return it once it is on disk. Raises StateError if it cannot be."""
+
+    def events(self) -> Iterator[Event]:
+        """All events from the first on, as they are on disk."""
+
