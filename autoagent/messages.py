@@ -259,6 +259,7 @@ class RunStarted(Event):
     window: int
     reply_tokens: int
     system: str
+    system_tokens: int  # of the system message, and of the tool definitions where they are sent
     asking: Asking
     commands: tuple[str, ...]
     workspace: str
@@ -283,21 +284,23 @@ class Recalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted(Event):
-    """A prompt is about to be sent: its sha256, its size, the estimated cost of the call in USD."""
+    """A prompt is about to be sent: its sha256, its size, the time it names, the estimated cost of the call in USD."""
 
     type: ClassVar[str] = "prompted"
     sha256: str
     tokens: int
     messages: int
+    at: float
     estimate: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried(Event):
-    """The model had to be asked again, and why."""
+    """The model had to be asked again, and why. `shortened`: with half the history, as the prompt did not fit."""
 
     type: ClassVar[str] = "retried"
     reason: str
+    shortened: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,9 @@ class Memory(Protocol):
     def forget(self, memory: int) -> bool:
         """Delete one memory; False if there is none with this id."""
 
+    def take_usage(self) -> Usage:
+        """What embedding has cost since this was last asked."""
+
     def __len__(self) -> int: ...
 
 

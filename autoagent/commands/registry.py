@@ -212,7 +212,8 @@ def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
             f"the command is {spec.signature()}."
         )
     if parameter.choices and value not in parameter.choices:
-        raise ReplyError(f"The argument {parameter.name!r} of {spec.name} must be one of {', '.join(parameter.choices)}.")
+        choices = ", ".join(parameter.choices)
+        raise ReplyError(f"The argument {parameter.name!r} of {spec.name} must be one of {choices}.")
     return value
 
 

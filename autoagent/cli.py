@@ -1,0 +1,160 @@
+"""The command line: the root command, its flags, the way from every error to one line and an exit code.
+
+Nothing but click is imported before it is known what the user wants: `--help` and the first question do not wait
+for the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from autoagent import __version__
+
+# name -> (its module, what the overview says of it); the command object has the name of the subcommand
+SUBCOMMANDS = {
+    "run": ("run", "Start the agent (the same as no subcommand)."),
+    "resume": ("runs", "Take up an unfinished run where it stopped."),
+    "runs": ("runs", "List the runs."),
+    "show": ("runs", "Show a run from its log."),
+    "memory": ("memory", "List, search, add to and forget from the long-term memory."),
+    "commands": ("commands", "List the commands, and why some cannot be used here."),
+    "model": ("model", "List, fetch or remove the embedded model."),
+    "setup": ("setup", "Choose a model and describe the agent."),
+    "config": ("config", "Show the settings and where each comes from."),
+    "doctor": ("doctor", "Check key, endpoint, model, memory and folders, and say how to mend each."),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a subcommand's module when it is called, not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        module = import_module(f"autoagent.subcommands.{SUBCOMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Subcommands"):
+            formatter.write_dl([(name, text) for name, (_, text) in SUBCOMMANDS.items()])
+
+
+def _whole(minimum: int) -> click.IntRange:
+    return click.IntRange(min=minimum)
+
+
+# Every flag of a run. The parameter's name is that of the setting it sets (see Settings); None: not given.
+_TASK_FLAGS = (
+    click.option("--ai-name", metavar="TEXT", help="Name of the agent."),
+    click.option("--ai-role", metavar="TEXT", help="Role of the agent, after 'You are NAME,'."),
+    click.option("--ai-goal", "ai_goals", multiple=True, metavar="TEXT", help="A goal; give it one to five times."),
+    click.option("-C", "--ai-settings", "ai_settings_file", metavar="FILE", help="Default: ai_settings.yaml."),
+    click.option("-P", "--prompt-settings", "prompt_settings_file", metavar="FILE",
+                 help="Constraints, resources and best practices in place of the built-in ones."),
+    click.option("-y", "--skip-reprompt", is_flag=True, help="Take saved settings without asking."),
+    click.option("-w", "--workspace-directory", "workspace", metavar="DIR", help="Default: ./autoagent_workspace."),
+)  # fmt: skip
+_RUN_FLAGS = (
+    click.option("-c", "--continuous", is_flag=True, default=None, help="Run without asking (warns first)."),
+    click.option("-l", "--continuous-limit", type=_whole(1), metavar="N",
+                 help="With -c: at most N commands, then stop."),
+    click.option("--model", metavar="NAME", help="openai, local, human, demo, replay:RUN, or a model's name."),
+    click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
+    click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
+    click.option("-m", "--use-memory", "memory_backend", metavar="NAME", help="Memory backend: local or none."),
+    click.option("--commands", metavar="NAMES", help="Commands or categories to offer, comma-separated, or all."),
+    click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Stop before this is spent."),
+    click.option("--max-tokens", type=_whole(1), metavar="N", help="Stop before so many tokens are used."),
+    click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after so long."),
+    click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
+    click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
+)  # fmt: skip
+_AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts
+    click.option("-b", "--browser-name", metavar="NAME", help="No effect yet: pages are not browsed."),
+    click.option("--allow-downloads", is_flag=True, help="No effect yet: nothing is downloaded."),
+    click.option("--speak", is_flag=True, help="No effect yet: nothing is spoken."),
+    click.option("--install-plugin-deps", is_flag=True, help="No effect yet: plugins are not loaded."),
+    click.option("--skip-news", is_flag=True, help="No effect: there is no news to skip."),
+)
+_COMMON_FLAGS = (
+    click.option("--state-dir", metavar="DIR", help="Runs and memory. Default: ./.autoagent."),
+    click.option("--debug", is_flag=True, default=None, help="Show tracebacks."),
+)
+
+
+def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
+    """The options of some groups as one decorator."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed([option for group in groups for option in group]):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+run_flags = flags(_TASK_FLAGS, _RUN_FLAGS, _AUTOGPT_FLAGS, _COMMON_FLAGS)
+resume_flags = flags(_RUN_FLAGS, _COMMON_FLAGS)
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@run_flags
+@click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download.")
+@click.version_option(__version__)
+@click.pass_context
+def autoagent(ctx: click.Context, **given: Any) -> None:
+    """The autonomous agent for the terminal that a person can leave alone.
+
+    Give it a name, a role and up to five goals; it thinks, asks you before every command, and works in its workspace
+    until the goals are met. Exit codes: 0 finished, 1 failure, 2 usage, 3 set-up, 4 a limit, 5 an answer was needed,
+    6 stopped, 7 budget, 8 stuck, 130 interrupted.
+    """
+    ctx.obj = given
+    if ctx.invoked_subcommand is None:
+        from autoagent.subcommands.run import start
+
+        ctx.exit(start(given))
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(_main(sys.argv[1:]))
+
+
+def _main(arguments: list[str]) -> int:
+    try:
+        code = autoagent.main(arguments, prog_name="autoagent", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
+        return 1
+    except Exception as error:  # the last boundary: nothing but one line reaches the user
+        if "--debug" in arguments:
+            raise
+        from autoagent.errors import ForUser
+
+        if isinstance(error, ForUser):
+            click.echo(f"autoagent: {error}", err=True)
+            return error.exit_code
+        click.echo(f"autoagent: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        return 1

@@ -1,0 +1,266 @@
+"""The history: a fold over the events of a run that always fits its share of the prompt.
+
+Each step becomes a pair of messages, the reply and what came of it, rendered and counted once. When the pairs
+outgrow their share, the oldest half goes at once, into a summary of one line a step: trimming seldom and in blocks
+keeps the beginning of the prompt the same from step to step, which is what a provider's prefix cache needs. The
+summary is made from the events alone, so it costs no call to a model and can be derived again from the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autoagent.messages import (
+    Call,
+    Decided,
+    Event,
+    Feedback,
+    Message,
+    Noticed,
+    Prompted,
+    Rejected,
+    Resumed,
+    Retried,
+    Returned,
+    RunStarted,
+    Thought,
+)
+from autoagent.tokens import PER_MESSAGE, Count, shorten
+
+OPENING = "The run begins here."
+_KEPT_FAILURES = 3
+_DONE_SHOWN = 12
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One step as two messages; `tokens` counts both."""
+
+    step: int
+    assistant: str
+    user: list[str] = field(default_factory=list)
+    tokens: int = 0
+    call: Call | None = None
+    asked: str = ""  # the thought and the call in a line, for the memory
+    summary: str = ""
+
+
+class History:
+    """Add every event in order; read `messages` and `standing` before each prompt.
+
+    `limit` (tokens of all messages together) and `tail_room` (tokens of the prompt's last part) follow from the
+    window that the first event names. Time and memory of an added event do not depend on how many came before.
+    """
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self.run = ""
+        self.limit = 0
+        self.tail_room = 0
+        self._tokens = 0
+        self._exchanges: deque[Exchange] = deque()
+        self._summary: deque[str] = deque()
+        self._summary_tokens = 0
+        self._faded: Counter[str] = Counter()
+        self._opening = OPENING
+        self._opening_tokens = count(OPENING) + PER_MESSAGE
+        self._done: deque[str] = deque(maxlen=_DONE_SHOWN)
+        self._failures: deque[tuple[int, str]] = deque(maxlen=_KEPT_FAILURES)
+        self._feedback: tuple[int, str] | None = None
+        self._estimated = 0
+        self._scale = 1.0
+        self._started: RunStarted | None = None
+
+    @property
+    def tokens(self) -> int:
+        """What `messages` counts."""
+        return self._tokens + self._opening_tokens
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[Message]:
+        """User and assistant in turn, beginning and ending with the user; empty before the first reply."""
+        if not self._exchanges and not self._summary:
+            return []
+        found = [Message("user", self._opening)]
+        for exchange in self._exchanges:
+            found.append(Message("assistant", exchange.assistant))
+            found.append(Message("user", "\n\n".join(exchange.user) or "Nothing came of it."))
+        return found
+
+    @property
+    def steps(self) -> set[tuple[str, int]]:
+        """The (run, step) of every step that is still shown whole."""
+        return {(self.run, exchange.step) for exchange in self._exchanges}
+
+    @property
+    def newest(self) -> str:
+        """The newest step as text, to be remembered and to recall by; '' before the first reply."""
+        if not self._exchanges:
+            return ""
+        newest = self._exchanges[-1]
+        return "\n".join([newest.asked, *newest.user])
+
+    @property
+    def standing(self) -> str:
+        """What must not be forgotten though it may have scrolled away: last feedback, last failures, what is done."""
+        shown = self._exchanges[0].step if self._exchanges else 0
+        lines = []
+        if self._feedback and self._feedback[0] < shown:
+            lines.append(f"The user's last feedback was: {self._feedback[1]}")
+        lines += [f"Earlier failure (step {step}): {text}" for step, text in self._failures if step < shown]
+        if self._done:
+            lines.append("Commands already done: " + "; ".join(self._done) + ".")
+        return "\n".join(lines)
+
+    # Folding -----------------------------------------------------------------------------------------------------
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case RunStarted() | Resumed():
+                self._begin(event)
+            case Prompted():
+                self._estimated = event.tokens
+            case Retried(shortened=True):
+                self._scale = min(2.0, self._scale * 1.25)
+                self._set_limit()
+                self._trim(self.limit // 2)
+            case Thought():
+                self._calibrate(event.usage.prompt)
+                self._open(event.step, _rendered(event, self._message_limit, self._count), event)
+            case Rejected():
+                self._calibrate(event.usage.prompt)
+                self._open(event.step, shorten(event.text, self._message_limit // 4, self._count) or "(no text)")
+                self._say(f"That reply was not used: {event.problem}")
+            case Decided(allowed=False) if event.reason:
+                self._say(f"The command was not run: {event.reason}")
+                self._note_outcome("not run")
+            case Decided(allowed=True, args=args) if args is not None:
+                self._say(f"The user changed the arguments to {json.dumps(args, ensure_ascii=False)}.")
+            case Feedback():
+                self._feedback = (event.step, event.text)
+                self._say(f"Human feedback: {event.text}")
+                self._note_outcome(f"feedback: {event.text}")
+            case Noticed():
+                self._say(event.text)
+            case Returned():
+                self._returned(event)
+            case _:
+                pass
+
+    def _begin(self, event: RunStarted) -> None:
+        self.run, self._started = event.run, event
+        self._set_limit()
+        self._trim(self.limit)
+
+    def _set_limit(self) -> None:
+        started = self._started
+        assert started is not None, "a run's first event is RunStarted"
+        usable = int(started.window / self._scale) - started.reply_tokens
+        self.tail_room = max(256, min(started.window // 10, 3000))
+        self.limit = usable - started.system_tokens - self.tail_room - 4 * PER_MESSAGE
+        self._message_limit = max(64, min(self.limit // 5, 6000))
+        self._summary_limit = max(32, self.limit // 8)
+
+    def _calibrate(self, reported: int) -> None:
+        """Where the server counts more tokens than we do, ours are worth so much more from now on."""
+        if self._estimated and reported > self._estimated * self._scale:
+            self._scale = min(2.0, reported / self._estimated)
+            self._set_limit()
+        self._estimated = 0
+
+    def _open(self, step: int, assistant: str, thought: Thought | None = None) -> None:
+        tokens = self._count(assistant) + 2 * PER_MESSAGE
+        exchange = Exchange(step, assistant, tokens=tokens, asked="An unusable reply", summary="an unusable reply")
+        if thought is not None:
+            exchange.call = thought.call
+            exchange.summary = _one_line(str(thought.call), 160)
+            exchange.asked = f"{_one_line(thought.thoughts.text, 300)} {_one_line(str(thought.call), 600)}".strip()
+        self._exchanges.append(exchange)
+        self._tokens += tokens
+        self._trim(self.limit)
+
+    def _say(self, text: str) -> None:
+        """Add to what came of the newest reply; what is said before any reply opens the run."""
+        if not self._exchanges:
+            self._opening += f"\n\n{shorten(text, self._message_limit, self._count)}"
+            self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+            return
+        text = shorten(text, self._message_limit, self._count)
+        tokens = self._count(text) + 1
+        self._exchanges[-1].user.append(text)
+        self._exchanges[-1].tokens += tokens
+        self._tokens += tokens
+        self._trim(self.limit)
+
+    def _returned(self, event: Returned) -> None:
+        exchange = self._exchanges[-1] if self._exchanges else None
+        name = exchange.call.name if exchange and exchange.call else "The command"
+        outcome = "returned" if event.ok else "failed" if event.known else "may have run"
+        self._say(f"{name} {outcome}: {event.text}")
+        self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(event.text, 80)}")
+        if exchange and exchange.call and not event.data.get("review"):
+            if event.ok:
+                self._done.append(_one_line(str(exchange.call), 80))
+            else:
+                failure = f"{_one_line(str(exchange.call), 120)}: {_one_line(event.text, 240)}"
+                self._failures.append((event.step, failure))
+
+    def _note_outcome(self, outcome: str) -> None:
+        if self._exchanges:
+            self._exchanges[-1].summary += f" -> {outcome}"
+
+    # Trimming ----------------------------------------------------------------------------------------------------
+
+    def _trim(self, limit: int) -> None:
+        """Over the limit, the oldest steps go until half of it is free; the newest always stays."""
+        if self.tokens <= limit:
+            return
+        while len(self._exchanges) > 1 and self.tokens > limit // 2:
+            oldest = self._exchanges.popleft()
+            self._tokens -= oldest.tokens
+            self._summarise(oldest)
+        self._write_opening()
+
+    def _summarise(self, exchange: Exchange) -> None:
+        line = f"{exchange.step}. {_one_line(exchange.summary, 240)}"
+        self._summary.append(line)
+        self._summary_tokens += self._count(line) + 1
+        while self._summary_tokens > self._summary_limit and len(self._summary) > 1:
+            faded = self._summary.popleft()
+            self._summary_tokens -= self._count(faded) + 1
+            self._faded[faded.partition(". ")[2].partition("(")[0]] += 1
+
+    def _write_opening(self) -> None:
+        lines = [OPENING, "What you did before, in short:"] if self._summary else [OPENING]
+        if self._faded:
+            lines.append("Long ago: " + ", ".join(f"{name} ({n} times)" for name, n in self._faded.most_common(12)))
+        self._opening = "\n".join([*lines, *self._summary])
+        self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+
+
+def _rendered(event: Thought, limit: int, count: Count) -> str:
+    """The reply in the response format, as the model ought to have written it; long arguments keep head and tail."""
+    thoughts = {name: getattr(event.thoughts, name) for name in ("text", "reasoning", "plan", "criticism", "speak")}
+
+    def render(args: Mapping[str, Any]) -> str:
+        command = {"name": event.call.name, "args": args}
+        return json.dumps({"thoughts": thoughts, "command": command}, ensure_ascii=False)
+
+    whole = render(event.call.args)
+    if len(whole) <= limit or count(whole) <= limit:
+        return whole
+    room = max(16, (limit - count(render({}))) // max(1, len(event.call.args)))
+    args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
+    return shorten(render(args), limit, count)
+
+
+def _one_line(text: str, limit: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"

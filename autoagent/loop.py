@@ -1,0 +1,329 @@
+"""The loop: think, parse, authorize, execute, store.
+
+The Agent keeps nothing that is not folded from the events it records, so a resumed run is the same as one that never
+stopped. Each event is on disk before it is yielded, and `Started` is on disk before a command runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from autoagent.budget import Budget, estimated_cost
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry
+from autoagent.errors import ContextOverflow, ModelError, ReplyError, SetupError, StopRun
+from autoagent.history import History
+from autoagent.messages import (
+    Call,
+    Completion,
+    Decided,
+    Ended,
+    Event,
+    Feedback,
+    Noticed,
+    Outcome,
+    Prompted,
+    Proposal,
+    Recalled,
+    Recollection,
+    Rejected,
+    Remembered,
+    Result,
+    Resumed,
+    Retried,
+    Returned,
+    RunStarted,
+    Spent,
+    Started,
+    Thought,
+    Usage,
+    Verdict,
+)
+from autoagent.progress import Progress
+from autoagent.prompt import Prompt, build
+from autoagent.protocols import Authorizer, Listener, Memory, Model, Recorder
+from autoagent.repeats import STOP, TELL_USER, Repeats
+from autoagent.reply import parse
+from autoagent.review import Review
+from autoagent.tokens import Count
+
+RECALLED = 10  # memories asked for at every step
+UNUSABLE_REPLIES = 3  # in a row, then the run ends
+RECALLED_CHARACTERS = 400  # of each memory; a prompt shows no more
+REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
+SHORTENINGS = 2  # of the history in one step, when the endpoint says that the prompt does not fit
+
+
+class Agent:
+    """One agent at work on one run.
+
+    `start` says what shapes its prompts; a `Resumed` takes up the run that `log` already holds. `interruptible` is
+    entered around everything that may be cut short by Ctrl-C: model, command and question, never a write.
+    """
+
+    def __init__(
+        self,
+        start: RunStarted,
+        model: Model,
+        registry: Registry,
+        context: Context,
+        authorizer: Authorizer,
+        budget: Budget,
+        log: Recorder,
+        memory: Memory,
+        *,
+        listener: Listener,
+        count: Count,
+        clock: Callable[[], float] = time.time,
+        interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._start = start
+        self._model = model
+        self._registry = registry
+        self._context = context
+        self._authorizer = authorizer
+        self._budget = budget
+        self._log = log
+        self._memory = memory
+        self._listener = listener
+        self._count = count
+        self._clock = clock
+        self._interruptible = interruptible
+        self._history = History(count)
+        self._repeats = Repeats({spec.name: spec for spec in registry.specs})
+        self._review = Review()
+        self._progress = Progress()
+        self._step = 0
+
+    def run(self) -> Iterator[Event]:
+        """Yield the events of the run as they happen; the last is an `Ended`.
+
+        Raises:
+            StateError: the log cannot be written. What was yielded before is on disk.
+        """
+        try:
+            call = yield from self._begin()
+            while True:
+                if call is None:
+                    completion = yield from self._think()
+                    call = yield from self._parse(completion)
+                if call is not None:
+                    call = yield from self._authorize(call)
+                result = None if call is None else (yield from self._execute(call))
+                yield from self._store(result)
+                call = None
+        except StopRun as stop:
+            yield self._record(Ended(status=stop.outcome.status, reason=stop.outcome.reason))
+        except SetupError as error:
+            yield self._record(Ended(status="setup", reason=str(error)))
+        except ModelError as error:
+            yield self._record(Ended(status="failed", reason=str(error)))
+
+    # The parts of a step -----------------------------------------------------------------------------------------
+
+    def _begin(self) -> Generator[Event, None, Call | None]:
+        """Record the start. Of a resumed run, take up what a crash left open: the call to ask about again, if any."""
+        if not isinstance(self._start, Resumed):
+            yield self._record(self._start)
+            return None
+        for event in self._log.events():
+            self._fold(event)
+        self._step = self._progress.step
+        yield self._record(self._start)
+        call, started = self._progress.call, self._progress.started
+        if call is None or not started:
+            return call
+        text = "The program ended while this command ran: it may have run, wholly or in part. Look before repeating it."
+        yield self._record(Returned(call_id=call.id, ok=False, text=text, known=False))
+        yield from self._store(None)
+        return None
+
+    def _think(self) -> Generator[Event, None, Completion]:
+        """Ask the model with all that fits; cut the history where the endpoint finds the prompt too long."""
+        self._budget.check_command()
+        self._step += 1
+        memories = yield from self._recall()
+        shortened = 0
+        while True:
+            prompt = yield from self._prompt(memories)
+            try:
+                with self._interruptible():
+                    completion = self._model.complete(
+                        prompt.messages,
+                        commands=self._registry.specs,
+                        max_tokens=self._start.reply_tokens,
+                        listener=self._listener,
+                    )
+                break
+            except KeyboardInterrupt:
+                yield from self._interrupted()
+            except ContextOverflow as error:
+                if shortened == SHORTENINGS:
+                    raise
+                shortened += 1
+                yield self._record(Retried(reason=f"{error} The history is cut.", shortened=True))
+        for reason in completion.retries:
+            yield self._record(Retried(reason=reason))
+        return completion
+
+    def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
+        """The one call in the reply; None where there is none to run, which the model reads next."""
+        try:
+            reply = parse(completion, self._registry.check, call_id=f"{self._step}")
+        except ReplyError as error:
+            yield self._record(Rejected(problem=str(error), text=completion.text, usage=completion.usage))
+            if self._progress.unusable < UNUSABLE_REPLIES:
+                return None
+            reason = f"{UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
+            raise StopRun(Outcome("stuck", reason)) from None
+        yield self._record(Thought(thoughts=reply.thoughts, call=reply.call, text=reply.text, usage=completion.usage))
+        return reply.call
+
+    def _authorize(self, call: Call) -> Generator[Event, None, Call | None]:
+        """The call to run, perhaps with arguments the user changed; None where it may not run."""
+        if earlier := self._repeats.barred(call):
+            reason = f"nothing has changed since step {earlier.step}, where this same call gave: {earlier.text}"
+            yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
+            return None
+        verdict = self._decide(self._proposal(call))
+        edited = verdict.args is not None
+        while verdict.args is not None:
+            try:
+                call = self._registry.check(replace(call, args=verdict.args))
+                verdict = self._decide(self._proposal(call))
+            except ReplyError as error:
+                verdict = self._decide(replace(self._proposal(call), preview=f"Not changed: {error}"))
+        by_user = verdict.by == "user"
+        yield self._record(
+            Decided(
+                call_id=call.id,
+                allowed=verdict.allowed,
+                by=verdict.by,
+                reason="" if by_user else verdict.reason,
+                args=call.args if edited else None,
+            )
+        )
+        if by_user and verdict.reason:
+            yield self._record(Feedback(text=verdict.reason))
+        return call if verdict.allowed else None
+
+    def _execute(self, call: Call) -> Generator[Event, None, Result]:
+        """Run the command. Before the first end of a run, what was made is shown to the agent instead of ending."""
+        yield self._record(Started(call=call))
+        began = self._clock()
+        interrupted = False
+        try:
+            with self._interruptible():
+                result = self._registry.execute(call, self._context)
+        except KeyboardInterrupt:
+            interrupted = True
+            result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
+        if "finished" in result.data and (look := self._review.text(self._start.task.goals, self._read)):
+            result = Result(call.id, False, look, {"review": True})
+        seconds = self._clock() - began
+        yield self._record(
+            Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds)
+        )
+        if interrupted:
+            yield from self._interrupted()
+        return result
+
+    def _store(self, result: Result | None) -> Generator[Event, None, None]:
+        """Remember the step, look whether the run goes in circles, and end it where the result says so."""
+        text = self._history.newest
+        if text:
+            try:
+                memory = self._memory.add(text, kind="step", run=self._log.run, step=self._step)
+                if memory is not None:
+                    yield self._record(Remembered(memory=memory))
+            except ModelError as error:
+                yield self._record(Retried(reason=f"This step is not remembered: {error}"))
+            yield from self._charge("embedding")
+        if result is not None and "finished" in result.data:
+            raise StopRun(Outcome("finished", str(result.data["finished"])))
+        if alarm := self._repeats.alarm():
+            rounds, length = self._repeats.rounds()
+            what = "call" if length == 1 else f"{length} calls"
+            text = f"The same {what} with the same results, {rounds} times over."
+            if alarm == STOP:
+                raise StopRun(Outcome("stuck", text))
+            advice = "The user has been told." if alarm == TELL_USER else "Try something else."
+            yield self._record(Noticed(text=f"{text} {advice}"))
+
+    # What the parts use ------------------------------------------------------------------------------------------
+
+    def _recall(self) -> Generator[Event, None, tuple[Recollection, ...]]:
+        """The memories nearest to what is going on, cut to what a prompt shows of them."""
+        query = self._history.newest or " ".join(goal.text for goal in self._start.task.goals)
+        try:
+            found = self._memory.recall(query, RECALLED, skip=self._history.steps)
+        except ModelError as error:
+            yield self._record(Retried(reason=f"Nothing is recalled: {error}"))
+            return ()
+        yield from self._charge("embedding")
+        memories = tuple(replace(memory, text=memory.text[:RECALLED_CHARACTERS]) for memory in found)
+        if memories:
+            yield self._record(Recalled(query=query[:RECALLED_CHARACTERS], memories=memories))
+        return memories
+
+    def _prompt(self, memories: tuple[Recollection, ...]) -> Generator[Event, None, Prompt]:
+        """The prompt of this step, within the window and the budget, announced in the log."""
+        history, now = self._history, self._clock()
+        prompt = build(
+            self._start.system,
+            history.messages,
+            memories,
+            "\n".join(line for line in (history.standing, self._budget.left(now)) if line),
+            now=now,
+            room=history.tail_room,
+            count=self._count,
+            fixed_tokens=self._start.system_tokens + history.tokens,
+        )
+        reply_tokens, price = self._start.reply_tokens, self._model.price
+        self._budget.check(prompt.tokens, reply_tokens, price, now)
+        yield self._record(
+            Prompted(
+                sha256=prompt.sha256,
+                tokens=prompt.tokens,
+                messages=len(prompt.messages),
+                at=now,
+                estimate=estimated_cost(prompt.tokens, reply_tokens, price),
+            )
+        )
+        return prompt
+
+    def _proposal(self, call: Call) -> Proposal:
+        return Proposal(call, self._registry.spec(call.name), self._registry.preview(call, self._context))
+
+    def _decide(self, proposal: Proposal) -> Verdict:
+        self._listener.proposed(proposal)
+        with self._interruptible():
+            return self._authorizer.decide(proposal)
+
+    def _read(self, path: str) -> str:
+        return self._context.workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
+
+    def _interrupted(self) -> Generator[Event, None, None]:
+        """Ctrl-C came: what was allowed in advance is forfeited, and the user has the word."""
+        with self._interruptible():
+            feedback = self._authorizer.interrupted()
+        if feedback:
+            yield self._record(Feedback(text=feedback))
+
+    def _charge(self, purpose: str) -> Generator[Event, None, None]:
+        usage = self._memory.take_usage()
+        if usage != Usage():
+            yield self._record(Spent(purpose=purpose, usage=usage))
+
+    def _record(self, event: Event) -> Event:
+        """On disk first, then in every fold, then to whoever drives the loop."""
+        stamped = self._log.append(replace(event, step=self._step))
+        self._fold(stamped)
+        return stamped
+
+    def _fold(self, event: Event) -> None:
+        for fold in (self._history, self._budget, self._repeats, self._review, self._progress):
+            fold.add(event)

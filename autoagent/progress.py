@@ -1,0 +1,36 @@
+"""Where a run stands: a fold over the log that says what a resumed run goes on with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autoagent.messages import Call, Decided, Event, Rejected, Returned, Started, Thought
+
+
+class Progress:
+    """Add every event in order.
+
+    `step` is the newest one; `unusable` counts the unusable replies since the last usable one. `call` was asked for
+    and is neither refused nor done; `started` says that it began to run, so that nobody can know whether it did.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.unusable = 0
+        self.call: Call | None = None
+        self.started = False
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self.step = max(self.step, event.step)
+        match event:
+            case Thought():
+                self.call, self.started, self.unusable = event.call, False, 0
+            case Rejected():
+                self.call, self.started, self.unusable = None, False, self.unusable + 1
+            case Decided(allowed=True, args=args) if self.call and args is not None:
+                self.call = replace(self.call, args=args)
+            case Started():
+                self.started = True
+            case Returned() | Decided(allowed=False):
+                self.call, self.started = None, False

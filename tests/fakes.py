@@ -1,0 +1,104 @@
+"""The few stand-ins that tests use in place of a model and a person. Everything else in a test is the real thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Proposal, Usage, Verdict
+from autoagent.protocols import Listener
+
+Said = str | Completion | BaseException
+
+
+def say(name: str, text: str = "", /, **args: Any) -> str:
+    """A reply in the response format: one thought, one command."""
+    thoughts = {"text": text or f"I will use {name}.", "reasoning": "", "plan": "", "criticism": "", "speak": ""}
+    return json.dumps({"thoughts": thoughts, "command": {"name": name, "args": args}})
+
+
+class ScriptedModel:
+    """Answers with a script: texts, completions, errors to raise; a function is asked for each answer.
+
+    `prompts` holds what it was sent. Every prompt is checked against the window by the test that reads it.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        script: Iterable[Said] | Callable[[Sequence[Message]], Said],
+        *,
+        window: int = 8192,
+        price: Price | None = None,
+        asking: Asking = "text",
+        report: Callable[[Sequence[Message]], Usage] = lambda messages: Usage(0, 0, 0, 0.0),
+    ) -> None:
+        self.window = window
+        self.price = price
+        self.asking: Asking = asking
+        self.prompts: list[tuple[Message, ...]] = []
+        self._script = script if callable(script) else iter(script)
+        self._report = report
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        listener: Listener | None = None,
+    ) -> Completion:
+        self.prompts.append(tuple(messages))
+        said = self._script(messages) if callable(self._script) else next(self._script)
+        if isinstance(said, BaseException):
+            raise said
+        return said if isinstance(said, Completion) else Completion(said, self._report(messages))
+
+
+class Allow:
+    """An authorizer that allows everything and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Proposal] = []
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        self.asked.append(proposal)
+        return Verdict(True, "test")
+
+    def interrupted(self) -> str:
+        return ""
+
+
+class Answers(Allow):
+    """An authorizer with scripted verdicts; errors among them are raised."""
+
+    def __init__(self, verdicts: Iterable[Verdict | BaseException]) -> None:
+        super().__init__()
+        self._verdicts = iter(verdicts)
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        self.asked.append(proposal)
+        verdict = next(self._verdicts)
+        if isinstance(verdict, BaseException):
+            raise verdict
+        return verdict
+
+
+class Silent:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.streamed = ""
+        self.waits: list[tuple[str, float]] = []
+        self.proposals: list[Proposal] = []
+
+    def text(self, delta: str) -> None:
+        self.streamed += delta
+
+    def waiting(self, reason: str, seconds: float) -> None:
+        self.waits.append((reason, seconds))
+
+    def proposed(self, proposal: Proposal) -> None:
+        self.proposals.append(proposal)

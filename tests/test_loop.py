@@ -1,0 +1,373 @@
+"""The loop with its real rooms around it: log, registry, workspace, prompt; only model and person are scripted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import Allow, Answers, ScriptedModel, Silent, say
+
+from autoagent.budget import Budget, Limits
+from autoagent.commands.catalogue import available
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry
+from autoagent.errors import CommandError, ContextOverflow, ModelError, SetupError, StopRun
+from autoagent.loop import Agent
+from autoagent.memory.none import NoMemory
+from autoagent.messages import (
+    Completion,
+    Decided,
+    Ended,
+    Event,
+    Feedback,
+    Goal,
+    Noticed,
+    Outcome,
+    Price,
+    Prompted,
+    Rejected,
+    Resumed,
+    Retried,
+    Returned,
+    RunStarted,
+    Started,
+    Task,
+    Thought,
+    Usage,
+    Verdict,
+)
+from autoagent.prompt import system_prompt
+from autoagent.runlog import RunLog
+from autoagent.settings import Settings
+from autoagent.tokens import counter
+from autoagent.workspace import Workspace
+
+TASK = Task("Scribe", "a careful writer", (Goal("Write a.txt"), Goal("Finish")))
+COUNT = counter("scripted")
+
+
+def nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Nobody is there to answer.")
+
+
+@dataclass
+class Bench:
+    """Builds agents on one workspace and one state folder."""
+
+    folder: Path
+    log: RunLog | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def workspace(self) -> Path:
+        return self.folder / "workspace"
+
+    def agent(
+        self,
+        model: ScriptedModel,
+        authorizer: Any = None,
+        *,
+        limits: Limits | None = None,
+        resume: str = "",
+        **options: Any,
+    ) -> Agent:
+        registry: Registry = available(Settings())
+        system = system_prompt(TASK, registry.specs, model.asking)
+        kind = Resumed if resume else RunStarted
+        start = kind(
+            version="test",
+            task=TASK,
+            model=model.name,
+            window=model.window,
+            reply_tokens=1024,
+            system=system,
+            system_tokens=COUNT(system) + 4,
+            asking=model.asking,
+            commands=tuple(spec.name for spec in registry.specs),
+            workspace=str(self.workspace),
+        )
+        state = self.folder / "state"
+        self.log = RunLog.open(state, resume) if resume else RunLog.create(state)
+        return Agent(
+            start,
+            model,
+            registry,
+            Context(Workspace(self.workspace), NoMemory(), nobody, self.log.run),
+            authorizer or Allow(),
+            Budget(limits or Limits()),
+            self.log,
+            NoMemory(),
+            listener=Silent(),
+            count=COUNT,
+            **options,
+        )
+
+    def events(self) -> list[Event]:
+        assert self.log is not None
+        return list(self.log.events())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterable[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    if bench.log:
+        bench.log.close()
+
+
+def kinds(events: Iterable[Event]) -> list[str]:
+    return [event.type for event in events]
+
+
+def finish(script: list[Any]) -> list[Any]:
+    return [*script, say("task_complete", reason="all done"), say("task_complete", reason="all done")]
+
+
+def test_a_run_from_the_first_thought_to_its_end(bench: Bench) -> None:
+    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="hello\n")]))
+    yielded = list(bench.agent(model).run())
+    assert (bench.workspace / "a.txt").read_text() == "hello\n"
+    assert yielded[-1].status == "finished"
+    assert yielded[-1].reason == "all done"
+    assert kinds(yielded)[:6] == ["run_started", "prompted", "thought", "decided", "started", "returned"]
+    assert yielded == bench.events(), "what the caller sees is what is on disk"
+    assert [event.seq for event in yielded] == list(range(len(yielded)))
+
+
+def test_before_the_end_the_agent_looks_at_what_it_made(bench: Bench) -> None:
+    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="hello")]))
+    list(bench.agent(model).run())
+    shown = model.prompts[-1][-1].content
+    assert "a.txt (5 characters):\nhello" in shown
+    assert "Goal 1: Write a.txt" in shown
+    assert len(model.prompts) == 3
+
+
+def test_what_the_agent_changes_after_the_look_is_looked_at_again(bench: Bench) -> None:
+    script = finish(
+        [
+            say("task_complete", reason="too early"),
+            say("write_to_file", filename="a.txt", text="now"),
+        ]
+    )
+    model = ScriptedModel(script)
+    events = list(bench.agent(model).run())
+    looks = [event for event in events if isinstance(event, Returned) and event.data.get("review")]
+    assert len(looks) == 2
+    assert "changed no file" in looks[0].text
+    assert events[-1].status == "finished"
+
+
+def test_an_event_is_on_disk_before_the_command_runs(bench: Bench) -> None:
+    model = ScriptedModel([say("write_to_file", filename="a.txt", text="x")])
+    for event in bench.agent(model).run():
+        if isinstance(event, Started):
+            assert not (bench.workspace / "a.txt").exists()
+            assert bench.events()[-1] == event
+            break
+    else:
+        pytest.fail("no command was started")
+
+
+def test_three_unusable_replies_in_a_row_end_the_run(bench: Bench) -> None:
+    model = ScriptedModel(["What now?", say("write_file_now"), "still no JSON"])
+    events = list(bench.agent(model).run())
+    rejected = [event for event in events if isinstance(event, Rejected)]
+    assert len(rejected) == 3
+    assert events[-1].status == "stuck"
+    assert not [event for event in events if isinstance(event, Started)]
+    assert "write_to_file" in rejected[1].problem, "the nearest name is told"
+    assert rejected[1].problem in model.prompts[2][-1].content, "the model reads what was wrong"
+
+
+def test_a_usable_reply_between_unusable_ones_starts_the_count_again(bench: Bench) -> None:
+    model = ScriptedModel(finish(["no", "no", say("list_files", directory="."), "no", "no"]))
+    assert list(bench.agent(model).run())[-1].status == "finished"
+
+
+def test_a_truncated_reply_is_never_run(bench: Bench) -> None:
+    cut = Completion(say("write_to_file", filename="a.txt", text="half"), Usage(), truncated=True)
+    model = ScriptedModel(finish([cut]))
+    list(bench.agent(model).run())
+    assert not (bench.workspace / "a.txt").exists()
+
+
+def test_feedback_goes_to_the_model_and_nothing_runs(bench: Bench) -> None:
+    answers = Answers([Verdict(False, "user", "Write it in French."), *[Verdict(True, "user")] * 2])
+    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="hello")]))
+    events = list(bench.agent(model, answers).run())
+    assert not (bench.workspace / "a.txt").exists()
+    assert [event.text for event in events if isinstance(event, Feedback)] == ["Write it in French."]
+    assert "Human feedback: Write it in French." in model.prompts[1][-1].content
+
+
+def test_what_was_edited_is_proposed_again_before_it_runs(bench: Bench) -> None:
+    edited = {"filename": "b.txt", "text": "mine"}
+    answers = Answers([Verdict(False, "user", args=edited), Verdict(True, "user"), *[Verdict(True, "user")] * 2])
+    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="its")]))
+    events = list(bench.agent(model, answers).run())
+    assert answers.asked[1].call.args == edited
+    assert "+mine" in answers.asked[1].preview
+    assert (bench.workspace / "b.txt").read_text() == "mine"
+    assert not (bench.workspace / "a.txt").exists()
+    assert next(event for event in events if isinstance(event, Started)).call.args == edited
+
+
+def test_an_edit_that_does_not_fit_is_asked_again(bench: Bench) -> None:
+    answers = Answers([Verdict(False, "user", args={"file_name": 3}), *[Verdict(True, "user")] * 3])
+    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="its")]))
+    list(bench.agent(model, answers).run())
+    assert "Not changed: " in answers.asked[1].preview
+    assert (bench.workspace / "a.txt").read_text() == "its"
+
+
+def test_the_command_limit_ends_the_run_after_that_many(bench: Bench) -> None:
+    model = ScriptedModel([say("write_to_file", filename=f"{n}.txt", text="x") for n in range(9)])
+    events = list(bench.agent(model, limits=Limits(commands=3)).run())
+    assert events[-1].status == "limit"
+    assert sorted(path.name for path in bench.workspace.iterdir()) == ["0.txt", "1.txt", "2.txt"]
+    assert len(model.prompts) == 3, "no call is made that could not be acted on"
+
+
+def test_money_runs_out_before_it_is_spent(bench: Bench) -> None:
+    spent = Usage(1000, 100, 0, 0.004)
+    model = ScriptedModel(
+        [say("write_to_file", filename=f"{n}.txt", text="x") for n in range(9)],
+        price=Price(1.0, 2.0, 0.5),
+        report=lambda messages: spent,
+    )
+    events = list(bench.agent(model, limits=Limits(usd=0.01)).run())
+    assert events[-1].status == "budget"
+    assert 1 <= len(model.prompts) <= 2, "the estimate of the next call holds it back"
+
+
+def test_the_cost_of_unusable_replies_counts(bench: Bench) -> None:
+    model = ScriptedModel(["no", "no", "no"], report=lambda messages: Usage(3000, 0, 0, 0.0))
+    events = list(bench.agent(model, limits=Limits(tokens=7000)).run())
+    assert events[-1].status == "budget"
+    assert len(model.prompts) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(SetupError("no key"), "setup"), (ModelError("down"), "failed")], ids=["setup", "model"]
+)
+def test_a_model_that_fails_ends_the_run_with_its_line(bench: Bench, error: Exception, status: str) -> None:
+    events = list(bench.agent(ScriptedModel([error])).run())
+    assert events[-1].status == status
+    assert events[-1].reason == str(error)
+
+
+def test_a_prompt_too_long_for_the_endpoint_is_shortened_twice_and_then_given_up(bench: Bench) -> None:
+    script = [say("write_to_file", filename=f"{n}.txt", text="x" * 400) for n in range(5)]
+    model = ScriptedModel([*script, *[ContextOverflow("too long")] * 3])
+    events = list(bench.agent(model).run())
+    assert events[-1].status == "failed"
+    assert len([event for event in events if isinstance(event, Retried) and event.shortened]) == 2
+    sizes = [event.tokens for event in events if isinstance(event, Prompted)]
+    assert sizes[-3] > sizes[-2] >= sizes[-1]
+
+
+def test_a_repeat_that_must_give_the_same_is_barred(bench: Bench) -> None:
+    model = ScriptedModel(finish([say("list_files", directory="."), say("list_files", directory=".")]))
+    events = list(bench.agent(model).run())
+    barred = [event for event in events if isinstance(event, Decided) and not event.allowed]
+    assert [event.by for event in barred] == ["loop guard"]
+    assert "nothing has changed since step 1" in model.prompts[2][-1].content
+    assert len([event for event in events if isinstance(event, Started)]) == 3
+
+
+def test_after_a_change_the_same_call_runs_again(bench: Bench) -> None:
+    look, write = say("list_files", directory="."), say("write_to_file", filename="a.txt", text="x")
+    events = list(bench.agent(ScriptedModel(finish([look, write, look]))).run())
+    assert not [event for event in events if isinstance(event, Decided) and not event.allowed]
+
+
+@pytest.mark.parametrize("cycle", [1, 2, 3, 4])
+def test_a_cycle_is_told_to_the_model_then_to_the_user_then_ends_the_run(bench: Bench, cycle: int) -> None:
+    steps = [say("memory_add", text="a"), say("do_nothing"), say("read_file", filename="gone"), say("list_files")]
+    model = ScriptedModel(steps[:cycle] * 30)
+    events = list(bench.agent(model).run())
+    assert events[-1].status == "stuck"
+    told = [event.text for event in events if isinstance(event, Noticed)]
+    assert len(told) == 2
+    assert "3 times" in told[0] and "4 times" in told[1]
+    assert len(model.prompts) <= 7 * cycle
+
+
+def test_polling_whose_results_change_goes_on(bench: Bench) -> None:
+    answers = iter(range(100))
+
+    def ask(question: str, timeout: float | None) -> str:
+        return f"{next(answers)} %"
+
+    model = ScriptedModel(finish([say("ask_user", question="How far is it?")] * 20))
+    agent = bench.agent(model)
+    agent._context = Context(agent._context.workspace, NoMemory(), ask)
+    assert list(agent.run())[-1].status == "finished"
+
+
+def interrupted_at(bench: Bench, model: ScriptedModel, stop: Callable[[Event], bool], **options: Any) -> str:
+    """Drive a run and drop it, as a crash would, at the first event that fits."""
+    for event in bench.agent(model, **options).run():
+        if stop(event):
+            break
+    assert bench.log is not None
+    bench.log.close()
+    return bench.log.run
+
+
+def test_resume_asks_again_for_what_was_approved_and_not_started(bench: Bench) -> None:
+    write = say("write_to_file", filename="a.txt", text="x")
+    run = interrupted_at(bench, ScriptedModel([write]), lambda event: isinstance(event, Decided))
+    authorizer = Allow()
+    events = list(bench.agent(ScriptedModel(finish([])), authorizer, resume=run).run())
+    assert authorizer.asked[0].call.name == "write_to_file"
+    assert kinds(events)[:3] == ["resumed", "decided", "started"]
+    assert (bench.workspace / "a.txt").read_text() == "x"
+
+
+def test_resume_never_runs_again_what_may_have_run(bench: Bench) -> None:
+    write = say("write_to_file", filename="a.txt", text="x")
+    run = interrupted_at(bench, ScriptedModel([write]), lambda event: isinstance(event, Started))
+    model = ScriptedModel(finish([]))
+    events = list(bench.agent(model, resume=run).run())
+    assert not (bench.workspace / "a.txt").exists()
+    unknown = [event for event in events if isinstance(event, Returned) and not event.known]
+    assert len(unknown) == 1
+    assert "may have run" in model.prompts[0][-1].content
+
+
+def test_resume_goes_on_with_the_same_prompt_as_if_it_had_never_stopped(bench: Bench, tmp_path: Path) -> None:
+    script = [say("write_to_file", filename=f"{n}.txt", text=f"text {n}") for n in range(6)]
+    clock = {"clock": lambda: 1_700_000_000.0}
+    whole = ScriptedModel(finish(list(script)))
+    list(Bench(tmp_path / "whole").agent(whole, **clock).run())
+
+    first, second = script[:3], script[3:]
+    model = ScriptedModel(first)
+    run = interrupted_at(bench, model, lambda e: e.step == 3 and isinstance(e, Returned), **clock)
+    again = ScriptedModel(finish(second))
+    list(bench.agent(again, resume=run, **clock).run())
+    assert again.prompts == whole.prompts[3:]
+
+
+def test_ctrl_c_while_the_model_thinks_asks_the_user_and_goes_on(bench: Bench) -> None:
+    class Interrupted(Allow):
+        def interrupted(self) -> str:
+            return "Be quick."
+
+    model = ScriptedModel(finish([KeyboardInterrupt()]))
+    events = list(bench.agent(model, Interrupted()).run())
+    assert [event.text for event in events if isinstance(event, Feedback)] == ["Be quick."]
+    assert events[-1].status == "finished"
+
+
+def test_a_person_who_stops_ends_the_run(bench: Bench) -> None:
+    answers = Answers([StopRun(Outcome("stopped", "n"))])
+    events = list(bench.agent(ScriptedModel([say("do_nothing")]), answers).run())
+    assert isinstance(events[-1], Ended)
+    assert events[-1].status == "stopped"
+    assert isinstance(events[-2], Thought)
