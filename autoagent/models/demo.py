@@ -1,0 +1,87 @@
+"""The demo: a scripted agent that needs no model, and whose commands really run in the workspace."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from autoagent.messages import Goal, Task, Thoughts
+from autoagent.models.replay import ReplayModel
+
+_FILE = "haiku.txt"
+_HAIKU = "Last leaf on the branch,\nthe wind asks it once again.\nEvening. It lets go.\n"
+
+DEMO_TASK = Task(
+    "DemoGPT",
+    "a scripted agent that shows what a run looks like",
+    (Goal(f"Write a haiku about autumn to {_FILE}"), Goal("Read it back before you finish")),
+)
+
+# The first task_complete after a change is answered with the files to look at; the second ends the run.
+_STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
+    (
+        Thoughts(
+            text="Autumn in three lines: five, seven and five syllables. One leaf is enough for a whole season.",
+            reasoning="The file is the first goal, and there is nothing to look up before I write it.",
+            plan=f"- write the haiku to {_FILE}\n- read it back\n- finish",
+            criticism="Count the syllables again once it is written; it is easy to be one short.",
+            speak=f"I am writing a haiku about the last leaf to {_FILE}.",
+        ),
+        "write_to_file",
+        {"filename": _FILE, "text": _HAIKU},
+    ),
+    (
+        Thoughts(
+            text="The haiku is written. Now I look at what really stands in the file.",
+            reasoning="The second goal asks for it, and a file that nobody has read is only a claim.",
+            plan=f"- read {_FILE}\n- count the syllables\n- finish",
+            criticism="I should trust the file, not my memory of it.",
+            speak="I am reading the haiku back.",
+        ),
+        "read_file",
+        {"filename": _FILE},
+    ),
+    (
+        Thoughts(
+            text="Five, seven, five: it holds. One look at the workspace, so that I leave nothing stray behind.",
+            reasoning="Only the haiku should have come of this run.",
+            plan="- list the files\n- finish",
+            criticism="This step is for tidiness; the goals are met already.",
+            speak="The haiku scans. I am checking the workspace.",
+        ),
+        "list_files",
+        {"directory": "."},
+    ),
+    (
+        Thoughts(
+            text="The haiku is in its file and I have read it back. Both goals are met.",
+            reasoning="There is nothing left to do, and every further step would cost time.",
+            plan="- finish",
+            criticism="A kinder poet would have written about spring.",
+            speak="Both goals are met.",
+        ),
+        "task_complete",
+        {"reason": f"The haiku is in {_FILE}, and it was read back."},
+    ),
+    (
+        Thoughts(
+            text="I have compared the file with the goals once more: three lines, autumn, read back.",
+            reasoning="What I claim to have made is there.",
+            plan="- finish",
+            criticism="None: the work is done.",
+            speak=f"Done. The haiku waits for you in {_FILE}.",
+        ),
+        "task_complete",
+        {"reason": f"{_FILE} holds a haiku about autumn in five, seven and five syllables; it was read back."},
+    ),
+)
+
+
+def demo_model() -> ReplayModel:
+    """A fresh model that plays the demo: it writes the haiku, reads it, looks around and finishes."""
+    return ReplayModel([_reply(*step) for step in _STEPS], name="demo")
+
+
+def _reply(thoughts: Thoughts, name: str, args: dict[str, str]) -> str:
+    reply = {"thoughts": asdict(thoughts), "command": {"name": name, "args": args}}
+    return json.dumps(reply, indent=4, ensure_ascii=False)

@@ -1,0 +1,104 @@
+"""A person who answers in the model's place."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+
+from autoagent.errors import StopRun
+from autoagent.messages import Asking, CommandSpec, Completion, Message, Outcome, Price, Usage
+from autoagent.protocols import Listener
+
+_QUESTION = "Your reply, as the model:"
+_MORE = "More of the JSON, or an empty line:"
+_FORMS = (
+    'Answer with a JSON reply, or in short: command_name {"argument": "value"}, or command_name argument="a value". '
+    "JSON may go over several lines; an empty line ends what is not complete."
+)
+_SHORT = re.compile(r"\s*([\w.-]+)(?:\s+(.*))?", re.DOTALL)
+_ARGUMENT = re.compile(r"(\w+)=(.*)", re.DOTALL)
+
+
+class HumanModel:
+    """Shows what is new in each prompt and asks for the reply.
+
+    `show(text)` puts a text before the person. `ask(prompt)` gives one line of answer and raises EOFError where
+    there is none to come.
+    """
+
+    name = "human"
+    window = 1_000_000
+    price: Price | None = Price(0.0, 0.0, 0.0)
+    asking: Asking = "text"
+
+    def __init__(self, show: Callable[[str], None], ask: Callable[[str], str]) -> None:
+        self._show = show
+        self._ask = ask
+        self._seen: frozenset[Message] = frozenset()
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """The person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
+        for message in messages:
+            if message.role != "assistant" and message not in self._seen:
+                self._show(f"[{message.role}]\n{message.content}")
+        self._seen = frozenset(messages)
+        try:
+            return Completion(self._command(commands) if commands else self._ask(_QUESTION), Usage())
+        except EOFError as error:
+            outcome = Outcome("unanswered", "The person who answers as the model gave no reply: end of input.")
+            raise StopRun(outcome) from error
+
+    def _command(self, commands: Sequence[CommandSpec]) -> str:
+        """A reply in JSON; asks until there is one, so that a slip at the keyboard costs no step."""
+        known = {name for spec in commands for name in (spec.name, *spec.aliases)}
+        while True:
+            answer = self._ask(_QUESTION).strip()
+            if answer.startswith(("{", "`")):
+                return self._rest_of_json(answer)
+            reply = from_short_form(answer)
+            if reply is not None and answer.split(maxsplit=1)[0] in known:
+                return reply
+            self._show(f"{_FORMS} The commands are: {', '.join(spec.signature() for spec in commands)}.")
+
+    def _rest_of_json(self, answer: str) -> str:
+        while not _is_json(answer):
+            line = self._ask(_MORE)
+            if not line.strip():
+                break
+            answer += "\n" + line
+        return answer
+
+
+def from_short_form(answer: str) -> str | None:
+    """`read_file filename=a.txt` or `read_file {"filename": "a.txt"}` as a reply; None for anything else."""
+    found = _SHORT.fullmatch(answer)
+    if found is None:
+        return None
+    name, rest = found[1], (found[2] or "").strip()
+    if rest.startswith("{"):
+        return f'{{"command": {{"name": {json.dumps(name)}, "args": {rest}}}}}'
+    try:
+        words = [_ARGUMENT.fullmatch(word) for word in shlex.split(rest)]
+    except ValueError:  # a quote that is never closed
+        return None
+    args = {word[1]: word[2] for word in words if word is not None}
+    if len(args) < len(words):  # a bare word, or a name given twice
+        return None
+    return json.dumps({"command": {"name": name, "args": args}}, ensure_ascii=False)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, strict=False)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""Recorded replies in place of a model: an earlier run once more, a test, the demo."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from autoagent.errors import ModelError
+from autoagent.messages import (
+    Asking,
+    CommandSpec,
+    Completion,
+    Event,
+    Message,
+    Price,
+    Rejected,
+    RunStarted,
+    Thought,
+    Usage,
+)
+from autoagent.protocols import Listener
+
+WINDOW = 128_000  # tokens, where the recording does not say
+_PIECE = 12  # characters handed to the listener at a time
+
+
+class ReplayModel:
+    """Answers each request for a command with the next recorded reply, free of charge.
+
+    Asked for anything else, such as a proposal of goals, it says nothing: recordings hold only the steps of a run.
+    """
+
+    price: Price | None = Price(0.0, 0.0, 0.0)
+    asking: Asking = "text"
+
+    def __init__(self, replies: Iterable[str | Completion], name: str = "replay", window: int = WINDOW) -> None:
+        self.name = name
+        self.window = window
+        self._replies: Iterator[str | Completion] = iter(replies)
+        self._given = 0
+
+    @classmethod
+    def from_events(cls, events: Iterable[Event], name: str = "replay") -> ReplayModel:
+        """The replies of a run, usable or not, in their order and with the run's own window."""
+        recorded = list(events)
+        replies: list[str | Completion] = []
+        for event in recorded:
+            if isinstance(event, Thought):
+                replies.append(event.text)
+            elif isinstance(event, Rejected):
+                replies.append(Completion(event.text, Usage(), truncated=event.truncated))
+        windows = [event.window for event in recorded if isinstance(event, RunStarted)]
+        return cls(replies, name, windows[0] if windows else WINDOW)
+
+    def skip(self, count: int) -> None:
+        """Pass over replies that were given before: a resumed run goes on in the recording where it stopped."""
+        self._replies = itertools.islice(self._replies, count, None)
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """The next reply, whole, whatever the prompt is. Raises ModelError once the recording has ended."""
+        if not commands:
+            return Completion("", Usage())
+        reply = next(self._replies, None)
+        if reply is None:
+            raise ModelError(
+                f"The recording {self.name!r} ended after {self._given} replies; resume the run with another model."
+            )
+        self._given += 1
+        completion = Completion(reply, Usage()) if isinstance(reply, str) else reply
+        if listener is not None:
+            for start in range(0, len(completion.text), _PIECE):
+                listener.text(completion.text[start : start + _PIECE])
+        return completion

@@ -1,0 +1,306 @@
+"""Every reply has one right reading or one refusal; what a command receives is exactly what the model wrote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry, command
+from autoagent.errors import ReplyError
+from autoagent.lenient_json import DEPTH, Unreadable, read_object
+from autoagent.messages import Call, Completion, Reply, Thoughts, ToolCall, Usage
+from autoagent.reply import parse, written
+
+CASES = yaml.safe_load((Path(__file__).parent / "replies" / "cases.yaml").read_text(encoding="utf-8"))
+
+
+@command("read_file", "Read a file", risk="read")
+def read_file(context: Context, filename: str) -> str:
+    return filename
+
+
+@command("write_to_file", "Write to a file", risk="write")
+def write_to_file(context: Context, filename: str, text: str) -> str:
+    return text
+
+
+@command("list_files", "List files", risk="read")
+def list_files(context: Context, directory: str = ".") -> str:
+    return directory
+
+
+@command("tag_file", "Tag a file", risk="write")
+def tag_file(context: Context, tags: list[str]) -> str:
+    return " ".join(tags)
+
+
+@command("web_search", "Search the web", risk="network")
+def web_search(context: Context, query: str, num_results: int = 8, safe: bool = False) -> str:
+    return query
+
+
+@command("wait", "Wait", risk="read")
+def wait(context: Context, seconds: float, times: int = 1) -> str:
+    return str(seconds)
+
+
+@command("do_nothing", "Do nothing", risk="read")
+def do_nothing(context: Context) -> str:
+    return ""
+
+
+@command("task_complete", "Finish", risk="read")
+def task_complete(context: Context, reason: str) -> str:
+    return reason
+
+
+REGISTRY = Registry([read_file, write_to_file, list_files, tag_file, web_search, wait, do_nothing, task_complete])
+
+
+def understood(text: str = "", *calls: ToolCall, truncated: bool = False) -> Reply:
+    return parse(Completion(text, Usage(), calls, truncated), REGISTRY.check, "s1")
+
+
+def refusal(text: str = "", *calls: ToolCall, truncated: bool = False) -> str:
+    with pytest.raises(ReplyError) as error:
+        understood(text, *calls, truncated=truncated)
+    return str(error.value)
+
+
+# The cases of the data file --------------------------------------------------------------------------------------
+
+
+def test_there_are_many_different_cases() -> None:
+    assert len({case["reply"] for case in CASES}) == len(CASES) >= 60
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c["why"]) for c in CASES if "runs" in c])
+def test_a_reply_with_one_meaning_is_understood(case: dict[str, Any]) -> None:
+    reply = understood(case["reply"])
+    assert reply.call == Call("s1", case["runs"], case["args"])
+    assert [type(value) for value in reply.call.args.values()] == [type(value) for value in case["args"].values()]
+    assert reply.text == case["reply"]
+    if "thoughts" in case:
+        assert reply.thoughts == Thoughts(**case["thoughts"])
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c["why"]) for c in CASES if "refused" in c])
+def test_any_other_reply_is_refused_with_the_reason(case: dict[str, Any]) -> None:
+    reason = refusal(case["reply"])
+    for word in case["refused"]:
+        assert word in reason
+    assert len(reason) < 400
+    assert reason.isprintable()
+
+
+# Limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_truncated_reply_is_refused_though_it_looks_whole() -> None:
+    assert "cut off" in refusal('{"command": {"name": "do_nothing", "args": {}}}', truncated=True)
+    assert "cut off" in refusal("", ToolCall("do_nothing", "{}"), truncated=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        pytest.param("[" * 100_000, "levels deep", id="brackets without end"),
+        pytest.param("[" * 500 + "]" * 500, "levels deep", id="deep but whole"),
+        pytest.param("9" * 5_000, "too large", id="a number of 5000 digits"),
+        pytest.param("{" * 100_000, "expected a key", id="braces without end"),
+    ],
+)
+def test_hostile_values_are_refused(value: str, reason: str) -> None:
+    assert reason in refusal('{"command": {"name": "wait", "args": {"seconds": ' + value + "}}}")
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    levels = DEPTH - 1
+    text = '{"a": ' + "[" * levels + "]" * levels + "}"
+    assert read_object(text)[1] == len(text)
+    with pytest.raises(Unreadable, match="levels deep"):
+        read_object('{"a": ' + "[" * DEPTH + "]" * DEPTH + "}")
+
+
+# Native tool calls -----------------------------------------------------------------------------------------------
+
+
+def test_a_tool_call_brings_its_thoughts_as_an_argument() -> None:
+    arguments = {"thoughts": {"text": "Reading.", "plan": ["read"]}, "filename": "a.txt"}
+    reply = understood("", ToolCall("read_file", json.dumps(arguments)))
+    assert reply.call == Call("s1", "read_file", {"filename": "a.txt"})
+    assert reply.thoughts == Thoughts(text="Reading.", plan="- read")
+
+
+def test_text_beside_a_tool_call_stands_for_missing_thoughts_only() -> None:
+    assert understood(" Let me look. ", ToolCall("list_files", "{}")).thoughts == Thoughts(text="Let me look.")
+    own = ToolCall("list_files", '{"thoughts": {"text": "Mine."}}')
+    assert understood("Beside.", own).thoughts == Thoughts(text="Mine.")
+
+
+@pytest.mark.parametrize("arguments", ["", "  ", "{}", '{"thoughts": null}'])
+def test_a_tool_call_may_come_without_arguments(arguments: str) -> None:
+    reply = understood("", ToolCall("list_files", arguments))
+    assert (reply.call.args, reply.thoughts) == ({}, Thoughts())
+
+
+def test_the_arguments_of_a_tool_call_are_repaired_like_a_reply() -> None:
+    reply = understood("", ToolCall("write_to_file", "{'filename': 'a', 'text': 'x\n',}"))
+    assert reply.call.args == {"filename": "a", "text": "x\n"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ('["a.txt"]', ["'read_file'", "one JSON object"]),
+        ("a.txt", ["'read_file'", "one JSON object"]),
+        ('{"filename": "a', ["'read_file'", "line 1, column 14", "never closed"]),
+        ('{"filename": "a"} {"filename": "b"}', ["'read_file'", "go on"]),
+        ('{"filename": "<filename>"}', ["template"]),
+        ('{"thoughts": {}}', ["'filename'", "missing"]),
+    ],
+)
+def test_unusable_arguments_of_a_tool_call_are_refused(arguments: str, words: list[str]) -> None:
+    reason = refusal("", ToolCall("read_file", arguments))
+    for word in words:
+        assert word in reason
+
+
+def test_several_tool_calls_are_refused_unless_they_are_the_same() -> None:
+    one, other = ToolCall("read_file", '{"filename": "a"}'), ToolCall("list_files", "{}")
+    reason = refusal("", one, other)
+    assert "2 commands" in reason
+    assert "'read_file', 'list_files'" in reason
+    assert understood("", one, one).call.args == {"filename": "a"}
+
+
+def test_a_tool_call_without_a_name_is_refused() -> None:
+    assert "'name'" in refusal("", ToolCall("", "{}"))
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (ToolCall("read_file", '{"filename": "a", "thoughts": {"text": "é"}}'),),
+        (ToolCall("list_files", ""),),
+        (ToolCall("read_file", "{'filename': 'a'}"), ToolCall("read_file", "{'filename': 'a'}")),
+    ],
+)
+def test_a_tool_call_written_down_reads_the_same(calls: tuple[ToolCall, ...]) -> None:
+    completion = Completion("beside", Usage(), calls)
+    first = parse(completion, REGISTRY.check, "s1")
+    assert parse(Completion(written(completion), Usage()), REGISTRY.check, "s1") == first
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (ToolCall("read_file", '{"filename": "a'),),
+        (ToolCall("read_file", '{"filename": "a"}'), ToolCall("list_files", "{}")),
+    ],
+)
+def test_refused_tool_calls_written_down_are_refused_again(calls: tuple[ToolCall, ...]) -> None:
+    refusal(written(Completion("beside", Usage(), calls)))
+
+
+# What a command receives is what the model wrote -----------------------------------------------------------------
+
+SYNTAX = "\"'\\\n\r\t{}[]:,#/`<>\u201c\u201d\u2018\u2019"
+TEXTS = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(SYNTAX)))
+QUOTED = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", '"""': '"""', "'''": "'''"}
+
+
+def document(text: str) -> dict[str, Any]:
+    return {
+        "thoughts": asdict(Thoughts(text=text)),
+        "command": {"name": "write_to_file", "args": {"filename": "x", "text": text}},
+    }
+
+
+def assert_exact(reply: str, text: str) -> None:
+    assert understood(reply).call.args == {"filename": "x", "text": text}
+
+
+def assert_exact_or_refused(reply: str, text: str) -> None:
+    try:
+        args = understood(reply).call.args
+    except ReplyError:
+        return
+    assert args == {"filename": "x", "text": text}
+
+
+def is_placeholder(text: str) -> bool:
+    return text.strip().startswith("<") and text.strip().endswith(">")
+
+
+@given(TEXTS, st.booleans(), st.sampled_from([None, 2]))
+@example("{\"command\": {\"name\": \"do_nothing\", \"args\": {}}}", True, None)
+@example("a\n\n", False, None)
+def test_json_in_fences_and_prose_survives(text: str, ascii_only: bool, indent: int | None) -> None:
+    assume(not is_placeholder(text))
+    reply = json.dumps(document(text), ensure_ascii=ascii_only, indent=indent)
+    assert_exact(reply, text)
+    assert_exact(f"Sure, here {{it}} is:\n```json\n{reply}\n```\nWhat's next?", text)
+
+
+@given(TEXTS)
+@example("\x1b \x00 \U000e0001 é ' \" \\x41 \\")
+def test_a_python_dict_survives(text: str) -> None:
+    assume(not is_placeholder(text))
+    assert_exact(repr(document(text)), text)
+    assert_exact(f"```python\nreply = {document(text)!r}\n```", text)
+
+
+@given(TEXTS)
+def test_raw_control_characters_survive(text: str) -> None:
+    assume(not is_placeholder(text))
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    reply = '{"command": {"name": "write_to_file", "args": {"filename": "x", "text": "%s"},},}'
+    assert_exact(reply.replace("%s", escaped), text)
+
+
+@given(TEXTS, st.sampled_from(sorted(QUOTED)), st.booleans())
+@example("a', 'filename': 'y", "'", False)
+@example("a' 'filename': 'y", "'", False)
+def test_text_pasted_between_any_quotes_survives_or_is_refused(text: str, opening: str, escaped: bool) -> None:
+    """Pasted text that holds the very syntax of the object around it cannot be told from that syntax."""
+    assume(not is_placeholder(text))
+    body = text.replace("\\", "\\\\") if escaped and len(opening) == 1 else text
+    assume(escaped or "\\" not in text)
+    closing = QUOTED[opening]
+    for quote in {opening, closing} - {"'''", '"""'}:
+        body = body.replace(quote, "\\" + quote) if escaped else body
+    reply = '{"command": {"name": "write_to_file", "args": {"text": %s, "filename": "x"}}}'
+    assert_exact_or_refused(reply.replace("%s", opening + body + closing), text)
+
+
+@given(TEXTS, st.data())
+def test_a_reply_cut_off_anywhere_is_never_run(text: str, data: st.DataObject) -> None:
+    form = data.draw(st.sampled_from([json.dumps, repr]))
+    reply = form(document(text))
+    refusal(reply[: data.draw(st.integers(0, len(reply) - 1))])
+
+
+@given(st.text())
+def test_any_text_is_understood_or_refused(text: str) -> None:
+    try:
+        understood(text)
+    except ReplyError as error:
+        assert str(error)
+
+
+@given(st.text("{}[]\"'\\:,# \n/aux1.<think>command", max_size=60))
+def test_json_like_noise_is_understood_or_refused(noise: str) -> None:
+    for text in (noise, '{"command": ' + noise, '{"command": {"name": "do_nothing", "args": {}}' + noise):
+        try:
+            assert understood(text).call.name == "do_nothing"
+        except ReplyError as error:
+            assert str(error)
