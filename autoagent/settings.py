@@ -1,19 +1,38 @@
 """Every setting of the program, in one frozen record, and where each value came from.
 
 Layers, later ones win: defaults < user config < `.env` < environment < flags. The task itself (name, role, goals)
-is `ai_settings.yaml`, read and written here too.
+is in `taskfile`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from autoagent.dotenv import read_dotenv
+from autoagent.errors import SettingsError
+from autoagent.yamlfile import read_mapping
 
-def setting(default: Any, *env: str, help: str = "", secret: bool = False) -> Any:
-    """A field of Settings: its default, the environment variables that set it (first wins), its one line of help."""
-    return field(default=default, metadata={"env": env, "help": help, "secret": secret})
+# ruff: noqa: RUF009 - `setting` is dataclasses.field with our metadata, and the paths in it cannot change
+
+
+def setting(
+    default: Any, *env: str, help: str = "", secret: bool = False, choices: Mapping[str, str] | None = None
+) -> Any:
+    """A field of Settings: its default, the environment variables that set it (first wins), its one line of help.
+
+    `choices` maps each word that is taken to what it means.
+    """
+    return field(default=default, metadata={"env": env, "help": help, "secret": secret, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +40,9 @@ class Settings:
     """The program's settings. A tuple is written comma-separated in a variable; paths are relative to the start."""
 
     # the models
-    model: str = setting("", "AUTOAGENT_MODEL", help="openai, local, human, replay:RUN, demo, or a model's name")
+    model: str = setting(
+        "", "AUTOAGENT_MODEL", help="openai, local, local:FILE.gguf, human, replay:RUN, demo, or a model's name"
+    )
     smart_llm: str = setting("gpt-5", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
     fast_llm: str = setting("gpt-5-mini", "FAST_LLM", "FAST_LLM_MODEL", help="the model that summarises")
     temperature: float = setting(0.0, "TEMPERATURE", help="0 is the most repeatable")
@@ -42,7 +63,12 @@ class Settings:
     state_dir: Path = setting(Path(".autoagent"), "AUTOAGENT_STATE_DIR", help="runs and memory")
 
     # memory
-    memory_backend: str = setting("local", "MEMORY_BACKEND", help="local or none")
+    memory_backend: str = setting(
+        "local",
+        "MEMORY_BACKEND",
+        help="local or none",
+        choices={"local": "local", "json_file": "local", "none": "none", "no_memory": "none"},
+    )
     memory_index: str = setting("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
 
     # limits
@@ -63,3 +89,141 @@ class Settings:
     exit_key: str = setting("n", "EXIT_KEY", help="the answer that saves and stops")
     plain_output: bool = setting(False, "PLAIN_OUTPUT", help="no colours, no live lines")
     debug: bool = setting(False, help="show tracebacks")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings that hold, and for each of them by name where it came from: `.env:3`, `default`, `flag`."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+Raw = tuple[str, str, Any, str]
+"""One value of a layer: the setting, what messages call it, the value (text is still to be parsed), its origin."""
+
+
+def user_config_path(env: Mapping[str, str]) -> Path:
+    """`autoagent/config.yaml` under XDG_CONFIG_HOME, which is `~/.config` where it is not set."""
+    base = env.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "autoagent" / "config.yaml"
+
+
+def load(flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path, user_config: Path | None = None) -> Loaded:
+    """All layers in one record; nothing is created, and only `.env` in `cwd` and the user config are read.
+
+    `flags` holds settings by field name; None and () stand for a flag that was not given, other names are ignored but
+    for AutoGPT's `gpt3only` and `gpt4only`. An empty variable counts as not set.
+
+    Raises:
+        SettingsError: names the variable or flag, or file, line and key, of a value that cannot be used.
+    """
+    values: dict[str, Any] = {}
+    origins = {f.name: "default" for f in dataclasses.fields(Settings)}
+    config = user_config if user_config is not None else user_config_path(env)
+    layers = (_from_config(config), _from_dotenv(cwd / ".env"), _from_env(env), _from_flags(flags))
+    for name, called, value, origin in itertools.chain(*layers):
+        values[name] = parse(name, value, called) if isinstance(value, str) else value
+        origins[name] = origin
+    settings = Settings(**values)
+    for flag, winner, loser in (("gpt3only", "fast_llm", "smart_llm"), ("gpt4only", "smart_llm", "fast_llm")):
+        if flags.get(flag):
+            settings = dataclasses.replace(settings, **{loser: getattr(settings, winner)})
+            origins[loser] = f"--{flag}"
+    _check_together(settings)
+    return Loaded(settings, origins)
+
+
+def _from_config(path: Path) -> Iterator[Raw]:
+    if not path.exists():
+        return
+    kinds = _kinds()
+    for name, entry in read_mapping(path, kinds).items():
+        value = tuple(entry.texts()) if entry.is_list and kinds[name] is tuple else entry.text()
+        if value:
+            yield name, entry.where, value, entry.place
+
+
+def _from_dotenv(path: Path) -> Iterator[Raw]:
+    variables = read_dotenv(path)
+    for name, variable in _set_by(variables, lambda key: variables[key].value):
+        line = variables[variable].line
+        yield name, f".env:{line}: {variable}", variables[variable].value, f".env:{line}"
+
+
+def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
+    for name, variable in _set_by(env, lambda key: env[key]):
+        yield name, variable, env[variable], f"environment: {variable}"
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
+    for name in _kinds():
+        value = flags.get(name)
+        if value not in (None, ()):
+            yield name, f"{name} (given as a flag)", value, "flag"
+
+
+def _set_by(variables: Mapping[str, Any], value: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Each setting for which one of its variables is there and not empty, with that variable."""
+    for setting_field in dataclasses.fields(Settings):
+        for variable in setting_field.metadata["env"]:
+            if variable in variables and value(variable).strip():
+                yield setting_field.name, variable
+                break
+
+
+@cache
+def _kinds() -> dict[str, type]:
+    """The type of every setting, without the `None` that stands for "not given"; lists are tuples of str."""
+    kinds: dict[str, type] = {}
+    for name, hint in typing.get_type_hints(Settings).items():
+        if isinstance(hint, types.UnionType):
+            hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+        kinds[name] = typing.get_origin(hint) or hint
+    return kinds
+
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def parse(name: str, text: str, called: str) -> Any:
+    """The text as the setting's type. Raises SettingsError, which begins with `called`."""
+    text = text.strip()
+    kind, metadata = _kinds()[name], Settings.__dataclass_fields__[name].metadata
+    choices: Mapping[str, str] | None = metadata["choices"]
+    if metadata["secret"] and not re.fullmatch(r"[!-~]*", text):
+        raise SettingsError(f"{called}: holds a space or a letter that no key has; copy the key again.")
+    if choices is not None:
+        if text.lower() not in choices:
+            raise SettingsError(f"{called}: must be one of {', '.join(choices)}, not {text!r}.")
+        return choices[text.lower()]
+    if kind is bool:
+        if text.lower() not in _BOOLEANS:
+            raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
+        return _BOOLEANS[text.lower()]
+    if kind is int or kind is float:
+        return _number(kind, text, called)
+    if kind is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return Path(text).expanduser() if kind is Path else text
+
+
+def _number(kind: type[int] | type[float], text: str, called: str) -> int | float:
+    try:
+        number = kind(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        wanted = "a whole number" if kind is int else "a number"
+        raise SettingsError(f"{called}: must be {wanted} of 0 or more, not {text!r}.")
+    return number
+
+
+def _check_together(settings: Settings) -> None:
+    if settings.authorise_command_key.lower() == settings.exit_key.lower():
+        raise SettingsError(f"AUTHORISE_COMMAND_KEY and EXIT_KEY are both {settings.exit_key!r}; they must differ.")
+    if settings.openai_base_url and not settings.openai_base_url.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"OPENAI_BASE_URL: must begin with http:// or https://, not {settings.openai_base_url!r}; "
+            "a local server is usually http://127.0.0.1:PORT/v1."
+        )

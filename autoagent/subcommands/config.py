@@ -1,0 +1,49 @@
+"""`autoagent config`: the settings that hold here, and where each one comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autoagent.printable import escape
+from autoagent.redact import MASK, Redactor
+from autoagent.settings import Loaded, Settings, load
+
+
+@click.command("config")
+@click.option("--show-origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects: name, value, origin, env, help.")
+@click.pass_context
+def config(ctx: click.Context, show_origin: bool, as_json: bool) -> None:
+    """Show the settings that hold in this folder; secrets are masked."""
+    rows = list(_rows(load(ctx.obj or {}, os.environ, Path.cwd())))
+    if as_json:
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    for row in rows:
+        value = ",".join(row["value"]) if isinstance(row["value"], list) else row["value"]
+        origin = f"  ({row['origin']})" if show_origin else ""
+        click.echo(escape(f"{row['name']} = {'' if value is None else value}{origin}"))
+
+
+def _rows(loaded: Loaded) -> Iterator[dict[str, Any]]:
+    redactor = Redactor([loaded.settings.openai_api_key])
+    for setting in dataclasses.fields(Settings):
+        value = getattr(loaded.settings, setting.name)
+        if isinstance(value, Path):
+            value = str(value)
+        if setting.metadata["secret"] and value:
+            value = MASK
+        yield {
+            "name": setting.name,
+            "value": redactor.mask_json(value),
+            "origin": loaded.origins[setting.name],
+            "env": list(setting.metadata["env"]),
+            "help": setting.metadata["help"],
+        }

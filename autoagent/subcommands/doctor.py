@@ -1,0 +1,43 @@
+"""`autoagent doctor`: can it run here, and what is to be mended. The checks themselves are in `_checks`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from autoagent.printable import escape
+from autoagent.subcommands._checks import Finding, examine
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects: check, status, found, mend.")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Test key, endpoint, model, embedder, folders and settings, and say how to mend each.
+
+    Exit status: 0 it can run, 2 the settings cannot be used, 3 no model can be used, 1 anything else is broken.
+    """
+    findings = examine(ctx.obj or {}, os.environ, Path.cwd(), sys.stdout)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
+    else:
+        width = max(len(finding.check) for finding in findings)
+        for finding in findings:
+            click.echo(f"{finding.status:4}  {finding.check:{width}}  {escape(finding.found)}")
+            if finding.mend:
+                click.echo(f"{'':4}  {'':{width}}  -> {escape(finding.mend)}")
+    ctx.exit(_exit_code(findings))
+
+
+def _exit_code(findings: list[Finding]) -> int:
+    failed = {finding.check for finding in findings if finding.status == "fail"}
+    if "settings" in failed:
+        return 2
+    if "model" in failed:
+        return 3
+    return 1 if failed else 0

@@ -1,0 +1,76 @@
+"""`ai_settings.yaml` and `prompt_settings.yaml`, as AutoGPT writes them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from autoagent.errors import SettingsError
+from autoagent.messages import Goal, Task
+from autoagent.textfile import write_text
+from autoagent.yamlfile import Entry, read_mapping
+
+MOST_GOALS = 5
+
+
+def read_task(path: Path) -> Task:
+    """The saved task. Raises SettingsError naming file, line and key of whatever is missing or wrong."""
+    entries = read_mapping(path, ("ai_name", "ai_role", "ai_goals", "api_budget"))
+    goals = entries["ai_goals"].texts() if "ai_goals" in entries else []
+    if not goals:
+        raise SettingsError(f"{path}: ai_goals: there is no goal; add one as `- what to reach` under `ai_goals:`.")
+    if len(goals) > MOST_GOALS:
+        raise SettingsError(f"{entries['ai_goals'].where}: holds {len(goals)} goals; at most {MOST_GOALS} are taken.")
+    return Task(
+        name=_required(path, entries, "ai_name"),
+        role=_required(path, entries, "ai_role"),
+        goals=tuple(Goal.parse(goal) for goal in goals),
+        budget=_dollars(entries["api_budget"]) if "api_budget" in entries else 0.0,
+    )
+
+
+def write_task(path: Path, task: Task) -> None:
+    """Save the task in one step, readable in any script. Raises SettingsError where it cannot be written."""
+    import yaml
+
+    record = {
+        "ai_goals": [str(goal) for goal in task.goals],
+        "ai_name": task.name,
+        "ai_role": task.role,
+        "api_budget": task.budget,
+    }
+    write_text(path, yaml.safe_dump(record, allow_unicode=True, sort_keys=False, width=4096))
+
+
+def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
+    """The lists of the file under `constraints`, `resources` and `best_practices`; a missing one is left out.
+
+    AutoGPT's name of the best practices is `performance_evaluations`. Raises SettingsError naming file, line and key.
+    """
+    entries = read_mapping(path, ("constraints", "resources", "best_practices", "performance_evaluations"))
+    lists: dict[str, tuple[str, ...]] = {}
+    for key, entry in entries.items():
+        present = "best_practices" if key == "performance_evaluations" else key
+        if present in lists:
+            raise SettingsError(f"{entry.where}: performance_evaluations is best_practices; keep one of them.")
+        lists[present] = tuple(entry.texts())
+    return lists
+
+
+def _required(path: Path, entries: dict[str, Entry], key: str) -> str:
+    text = entries[key].text() if key in entries else ""
+    if not text:
+        where = entries[key].where if key in entries else f"{path}: {key}"
+        raise SettingsError(f"{where}: is missing; add `{key}: ...`.")
+    return text
+
+
+def _dollars(entry: Entry) -> float:
+    text = entry.text()
+    try:
+        dollars = float(text) if text else 0.0
+    except ValueError:
+        dollars = math.nan
+    if not (math.isfinite(dollars) and dollars >= 0):
+        raise SettingsError(f"{entry.where}: must be an amount of USD such as 1.50, not {text!r}.")
+    return dollars

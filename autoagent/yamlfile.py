@@ -1,0 +1,138 @@
+"""Settings files in YAML, read so that every complaint names its line, and so that no file can blow up.
+
+Values stay text until a setting's own type is asked for: `yes`, `1.0` and `2024-01-01` are what the user wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoagent.errors import SettingsError
+from autoagent.textfile import read_text
+
+if TYPE_CHECKING:
+    import yaml
+
+DEPTH = 8  # collections within collections; composing recurses, so a deeper file is refused before
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value of a settings file; `key` is its name there."""
+
+    path: Path
+    key: str
+    node: Any  # a yaml.Node; the published types know too little of it
+
+    @property
+    def place(self) -> str:
+        """`file:line`."""
+        return f"{self.path}:{self.node.start_mark.line + 1}"
+
+    @property
+    def where(self) -> str:
+        """`file:line: key`."""
+        return f"{self.place}: {self.key}"
+
+    @property
+    def is_list(self) -> bool:
+        return bool(self.node.id == "sequence")
+
+    def text(self) -> str:
+        """The scalar as it is written, '' for nothing or null; a goal such as `Goal 1: make x` is that text.
+
+        Raises SettingsError for lists and larger mappings.
+        """
+        value = self.node.value
+        if self.node.id == "scalar":
+            return "" if self.node.tag.endswith(":null") else str(value).strip()
+        if self.node.id == "mapping" and len(value) == 1:
+            key, below = value[0]
+            if key.id == "scalar" and below.id == "scalar":
+                return f"{key.value}: {below.value}".strip()
+        raise SettingsError(f"{self.where}: must be text, not a {_KINDS[self.node.id]}.")
+
+    def texts(self) -> list[str]:
+        """A list of texts; one text stands for a list of one. Raises SettingsError for anything else, and for gaps."""
+        if self.node.id == "scalar":
+            return [self.text()] if self.text() else []
+        if not self.is_list:
+            raise SettingsError(f"{self.where}: must be a list, one item a line, each after `- `.")
+        items = [Entry(self.path, self.key, node) for node in self.node.value]
+        for item in items:
+            if not item.text():
+                raise SettingsError(f"{item.where}: holds an empty item; write it out or remove it.")
+        return [item.text() for item in items]
+
+
+_KINDS = {"sequence": "list", "mapping": "mapping"}
+
+
+def read_mapping(path: Path, known: Collection[str]) -> dict[str, Entry]:
+    """The top level of the file by key; {} for an empty file.
+
+    Raises:
+        SettingsError: what `read_text` raises, a YAML error, an alias, too much nesting, anything but a mapping, an
+            unknown key (the nearest known one is named), a key given twice.
+    """
+    import yaml
+
+    text = read_text(path)
+    try:
+        _refuse_traps(path, yaml.parse(text, Loader=yaml.SafeLoader))
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise SettingsError(_complaint(path, text, error)) from None
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise SettingsError(f"{path}:{root.start_mark.line + 1}: must hold `key: value` lines.")
+    entries: dict[str, Entry] = {}
+    for key_node, node in root.value:
+        key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
+        where = f"{path}:{key_node.start_mark.line + 1}: {key}"
+        if key in entries:
+            raise SettingsError(f"{where}: is given twice; keep one of them.")
+        if key not in known:
+            import difflib
+
+            near = difflib.get_close_matches(key, known, n=1)
+            meant = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(known))}."
+            raise SettingsError(f"{where}: there is no such setting.{meant}")
+        entries[key] = Entry(path, key, node)
+    return entries
+
+
+def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:
+    """Aliases can make a short file gigantic, deep nesting can exhaust the stack; no settings file needs either."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, yaml.AliasEvent):
+            raise SettingsError(f"{path}:{line}: aliases (*{event.anchor}) are not taken; write the value out.")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH:
+                raise SettingsError(f"{path}:{line}: is nested more than {DEPTH} levels deep.")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _complaint(path: Path, text: str, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:  # the reader's own error about a control character has a position instead of a mark
+        line = text.count("\n", 0, getattr(error, "position", 0)) + 1
+        return f"{path}:{line}: holds a character that YAML does not allow."
+    lines = text.split("\n")
+    written = lines[mark.line] if mark.line < len(lines) else ""
+    key = written.partition(":")[0].strip()
+    where = f"{path}:{mark.line + 1}:" + (f" {key}:" if key.isidentifier() else "")
+    if written[mark.column : mark.column + 1] == "\t" or "\t" in written[: len(written) - len(written.lstrip())]:
+        return f"{where} holds a tab; YAML takes spaces only."
+    hint = " Put the text in quotes." if "mapping values" in str(getattr(error, "problem", "")) else ""
+    return f"{where} is not YAML: {getattr(error, 'problem', error)}.{hint}"

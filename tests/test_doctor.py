@@ -1,0 +1,236 @@
+"""`autoagent doctor` and `autoagent config`, in real folders and against real servers on loopback."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from autoagent.errors import SettingsError
+from autoagent.settings import Settings
+from autoagent.subcommands.config import config
+from autoagent.subcommands.doctor import doctor
+
+KEY = "test-key-1234567890"
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Knows two models and one embedder, and takes one key."""
+
+    def do_GET(self) -> None:
+        self._answer({"data": [{"id": "big"}, {"id": "small"}]})
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = asked == {"model": "vectors", "input": "doctor"}
+        self._answer({"data": [{"embedding": [1.0]}]} if known else {"error": "unknown"}, 200 if known else 404)
+
+    def _answer(self, body: Any, status: int = 200) -> None:
+        refused = self.headers["Authorization"] != f"Bearer {KEY}"
+        self.send_response(401 if refused else status)
+        self.end_headers()
+        self.wfile.write(json.dumps({} if refused else body).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to start in, and nothing set from outside."""
+    start = tmp_path / "start"
+    start.mkdir()
+    monkeypatch.chdir(start)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for setting in dataclasses.fields(Settings):
+        for name in setting.metadata["env"]:
+            monkeypatch.delenv(name, raising=False)
+    return start
+
+
+def report(result: Result) -> dict[str, dict[str, str]]:
+    """The findings by check; where a check has several, the last."""
+    return {finding["check"]: finding for finding in json.loads(result.stdout)}
+
+
+def examine(env: dict[str, str], flags: dict[str, Any] | None = None) -> tuple[int, dict[str, dict[str, str]]]:
+    result = CliRunner().invoke(doctor, ["--json"], env=env, obj=flags)
+    return result.exit_code, report(result)
+
+
+def test_an_endpoint_with_all_that_is_needed_is_usable(folder: Path, endpoint: str) -> None:
+    env = {"OPENAI_BASE_URL": endpoint, "OPENAI_API_KEY": KEY}
+    code, found = examine({**env, "SMART_LLM": "big", "FAST_LLM": "small", "EMBEDDING_MODEL": "vectors"})
+    assert code == 0
+    assert found["model"] == {"check": "model", "status": "ok", "found": f"big at {endpoint}", "mend": ""}
+    assert found["embedder"]["found"] == f"vectors at {endpoint}"
+    assert {"python", "settings", "encodings", "sandbox", "workspace", "state", "terminal"} <= set(found)
+    assert list(folder.iterdir()) == []  # looking changes nothing
+
+
+def test_nothing_chosen_is_exit_3_and_says_the_ways(folder: Path) -> None:
+    code, found = examine({})
+    assert code == 3
+    assert found["model"]["status"] == "fail"
+    assert "autoagent setup" in found["model"]["mend"]
+
+
+def test_a_refused_key(folder: Path, endpoint: str) -> None:
+    code, found = examine({"OPENAI_BASE_URL": endpoint, "OPENAI_API_KEY": "wrong-key-123"})
+    assert code == 3
+    assert found["model"]["found"] == f"{endpoint} refuses the key"
+
+
+def test_a_model_that_is_not_there_names_those_that_are(folder: Path, endpoint: str) -> None:
+    code, found = examine({"OPENAI_BASE_URL": endpoint, "OPENAI_API_KEY": KEY, "SMART_LLM": "huge"})
+    assert code == 3
+    assert found["model"]["mend"] == "set SMART_LLM to one of: big, small"
+
+
+def test_a_missing_fast_model_is_a_warning(folder: Path, endpoint: str) -> None:
+    code, found = examine({"OPENAI_BASE_URL": endpoint, "OPENAI_API_KEY": KEY}, {"model": "big"})
+    assert code == 0
+    assert found["model"]["status"] == "warn"
+    assert "FAST_LLM" in found["model"]["mend"]
+
+
+def test_a_server_that_is_not_running(folder: Path) -> None:
+    code, found = examine({"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"})
+    assert code == 3
+    assert "cannot be reached" in found["model"]["found"]
+    assert "start the server" in found["model"]["mend"]
+
+
+def test_the_words_of_the_template_are_no_key(folder: Path) -> None:
+    (folder / ".env").write_text("OPENAI_API_KEY=your-openai-api-key\n")
+    code, found = examine({})
+    assert code == 3
+    assert "template" in found["model"]["found"]
+
+
+def test_models_that_need_no_key(folder: Path) -> None:
+    assert examine({"AUTOAGENT_MODEL": "human"})[0] == 0
+    code, found = examine({}, {"model": "local:./missing.gguf"})
+    assert (code, found["model"]["status"]) == (3, "fail")
+
+
+def test_an_address_from_dotenv_and_a_key_from_elsewhere_is_pointed_out(folder: Path, endpoint: str) -> None:
+    (folder / ".env").write_text(f"OPENAI_BASE_URL={endpoint}\n")
+    _, found = examine({"OPENAI_API_KEY": KEY})
+    assert found["endpoint"]["status"] == "warn"
+    assert "your key is sent" in found["endpoint"]["mend"]
+
+
+def test_every_variable_of_an_autogpt_env_is_accounted_for(folder: Path) -> None:
+    (folder / ".env").write_text(
+        "OPENAI_API_KEY=\nTEMPERATURE=0\nSMART_LLM=gpt-4\nEXECUTE_LOCAL_COMMANDS=False\n"
+        "PINECONE_API_KEY=your-pinecone-api-key\nTYPO_KEY=1\n"
+    )
+    _, found = examine({"SMART_LLM": "other", "AUTOAGENT_MODEL": "human"})
+    lines = {name.partition(" ")[2]: finding for name, finding in found.items() if name.startswith(".env:")}
+    assert list(lines) == [
+        "OPENAI_API_KEY", "TEMPERATURE", "SMART_LLM", "EXECUTE_LOCAL_COMMANDS", "PINECONE_API_KEY", "TYPO_KEY",
+    ]  # fmt: skip
+    assert lines["OPENAI_API_KEY"]["found"].startswith("empty")
+    assert lines["TEMPERATURE"]["found"] == "used: temperature"
+    assert lines["SMART_LLM"]["found"] == "not used: smart_llm is set by environment: SMART_LLM"
+    assert "shell" in lines["EXECUTE_LOCAL_COMMANDS"]["found"]
+    assert "memory is a local one" in lines["PINECONE_API_KEY"]["found"]
+    assert "neither" in lines["TYPO_KEY"]["found"]
+
+
+def test_broken_settings_are_exit_2_and_named(folder: Path) -> None:
+    (folder / ".env").write_text("TEMPERATURE=warm\n")
+    code, found = examine({})
+    assert code == 2
+    assert found["settings"]["found"].startswith(".env:1: TEMPERATURE")
+
+
+def test_a_broken_task_fails(folder: Path) -> None:
+    (folder / "ai_settings.yaml").write_text("ai_name: N\n")
+    code, found = examine({"AUTOAGENT_MODEL": "human"})
+    assert code == 1
+    assert "there is no goal" in found["task"]["found"]
+
+
+def test_folders(folder: Path) -> None:
+    (folder / "autoagent_workspace").write_text("a file in its place")
+    (folder / ".autoagent").mkdir(mode=0o755)
+    code, found = examine({"AUTOAGENT_MODEL": "human"})
+    assert code == 1
+    assert found["workspace"]["found"].endswith("is a file")
+    assert found["state"]["status"] == "warn"
+    assert "mode 755" in found["state"]["found"]
+
+
+def test_the_report_for_people_has_a_line_for_each_check_and_no_key(folder: Path, endpoint: str) -> None:
+    env = {"OPENAI_BASE_URL": f"{endpoint}/{KEY}", "OPENAI_API_KEY": KEY, "SMART_LLM": "huge"}
+    result = CliRunner().invoke(doctor, [], env=env)
+    assert KEY not in result.output
+    assert any(line.startswith("ok    python") for line in result.output.splitlines())
+    assert any(line.startswith("fail  model") for line in result.output.splitlines())
+    assert "-> set SMART_LLM to one of: big, small" in result.output
+
+
+def test_the_program_itself(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "autoagent", "doctor"], capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert "fail  model" in done.stdout
+    assert done.stderr == ""
+
+
+# `autoagent config` ----------------------------------------------------------------------------------------------
+
+
+def test_config_shows_values_and_masks_secrets(folder: Path) -> None:
+    result = CliRunner().invoke(config, [], env={"OPENAI_API_KEY": KEY, "AUTOAGENT_COMMANDS": "files,system"})
+    assert result.exit_code == 0
+    assert "commands = files,system\n" in result.stdout
+    assert "openai_api_key = [masked]\n" in result.stdout
+    assert KEY not in result.output
+
+
+def test_config_shows_origins(folder: Path) -> None:
+    (folder / ".env").write_text("\nTEMPERATURE=0.5\n")
+    result = CliRunner().invoke(config, ["--show-origin"], env={"SMART_LLM": "x"}, obj={"budget": 2.0})
+    assert "temperature = 0.5  (.env:2)\n" in result.stdout
+    assert "smart_llm = x  (environment: SMART_LLM)\n" in result.stdout
+    assert "budget = 2.0  (flag)\n" in result.stdout
+    assert "exit_key = n  (default)\n" in result.stdout
+
+
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(folder: Path) -> None:
+    (folder / ".env").write_text("AUTOAGENT_MODEL=human\nUSER_AGENT=x\nSMART_LLM=a\x1b[2Jb\n")
+    assert r"smart_llm = a\x1b[2Jb" in CliRunner().invoke(config, []).stdout
+    (folder / "ai_settings.yaml").write_text('ai_name: "N\\e[2J"\nai_role: r\nai_goals: [g]\n')
+    assert r"N\x1b[2J in ai_settings.yaml" in CliRunner().invoke(doctor, []).stdout
+
+
+def test_config_as_json(folder: Path) -> None:
+    rows = json.loads(CliRunner().invoke(config, ["--json"], env={"OPENAI_API_KEY": KEY}).stdout)
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["openai_api_key"]["value"] == "[masked]"
+    assert by_name["workspace"]["value"] == "autoagent_workspace"
+    assert by_name["openai_base_url"]["env"] == ["OPENAI_BASE_URL", "OPENAI_API_BASE_URL"]
+
+
+def test_config_with_broken_settings_is_the_users_error(folder: Path) -> None:
+    result = CliRunner().invoke(config, [], env={"TEMPERATURE": "warm"})
+    assert isinstance(result.exception, SettingsError)

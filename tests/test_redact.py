@@ -1,0 +1,99 @@
+"""Masking: secrets go, everything else stays byte for byte."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoagent.redact import MASK, Redactor
+
+PEM = (
+    "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n"
+    + "MIIEpAIBAAKCAQEA7bq1yK2v\n" * 3
+    + "c2hvcnQ=\n-----END RSA PRIVATE KEY-----"
+)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL",
+        "sk-proj-Ab1_cdefghijklmnopqr-stuvwxyz",
+        "sk-ant-api03-abcdefghij0123456789",
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "github_pat_11ABCDEFG0abcdefghijkl_mnopqrst",
+        "AKIAIOSFODNN7EXAMPLE",
+        "xoxb-123456789012-abcdefGHIJKL",
+        "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+        "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+        PEM,
+        PEM.replace("\n", "\\n"),
+        PEM.replace("RSA ", "").replace("Proc-Type: 4,ENCRYPTED\n\n", ""),
+        PEM[:90],
+    ],
+    ids=lambda secret: secret[:14],
+)
+def test_a_secret_is_known_by_its_shape(secret: str) -> None:
+    assert Redactor().mask(f'before "{secret}" after') == f'before "{MASK}" after'
+
+
+def test_what_stands_around_a_secret_is_kept() -> None:
+    mask = Redactor().mask
+    assert mask("Authorization: Bearer abcdefghij.0123456789-xyz\nAccept") == f"Authorization: Bearer {MASK}\nAccept"
+    assert mask("git clone https://me:s3cret@host.example/r.git") == f"git clone https://{MASK}@host.example/r.git"
+    assert mask("KEY=sk-abcdefghijklmnopqrst0123;NEXT=1") == f"KEY={MASK};NEXT=1"
+
+
+def test_known_values_are_masked_also_as_part_of_an_address() -> None:
+    mask = Redactor(["pass word/1", "longer-pass-word"]).mask
+    assert mask("x pass word/1 y pass%20word%2F1 z") == f"x {MASK} y {MASK} z"
+    assert mask("longer-pass-word") == MASK
+
+
+def test_of_two_known_values_the_longer_one_is_masked_whole() -> None:
+    assert Redactor(["12345678", "12345678-long"]).mask("12345678-long 12345678") == f"{MASK} {MASK}"
+
+
+def test_a_short_known_value_does_not_eat_words() -> None:
+    assert Redactor(["", "key", "1234567"]).mask("the key is 1234567") == "the key is 1234567"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "risk-management-framework-for-2024-documents",
+        "sk-learn is scikit-learn; <div class='sk-toggleable__label-arrow'>",
+        "task-1234567890123456789012345",
+        "The bearer of this letter, and Bearer tokens-are-used-for-authentication",
+        "https://host.example:8080/path@2x.png and mailto:me@host.example",
+        "-----BEGIN PRIVATE KEY----- is how such a file begins.",
+        "-----BEGIN CERTIFICATE-----\nMIIEpAIBAAKCAQEA7bq1yK2v\n-----END CERTIFICATE-----",
+        "sha256 cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        "AKIA is a prefix; hf_model_name; ghp_short; xoxo-hugs-and-kisses",
+    ],
+)
+def test_ordinary_text_stays(text: str) -> None:
+    assert Redactor(["known-secret"]).mask(text) == text
+
+
+@given(st.text())
+def test_text_without_a_known_value_stays(text: str) -> None:
+    assert Redactor(["\x00known\x00value\x00"]).mask(text) in (text, MASK) or MASK not in text
+
+
+def test_json_is_masked_at_every_depth_and_keeps_its_shape() -> None:
+    masked = Redactor(["known-secret"]).mask_json(
+        {"a": ["known-secret", 1, None, True], "known-secret": {"b": ("x known-secret",)}, "c": 1.5}
+    )
+    assert masked == {"a": [MASK, 1, None, True], MASK: {"b": [f"x {MASK}"]}, "c": 1.5}
+
+
+@pytest.mark.parametrize("piece", ["sk-", "xoxb-", "-----BEGIN PRIVATE KEY-----", "://a:", "bearer ", "A", "\\n"])
+def test_no_text_makes_it_slow(piece: str) -> None:
+    text = "-----BEGIN PRIVATE KEY-----" + piece * (200_000 // len(piece))
+    start = time.perf_counter()
+    Redactor(["known-secret"]).mask(text)
+    assert time.perf_counter() - start < 5  # 0.3 s on an idle machine; a quadratic pattern takes minutes

@@ -1,0 +1,381 @@
+"""Settings: layers and their origins, `.env`, the user config, and the YAML files of the task."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoagent.autogpt_env import NOT_USED
+from autoagent.dotenv import Variable, read_dotenv, store_variables
+from autoagent.errors import SettingsError
+from autoagent.messages import Goal, Task
+from autoagent.settings import Loaded, Settings, load, user_config_path
+from autoagent.taskfile import read_prompt_settings, read_task, write_task
+
+ROOT = Path(__file__).parent.parent
+
+
+def loaded(folder: Path, flags: dict[str, Any] | None = None, env: dict[str, str] | None = None) -> Loaded:
+    return load(flags or {}, env or {}, folder, folder / "config.yaml")
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+# Layers ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_given_gives_the_defaults(tmp_path: Path) -> None:
+    found = loaded(tmp_path)
+    assert found.settings == Settings()
+    assert set(found.origins.values()) == {"default"}
+    assert list(tmp_path.iterdir()) == []  # looking at settings writes nothing
+
+
+def test_each_layer_wins_over_the_one_below_and_is_named_as_origin(tmp_path: Path) -> None:
+    write(tmp_path / "config.yaml", "budget: 1\nsmart_llm: from-config\nfast_llm: from-config\nexit_key: q\n")
+    write(tmp_path / ".env", "AUTOAGENT_BUDGET=2\nSMART_LLM=from-dotenv\nFAST_LLM=from-dotenv\n")
+    env = {"AUTOAGENT_BUDGET": "3", "SMART_LLM": "from-env"}
+    found = loaded(tmp_path, {"budget": 4.0}, env)
+    settings = found.settings
+    assert (settings.budget, settings.smart_llm) == (4.0, "from-env")
+    assert (settings.fast_llm, settings.exit_key) == ("from-dotenv", "q")
+    assert found.origins["budget"] == "flag"
+    assert found.origins["smart_llm"] == "environment: SMART_LLM"
+    assert found.origins["fast_llm"] == ".env:3"
+    assert found.origins["exit_key"] == f"{tmp_path / 'config.yaml'}:4"
+    assert found.origins["temperature"] == "default"
+
+
+def test_a_flag_that_was_not_given_sets_nothing(tmp_path: Path) -> None:
+    env = {"AUTOAGENT_COMMANDS": "files, system", "PLAIN_OUTPUT": "on"}
+    flags = {"commands": (), "plain_output": None, "json": True, "demo": None}
+    settings = loaded(tmp_path, flags, env).settings
+    assert settings.commands == ("files", "system")
+    assert settings.plain_output is True
+
+
+def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
+    write(tmp_path / ".env", "OPENAI_BASE_URL=\nTEMPERATURE=0.5\n")
+    env = {"OPENAI_BASE_URL": "", "OPENAI_API_BASE_URL": " ", "TEMPERATURE": ""}
+    settings = loaded(tmp_path, env=env).settings
+    assert settings.openai_base_url == ""
+    assert settings.temperature == 0.5
+
+
+def test_autogpts_older_names_are_read_and_the_newer_one_wins(tmp_path: Path) -> None:
+    env = {"SMART_LLM_MODEL": "old", "FAST_LLM_MODEL": "old", "FAST_LLM": "new", "OPENAI_API_BASE_URL": "http://h/v1"}
+    settings = loaded(tmp_path, env=env).settings
+    assert (settings.smart_llm, settings.fast_llm, settings.openai_base_url) == ("old", "new", "http://h/v1")
+
+
+@pytest.mark.parametrize(("flag", "both"), [("gpt3only", "fast"), ("gpt4only", "smart")])
+def test_gpt3only_and_gpt4only_take_one_model_for_everything(tmp_path: Path, flag: str, both: str) -> None:
+    found = loaded(tmp_path, {flag: True}, {"SMART_LLM": "smart", "FAST_LLM": "fast"})
+    assert (found.settings.smart_llm, found.settings.fast_llm) == (both, both)
+    assert f"--{flag}" in found.origins.values()
+
+
+@pytest.mark.parametrize("word", ["true", "True", "1", "yes", "YES", "on", " on "])
+def test_words_for_true(tmp_path: Path, word: str) -> None:
+    assert loaded(tmp_path, env={"PLAIN_OUTPUT": word}).settings.plain_output is True
+
+
+@pytest.mark.parametrize("word", ["false", "FALSE", "0", "no", "Off"])
+def test_words_for_false(tmp_path: Path, word: str) -> None:
+    assert loaded(tmp_path, env={"PLAIN_OUTPUT": word}).settings.plain_output is False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("PLAIN_OUTPUT", "maybe", "must be true or false"),
+        ("TEMPERATURE", "warm", "must be a number"),
+        ("TEMPERATURE", "nan", "must be a number"),
+        ("AUTOAGENT_BUDGET", "inf", "must be a number"),
+        ("AUTOAGENT_BUDGET", "-1", "of 0 or more"),
+        ("AUTOAGENT_MAX_TOKENS", "1.5", "must be a whole number"),
+        ("MEMORY_BACKEND", "pinecone", "must be one of local"),
+        ("OPENAI_BASE_URL", "localhost:8080", "must begin with http://"),
+        ("EXIT_KEY", "Y", "must differ"),
+        ("OPENAI_API_KEY", "sk-1 2", "holds a space"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint) as caught:
+        loaded(tmp_path, env={name: value})
+    assert name in str(caught.value)
+    assert "sk-1" not in str(caught.value)
+
+
+def test_autogpts_names_of_the_memory_are_understood(tmp_path: Path) -> None:
+    assert loaded(tmp_path, env={"MEMORY_BACKEND": "json_file"}).settings.memory_backend == "local"
+    assert loaded(tmp_path, env={"MEMORY_BACKEND": "no_memory"}).settings.memory_backend == "none"
+
+
+def test_a_wrong_value_in_dotenv_is_named_with_its_line(tmp_path: Path) -> None:
+    write(tmp_path / ".env", "# comment\n\nTEMPERATURE=warm\n")
+    with pytest.raises(SettingsError, match=r"\.env:3: TEMPERATURE: must be a number of 0 or more, not 'warm'"):
+        loaded(tmp_path)
+
+
+def test_the_user_config_follows_xdg(tmp_path: Path) -> None:
+    assert user_config_path({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "autoagent" / "config.yaml"
+    assert user_config_path({}) == Path.home() / ".config" / "autoagent" / "config.yaml"
+
+
+def test_lists_numbers_and_paths_of_the_user_config(tmp_path: Path) -> None:
+    write(tmp_path / "config.yaml", "commands: [files, read_file]\nworkspace: ~/w\nplain_output: yes\nwindow: 8192\n")
+    settings = loaded(tmp_path).settings
+    assert settings.commands == ("files", "read_file")
+    assert settings.workspace == Path.home() / "w"
+    assert settings.plain_output is True
+    assert settings.window == 8192
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("budget: 1\nsmart_lm: x\n", r"config\.yaml:2: smart_lm: there is no such setting. Did you mean smart_llm\?"),
+        ("budget: 1\nwindow: 2\nbudget: 1\n", r"config\.yaml:3: budget: is given twice"),
+        ("window: [1, 2]\n", r"config\.yaml:1: window: must be text, not a list"),
+        ("debug: perhaps\n", r"config\.yaml:1: debug: must be true or false"),
+        ("- a\n- b\n", r"config\.yaml:1: must hold `key: value` lines"),
+        ("window: 1\n\tbudget: 2\n", r"config\.yaml:2: budget: holds a tab"),
+        ("window: &a 1\nbudget: *a\n", r"config\.yaml:2: aliases"),
+        ("smart_llm: a\x00b\n", r"config\.yaml:1: holds a character"),
+        ("a: " + "[" * 2000, r"config\.yaml:1: is nested"),
+    ],
+)
+def test_a_broken_user_config_is_named_with_file_line_and_key(tmp_path: Path, text: str, complaint: str) -> None:
+    write(tmp_path / "config.yaml", text)
+    with pytest.raises(SettingsError, match=complaint):
+        loaded(tmp_path)
+
+
+def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    listed = {m[1]: (m[2], m[3]) for line in lines if (m := re.fullmatch(r"#([A-Z_]+)=(\S*)  # (.+)", line))}
+    expected = {}
+    for setting in dataclasses.fields(Settings):
+        default = "" if setting.default in (None, ()) else str(setting.default)
+        default = default.lower() if isinstance(setting.default, bool) else default
+        for number, name in enumerate(setting.metadata["env"]):
+            text = f"the same as {setting.metadata['env'][0]}" if number else setting.metadata["help"]
+            expected[name] = (default, text)
+    assert listed == expected
+
+
+def test_no_variable_is_both_used_and_said_to_be_unused() -> None:
+    used = {name for setting in dataclasses.fields(Settings) for name in setting.metadata["env"]}
+    assert used.isdisjoint(NOT_USED)
+
+
+# .env ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("K=v", "v"),
+        ("export K = v ", "v"),
+        ("K=", ""),
+        ("K= # nothing", ""),
+        ("K=a#b", "a#b"),
+        ("K=a b # why", "a b"),
+        ("K='a # b' # why", "a # b"),
+        ("K='${HOME}'", "${HOME}"),
+        (r'K="a\"b\n"', 'a"b\n'),
+        ('K="" # empty', ""),
+        ("K=a=b", "a=b"),
+        ("K=ключ", "ключ"),
+    ],
+)
+def test_a_line_of_dotenv(tmp_path: Path, line: str, value: str) -> None:
+    assert read_dotenv(write(tmp_path / ".env", f"# first\n{line}\n")) == {"K": Variable(value, 2)}
+
+
+def test_dotenv_with_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
+    found = read_dotenv(write(tmp_path / ".env", b"\xef\xbb\xbfA=1\r\nB=2\r\n"))
+    assert found == {"A": Variable("1", 1), "B": Variable("2", 2)}
+
+
+def test_no_dotenv_is_no_variables(tmp_path: Path) -> None:
+    assert read_dotenv(tmp_path / ".env") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("A=1\nwhat is this\n", r"\.env:2: is not NAME=value"),
+        ("A='open\n", r"\.env:1: A: the value does not end with its quote"),
+        ('A="open\n', r"\.env:1: A: the value does not end with its quote"),
+        ("A=${B}\n", r"\.env:1: A: variables are not replaced"),
+        ("A=1\n\nA=2\n", r"\.env:3: A is given twice \(first in line 1\)"),
+        (b"A=1\nB=\xff\n", r"\.env:2: is not UTF-8"),
+        ("A=" + "x" * 300_000, "is larger than 256 KiB"),
+    ],
+)
+def test_a_broken_dotenv_is_named_with_file_and_line(tmp_path: Path, text: str | bytes, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        read_dotenv(write(tmp_path / ".env", text))
+
+
+def test_stored_variables_replace_theirs_and_leave_the_rest(tmp_path: Path) -> None:
+    path = write(tmp_path / ".env", "# mine\nOPENAI_API_KEY=old\nTEMPERATURE=0.5")
+    store_variables(path, {"OPENAI_API_KEY": "new-key-123"})
+    assert path.read_text() == "# mine\nTEMPERATURE=0.5\nOPENAI_API_KEY=new-key-123\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == [".env"]
+
+
+def test_a_value_that_would_break_the_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="K: the value holds a space"):
+        store_variables(tmp_path / ".env", {"K": "a\nEVIL=1"})
+    assert not (tmp_path / ".env").exists()
+
+
+# ai_settings.yaml ------------------------------------------------------------------------------------------------
+
+HEAD = "ai_name: N\nai_role: an AI\n"
+
+
+def goals(tmp_path: Path, text: str | bytes) -> list[str]:
+    return [str(goal) for goal in read_task(write(tmp_path / "ai_settings.yaml", text)).goals]
+
+
+def test_a_file_as_autogpt_writes_it(tmp_path: Path) -> None:
+    text = "ai_goals:\n- Increase net worth\n- 'Grow: account'\nai_name: Foo-GPT\nai_role: an AI\napi_budget: 1.5\n"
+    task = read_task(write(tmp_path / "ai_settings.yaml", text))
+    assert task == Task("Foo-GPT", "an AI", (Goal("Increase net worth"), Goal("Grow: account")), 1.5)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("ai_goals:\n- Goal 1: make x\n", ["Goal 1: make x"]),
+        ("ai_goals: make x\n", ["make x"]),
+        ("ai_goals:\n- 2024\n- yes\n- 1.50\n- 2024-01-01\n", ["2024", "yes", "1.50", "2024-01-01"]),
+        ("ai_goals:\n- Write a.md :: test -s a.md\n", ["Write a.md :: test -s a.md"]),
+        ("ai_goals:\n- Do this:\n", ["Do this:"]),
+        ("ai_goals:\n- größe 世界 🌍\n", ["größe 世界 🌍"]),
+    ],
+)
+def test_goals_are_the_text_that_was_written(tmp_path: Path, written: str, read: list[str]) -> None:
+    assert goals(tmp_path, HEAD + written) == read
+
+
+def test_a_check_after_the_double_colon_is_kept_apart(tmp_path: Path) -> None:
+    task = read_task(write(tmp_path / "a.yaml", HEAD + "ai_goals:\n- Write a.md :: test -s a.md\n"))
+    assert task.goals == (Goal("Write a.md", "test -s a.md"),)
+
+
+def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
+    text = b"\xef\xbb\xbf" + (HEAD + "ai_goals:\n- a\n- b\n").replace("\n", "\r\n").encode()
+    assert goals(tmp_path, text) == ["a", "b"]
+
+
+LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nai_goals: *b\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (HEAD, r"ai_settings\.yaml: ai_goals: there is no goal"),
+        ("", r"ai_settings\.yaml: ai_goals: there is no goal"),
+        (HEAD + "ai_goals: []\n", r"there is no goal"),
+        (HEAD + "ai_goals:\n" + "- g\n" * 6, r"ai_settings\.yaml:4: ai_goals: holds 6 goals; at most 5"),
+        (HEAD + "ai_goals:\n- a\n-\n", r"ai_settings\.yaml:5: ai_goals: holds an empty item"),
+        (HEAD + "ai_goals:\n- a\n- [b]\n", r"ai_settings\.yaml:5: ai_goals: must be text, not a list"),
+        (HEAD + "ai_goals:\n  a: 1\n  b: 2\n", r"ai_settings\.yaml:4: ai_goals: must be a list"),
+        ("ai_name: N\nai_goals: [a]\n", r"ai_settings\.yaml: ai_role: is missing"),
+        ("ai_name:\nai_role: r\nai_goals: [a]\n", r"ai_settings\.yaml:1: ai_name: is missing"),
+        (HEAD + "ai_goals: [a]\nai_goal: b\n", r"ai_settings\.yaml:4: ai_goal: .* Did you mean ai_goals\?"),
+        (HEAD + "ai_goals: [a]\nai_name: M\n", r"ai_settings\.yaml:4: ai_name: is given twice"),
+        (HEAD + "ai_goals: [a]\napi_budget: lots\n", r"ai_settings\.yaml:4: api_budget: must be an amount of USD"),
+        (HEAD + "ai_goals:\n\t- a\n", r"ai_settings\.yaml:4: holds a tab"),
+        (HEAD + "ai_goals:\n- a: b: c\n", r"ai_settings\.yaml:4: .* Put the text in quotes"),
+        (HEAD + LAUGHS, r"ai_settings\.yaml:4: aliases \(\*a\) are not taken"),
+        (HEAD + "ai_goals: [a]\n" + "# padding\n" * 1_000_000, "is larger than 256 KiB"),
+        (HEAD + "ai_goals: [a]\n---\nx: 1\n", r"ai_settings\.yaml:4: is not YAML"),
+        (b"ai_name: \xff\n", r"ai_settings\.yaml:1: is not UTF-8"),
+    ],
+)
+def test_a_broken_task_is_named_with_file_line_and_key(tmp_path: Path, text: str | bytes, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        read_task(write(tmp_path / "ai_settings.yaml", text))
+
+
+def test_a_task_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there is no such file"):
+        read_task(tmp_path / "ai_settings.yaml")
+
+
+def test_a_written_task_stays_readable_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "ai_settings.yaml"
+    write_task(path, Task("Größe-GPT", "an AI 🌍", (Goal("Schreibe 世界"), Goal("b", "test -s b")), 1.5))
+    assert path.read_text(encoding="utf-8") == (
+        "ai_goals:\n- Schreibe 世界\n- 'b :: test -s b'\nai_name: Größe-GPT\nai_role: an AI 🌍\napi_budget: 1.5\n"
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["ai_settings.yaml"]
+
+
+def test_a_task_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real.yaml").touch()
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "real.yaml")
+    write_task(tmp_path / "link.yaml", Task("N", "r", (Goal("g"),)))
+    assert (tmp_path / "link.yaml").is_symlink()
+    assert read_task(tmp_path / "real.yaml").name == "N"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"a\.yaml: cannot be written: No such file or directory"):
+        write_task(tmp_path / "missing" / "a.yaml", Task("N", "r", (Goal("g"),)))
+
+
+TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).map(str.strip).filter(bool)
+
+
+@given(name=TEXT, role=TEXT, lines=st.lists(TEXT, min_size=1, max_size=5), budget=st.floats(0, 1e6))
+def test_what_is_written_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, name: str, role: str, lines: list[str], budget: float
+) -> None:
+    task = Task(name, role, tuple(Goal.parse(line) for line in lines), budget)
+    path = tmp_path_factory.getbasetemp() / "round_trip.yaml"
+    write_task(path, task)
+    assert read_task(path) == task
+
+
+def test_the_example_in_the_repository_is_a_task() -> None:
+    assert read_task(ROOT / "ai_settings.yaml").name == "Summary-GPT"
+
+
+# prompt_settings.yaml --------------------------------------------------------------------------------------------
+
+
+def test_prompt_settings_under_autogpts_and_under_our_name(tmp_path: Path) -> None:
+    autogpt = write(tmp_path / "a.yaml", "constraints:\n- 'short: memory'\n- b\nperformance_evaluations: [c]\n")
+    assert read_prompt_settings(autogpt) == {"constraints": ("short: memory", "b"), "best_practices": ("c",)}
+    ours = write(tmp_path / "b.yaml", "best_practices: [c]\nresources: [d]\n")
+    assert read_prompt_settings(ours) == {"best_practices": ("c",), "resources": ("d",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("constraint: [a]\n", r"p\.yaml:1: constraint: .* Did you mean constraints\?"),
+        ("resources: {a: 1, b: 2}\n", r"p\.yaml:1: resources: must be a list"),
+        ("best_practices: [a]\nperformance_evaluations: [b]\n", r"p\.yaml:2: .* keep one of them"),
+    ],
+)
+def test_broken_prompt_settings_are_named(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        read_prompt_settings(write(tmp_path / "p.yaml", text))

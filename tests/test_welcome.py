@@ -1,0 +1,337 @@
+"""The questions of set-up, asked on a scripted terminal; the servers it finds are real ones on loopback."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from autoagent.errors import ModelError, SetupError, StopRun
+from autoagent.messages import Goal, Task
+from autoagent.servers import Server, find_servers, list_models
+from autoagent.settings import Settings
+from autoagent.taskfile import read_task
+from autoagent.welcome import (
+    DEFAULT_GOALS,
+    DEFAULT_NAME,
+    DEFAULT_ROLE,
+    ask_task,
+    choose_model,
+    model_is_chosen,
+    parse_proposal,
+    proposal_messages,
+    welcome_back,
+)
+
+
+class ScriptedTerminal:
+    """Answers from a list; the input ends where the list does. `shown` is all that a user would see."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.shown: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.shown.append(text)
+
+    def ask(self, prompt: str, default: str = "") -> str:
+        self.shown.append(prompt)
+        if not self.answers:
+            raise EOFError
+        return self.answers.pop(0) or default
+
+    def secret(self, prompt: str) -> str:
+        return self.ask(prompt)
+
+    @property
+    def screen(self) -> str:
+        return "\n".join(self.shown)
+
+
+# The task, one by one --------------------------------------------------------------------------------------------
+
+
+def test_name_role_and_goals_are_asked_and_enter_ends() -> None:
+    terminal = ScriptedTerminal("Foo-GPT", "an AI that foos", "Goal a", "Goal b :: test -s b", "")
+    task = ask_task(terminal)
+    assert task == Task("Foo-GPT", "an AI that foos", (Goal("Goal a"), Goal("Goal b", "test -s b")))
+    assert "Foo-GPT is [" in terminal.screen
+
+
+def test_the_fifth_goal_is_the_last_question() -> None:
+    terminal = ScriptedTerminal("N", "r", "1", "2", "3", "4", "5", "not asked for")
+    assert [goal.text for goal in ask_task(terminal).goals] == ["1", "2", "3", "4", "5"]
+    assert terminal.answers == ["not asked for"]
+
+
+def test_enter_alone_gives_autogpts_defaults() -> None:
+    task = ask_task(ScriptedTerminal("", " ", ""))
+    assert task == Task(DEFAULT_NAME, DEFAULT_ROLE, tuple(Goal(goal) for goal in DEFAULT_GOALS))
+
+
+def test_the_end_of_the_input_stops_and_says_what_to_pass() -> None:
+    with pytest.raises(StopRun, match="--ai-goal") as caught:
+        ask_task(ScriptedTerminal("Foo-GPT"))
+    assert caught.value.outcome.status == "unanswered"
+
+
+# The task, from a wish -------------------------------------------------------------------------------------------
+
+GOOD = '{"name": "Sum-GPT", "role": "an AI that sums", "goals": ["Sum notes.txt"]}'
+
+
+def test_one_wish_becomes_a_task_that_is_shown() -> None:
+    wishes: list[str] = []
+
+    def propose(wish: str) -> str:
+        wishes.append(wish)
+        return GOOD
+
+    terminal = ScriptedTerminal("sum up notes.txt")
+    assert ask_task(terminal, propose) == Task("Sum-GPT", "an AI that sums", (Goal("Sum notes.txt"),))
+    assert wishes == ["sum up notes.txt"]
+    assert "  - Sum notes.txt" in terminal.shown
+
+
+@pytest.mark.parametrize("answer", ["", "manual", "--manual"])
+def test_no_wish_leads_to_the_single_questions(answer: str) -> None:
+    def propose(wish: str) -> str:
+        raise AssertionError(wish)
+
+    assert ask_task(ScriptedTerminal(answer, "N", "r", "g", ""), propose) == Task("N", "r", (Goal("g"),))
+
+
+def test_an_unusable_proposal_is_said_and_everything_is_asked() -> None:
+    terminal = ScriptedTerminal("do it", "N", "r", "g", "")
+    assert ask_task(terminal, lambda wish: "I cannot help with that.").name == "N"
+    assert "cannot be used" in terminal.screen
+
+
+def test_a_model_that_fails_is_said_and_everything_is_asked() -> None:
+    def propose(wish: str) -> str:
+        raise ModelError("the endpoint is down")
+
+    terminal = ScriptedTerminal("do it", "N", "r", "g", "")
+    assert ask_task(terminal, propose).name == "N"
+    assert "the endpoint is down" in terminal.screen
+
+
+def test_a_refused_key_is_not_swallowed() -> None:
+    def propose(wish: str) -> str:
+        raise SetupError("the key is refused")
+
+    with pytest.raises(SetupError):
+        ask_task(ScriptedTerminal("do it"), propose)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        f"Sure! Here it is:\n```json\n{GOOD}\n```\nGood luck.",
+        '{"ai_name": "Sum-GPT", "ai_role": "an AI that sums", "ai_goals": "Sum notes.txt"}',
+        "Name: Sum-GPT\nDescription: an AI that sums\nGoals:\n- Sum notes.txt\n",
+        "**Name:** Sum-GPT\n**Role:** an AI that sums\n\n**Goals:**\n1. Sum notes.txt",
+    ],
+)
+def test_proposals_that_can_be_used(text: str) -> None:
+    assert parse_proposal(text) == Task("Sum-GPT", "an AI that sums", (Goal("Sum notes.txt"),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1]",
+        '{"name": "N", "role": "r", "goals": []}',
+        '{"name": "N", "goals": ["g"]}',
+        '{"name": 1, "role": "r", "goals": ["g"]}',
+        '{"name": "N", "role": "r", "goals": [{"g": 1}]}',
+        '{"name": "...", "role": "an AI ...", "goals": ["...", "..."]}',
+        '{"name": "<name>", "role": "<role>", "goals": ["<goal>"]}',
+        "Name: N\nDescription:\nGoals:\n- g",
+    ],
+)
+def test_proposals_that_cannot_be_used(text: str) -> None:
+    assert parse_proposal(text) is None
+
+
+def test_at_most_five_goals_are_taken_from_a_proposal() -> None:
+    task = parse_proposal(json.dumps({"name": "N", "role": "r", "goals": [f"g{i}" for i in range(9)]}))
+    assert task is not None
+    assert [goal.text for goal in task.goals] == ["g0", "g1", "g2", "g3", "g4"]
+
+
+def test_the_prompt_for_a_proposal_holds_the_wish_and_the_form_of_the_answer() -> None:
+    system, user = proposal_messages("sum up notes.txt")
+    assert user.content == "sum up notes.txt"
+    assert '"goals"' in system.content
+
+
+# Welcome back ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answers", "again"), [(["y"], True), (["Yes "], True), ([""], True), (["n"], False), (["what?", "NO"], False)]
+)
+def test_welcome_back(answers: list[str], again: bool) -> None:
+    terminal = ScriptedTerminal(*answers)
+    assert welcome_back(terminal, Task("Foo-GPT", "an AI", (Goal("a"),)), "ai_settings.yaml") is again
+    assert "Welcome back! Would you like me to return to being Foo-GPT?" in terminal.shown
+    assert terminal.answers == []
+
+
+def test_welcome_back_without_an_answer() -> None:
+    with pytest.raises(StopRun, match="pass -y"):
+        welcome_back(ScriptedTerminal(), Task("N", "r", (Goal("g"),)), "a.yaml")
+
+
+# The model -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def model_server(body: str, status: int = 200) -> Iterator[int]:
+    """A server whose every GET answers this; gives its port."""
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/v1/models" else 404)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+MODELS = '{"data": [{"id": "qwen:7b"}, {"id": "llama"}, {"no": "id"}]}'
+
+
+def test_servers_of_this_machine_are_found_with_their_models() -> None:
+    with model_server(MODELS) as good, model_server("<html>") as other, model_server(MODELS, 500) as broken:
+        found = find_servers({"Ollama": good, "vLLM": other, "LM Studio": broken, "llama.cpp": 9})
+    assert found == (Server("Ollama", f"http://127.0.0.1:{good}/v1", ("qwen:7b", "llama")),)
+
+
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:9/v1", "http://127.0.0.1:port", "http://", "http://[::1/v1"])
+def test_an_address_that_leads_nowhere_is_a_problem_and_no_exception(base_url: str) -> None:
+    answer = list_models(base_url, timeout=0.5)
+    assert answer.status == 0
+    assert answer.problem
+
+
+def test_an_openai_key_may_be_kept() -> None:
+    terminal = ScriptedTerminal("5", "1", "short", "sk-1234567890", "y")
+    choice = choose_model(terminal)
+    assert (choice.env, choice.save) == ({"OPENAI_API_KEY": "sk-1234567890"}, True)
+    assert "Please answer 1, 2, 3 or 4." in terminal.shown
+
+
+def test_a_server_that_was_found_is_taken_with_enter() -> None:
+    found = (Server("Ollama", "http://127.0.0.1:11434/v1", ("qwen:7b", "llama")),)
+    terminal = ScriptedTerminal("2", "", "", "n")
+    choice = choose_model(terminal, found)
+    base = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}
+    assert (choice.env, choice.save) == ({**base, "SMART_LLM": "qwen:7b", "FAST_LLM": "qwen:7b"}, False)
+    assert "Ollama at http://127.0.0.1:11434/v1: qwen:7b, llama" in terminal.screen
+
+
+def test_another_server_is_asked_for_its_models() -> None:
+    with model_server(MODELS) as port:
+        url = f"http://127.0.0.1:{port}/v1"
+        terminal = ScriptedTerminal("2", "ftp://x", url, "a-key-of-it", "llama", "y")
+        choice = choose_model(terminal)
+    expected = {"OPENAI_BASE_URL": url, "SMART_LLM": "llama", "FAST_LLM": "llama", "OPENAI_API_KEY": "a-key-of-it"}
+    assert choice.env == expected
+    assert "It offers: qwen:7b, llama" in terminal.shown
+
+
+def test_the_embedded_model_names_its_size_and_the_demo_is_not_kept() -> None:
+    terminal = ScriptedTerminal("3", "y")
+    assert choose_model(terminal).env == {"AUTOAGENT_MODEL": "local"}
+    assert "1.1 GB once" in terminal.screen
+    assert choose_model(ScriptedTerminal("4")).env == {"AUTOAGENT_MODEL": "demo"}
+
+
+def test_the_menu_without_an_answer_says_what_to_pass() -> None:
+    with pytest.raises(StopRun, match="--model local") as caught:
+        choose_model(ScriptedTerminal("1"))
+    assert caught.value.outcome.status == "unanswered"
+
+
+def test_the_menu_is_for_those_who_have_chosen_nothing() -> None:
+    assert not model_is_chosen(Settings())
+    assert model_is_chosen(Settings(openai_api_key="k"))
+    assert model_is_chosen(Settings(openai_base_url="http://h/v1"))
+    assert model_is_chosen(Settings(model="human"))
+
+
+# `autoagent setup` -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to start in, and nothing set from outside."""
+    start = tmp_path / "start"
+    start.mkdir()
+    monkeypatch.chdir(start)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for setting in dataclasses.fields(Settings):
+        for name in setting.metadata["env"]:
+            monkeypatch.delenv(name, raising=False)
+    return start
+
+
+SETUP = [sys.executable, "-m", "autoagent", "setup"]
+
+
+def test_setup_writes_both_files(folder: Path) -> None:
+    answers = "1\nsk-1234567890\ny\nFoo-GPT\nan AI\nGoal a\n\n"
+    done = subprocess.run(SETUP, input=answers, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (folder / ".env").read_text() == "OPENAI_API_KEY=sk-1234567890\n"
+    assert (folder / ".env").stat().st_mode & 0o777 == 0o600
+    assert read_task(folder / "ai_settings.yaml") == Task("Foo-GPT", "an AI", (Goal("Goal a"),))
+    assert "sk-1234567890" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_key_that_is_typed_does_not_appear_on_the_screen(folder: Path) -> None:
+    child = pexpect.spawn(SETUP[0], SETUP[1:], encoding="utf-8", timeout=20)
+    child.logfile_read = screen = io.StringIO()
+    child.expect_exact("1-4: ")
+    child.sendline("1")
+    child.expect_exact("API key: ")
+    child.sendline("sk-1234567890")
+    child.expect_exact("[y]: ")
+    child.sendline("n")
+    child.expect_exact("set OPENAI_API_KEY.")
+    child.sendcontrol("c")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    assert "sk-1234567890" not in screen.getvalue()
+    assert list(folder.iterdir()) == []
+
+
+def test_setup_at_the_end_of_the_input_leaves_no_half_task(folder: Path) -> None:
+    command = [*SETUP[:-1], "--model", "human", "setup"]
+    done = subprocess.run(command, input="Foo-GPT\n", capture_output=True, text=True)
+    assert done.returncode == 5
+    assert "pass --ai-name" in done.stderr
+    assert list(folder.iterdir()) == []
