@@ -16,6 +16,18 @@ import click
 
 from autoagent import __version__
 
+EXIT_CODES = {
+    "finished": 0,
+    "failed": 1,
+    "setup": 3,
+    "limit": 4,
+    "unanswered": 5,
+    "stopped": 6,
+    "budget": 7,
+    "stuck": 8,
+    "interrupted": 130,
+}
+
 # name -> (its module, what the overview says of it); the command object has the name of the subcommand
 SUBCOMMANDS = {
     "run": ("run", "Start the agent (the same as no subcommand)."),
@@ -68,12 +80,14 @@ _RUN_FLAGS = (
     click.option("-c", "--continuous", is_flag=True, default=None, help="Run without asking (warns first)."),
     click.option("-l", "--continuous-limit", type=_whole(1), metavar="N",
                  help="With -c: at most N commands, then stop."),
-    click.option("--model", metavar="NAME", help="openai, local, human, demo, replay:RUN, or a model's name."),
+    click.option("--model", metavar="NAME",
+                 help="openai, local, local:FILE.gguf, human, demo, replay:RUN, or a model's name."),
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME", help="Memory backend: local or none."),
     click.option("--commands", metavar="NAMES", help="Commands or categories to offer, comma-separated, or all."),
-    click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Stop before this is spent."),
+    click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD",
+                 help="Stop before this is spent."),
     click.option("--max-tokens", type=_whole(1), metavar="N", help="Stop before so many tokens are used."),
     click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after so long."),
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
@@ -116,7 +130,7 @@ resume_flags = flags(_RUN_FLAGS, _COMMON_FLAGS)
 @click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download.")
 @click.version_option(__version__)
 @click.pass_context
-def autoagent(ctx: click.Context, **given: Any) -> None:
+def autoagent(ctx: click.Context, /, **given: Any) -> None:
     """The autonomous agent for the terminal that a person can leave alone.
 
     Give it a name, a role and up to five goals; it thinks, asks you before every command, and works in its workspace
@@ -151,10 +165,13 @@ def _main(arguments: list[str]) -> int:
     except Exception as error:  # the last boundary: nothing but one line reaches the user
         if "--debug" in arguments:
             raise
-        from autoagent.errors import ForUser
+        from autoagent.errors import ForUser, StopRun
 
         if isinstance(error, ForUser):
             click.echo(f"autoagent: {error}", err=True)
             return error.exit_code
+        if isinstance(error, StopRun):  # before there was a run to end
+            click.echo(f"autoagent: {error}", err=True)
+            return EXIT_CODES[error.outcome.status]
         click.echo(f"autoagent: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
         return 1

@@ -1,7 +1,7 @@
 """The history: a fold over the events of a run that always fits its share of the prompt.
 
 Each step becomes a pair of messages, the reply and what came of it, rendered and counted once. When the pairs
-outgrow their share, the oldest half goes at once, into a summary of one line a step: trimming seldom and in blocks
+outgrow their share, the oldest go at once, two thirds of them, into a summary of one line a step: trimming seldom and in blocks
 keeps the beginning of the prompt the same from step to step, which is what a provider's prefix cache needs. The
 summary is made from the events alone, so it costs no call to a model and can be derived again from the log.
 """
@@ -94,6 +94,12 @@ class History:
         return found
 
     @property
+    def fixed_tokens(self) -> int:
+        """What the prompt counts without its last part: the system message and `messages`."""
+        assert self._started is not None, "a run's first event is RunStarted"
+        return self._started.system_tokens + (self.tokens if self.messages else 0)
+
+    @property
     def steps(self) -> set[tuple[str, int]]:
         """The (run, step) of every step that is still shown whole."""
         return {(self.run, exchange.step) for exchange in self._exchanges}
@@ -130,7 +136,7 @@ class History:
             case Retried(shortened=True):
                 self._scale = min(2.0, self._scale * 1.25)
                 self._set_limit()
-                self._trim(self.limit // 2)
+                self._trim(min(self.limit, self.tokens - 1))
             case Thought():
                 self._calibrate(event.usage.prompt)
                 self._open(event.step, _rendered(event, self._message_limit, self._count), event)
@@ -163,7 +169,7 @@ class History:
         started = self._started
         assert started is not None, "a run's first event is RunStarted"
         usable = int(started.window / self._scale) - started.reply_tokens
-        self.tail_room = max(256, min(started.window // 10, 3000))
+        self.tail_room = max(256, min(started.window // 16, 2500))
         self.limit = usable - started.system_tokens - self.tail_room - 4 * PER_MESSAGE
         self._message_limit = max(64, min(self.limit // 5, 6000))
         self._summary_limit = max(32, self.limit // 8)
@@ -219,10 +225,10 @@ class History:
     # Trimming ----------------------------------------------------------------------------------------------------
 
     def _trim(self, limit: int) -> None:
-        """Over the limit, the oldest steps go until half of it is free; the newest always stays."""
+        """Over the limit, the oldest steps go until two thirds of it are free; the newest always stays."""
         if self.tokens <= limit:
             return
-        while len(self._exchanges) > 1 and self.tokens > limit // 2:
+        while len(self._exchanges) > 1 and self.tokens > limit // 3:
             oldest = self._exchanges.popleft()
             self._tokens -= oldest.tokens
             self._summarise(oldest)

@@ -46,7 +46,7 @@ from autoagent.progress import Progress
 from autoagent.prompt import Prompt, build
 from autoagent.protocols import Authorizer, Listener, Memory, Model, Recorder
 from autoagent.repeats import STOP, TELL_USER, Repeats
-from autoagent.reply import parse
+from autoagent.reply import parse, written
 from autoagent.review import Review
 from autoagent.tokens import Count
 
@@ -61,7 +61,8 @@ class Agent:
     """One agent at work on one run.
 
     `start` says what shapes its prompts; a `Resumed` takes up the run that `log` already holds. `interruptible` is
-    entered around everything that may be cut short by Ctrl-C: model, command and question, never a write.
+    entered around everything that may be cut short by Ctrl-C: model, command and question, never a write. `owed` is
+    what the model was paid before the run began.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Agent:
         count: Count,
         clock: Callable[[], float] = time.time,
         interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
+        owed: Usage | None = None,
     ) -> None:
         self._start = start
         self._model = model
@@ -92,6 +94,7 @@ class Agent:
         self._count = count
         self._clock = clock
         self._interruptible = interruptible
+        self._owed = owed or Usage()
         self._history = History(count)
         self._repeats = Repeats({spec.name: spec for spec in registry.specs})
         self._review = Review()
@@ -126,15 +129,21 @@ class Agent:
 
     def _begin(self) -> Generator[Event, None, Call | None]:
         """Record the start. Of a resumed run, take up what a crash left open: the call to ask about again, if any."""
-        if not isinstance(self._start, Resumed):
-            yield self._record(self._start)
+        resumed = isinstance(self._start, Resumed)
+        if resumed:
+            for event in self._log.events():
+                self._fold(event)
+            self._step = self._progress.step
+        started = self._record(self._start)
+        assert isinstance(started, RunStarted)
+        self._start = started  # as it is in the log: without secrets
+        yield started
+        if self._owed != Usage():
+            yield self._record(Spent(purpose="set-up", usage=self._owed))
+        if not resumed:
             return None
-        for event in self._log.events():
-            self._fold(event)
-        self._step = self._progress.step
-        yield self._record(self._start)
-        call, started = self._progress.call, self._progress.started
-        if call is None or not started:
+        call = self._progress.call
+        if call is None or not self._progress.started:
             return call
         text = "The program ended while this command ran: it may have run, wholly or in part. Look before repeating it."
         yield self._record(Returned(call_id=call.id, ok=False, text=text, known=False))
@@ -174,7 +183,14 @@ class Agent:
         try:
             reply = parse(completion, self._registry.check, call_id=f"{self._step}")
         except ReplyError as error:
-            yield self._record(Rejected(problem=str(error), text=completion.text, usage=completion.usage))
+            yield self._record(
+                Rejected(
+                    problem=str(error),
+                    text=written(completion),
+                    truncated=completion.truncated,
+                    usage=completion.usage,
+                )
+            )
             if self._progress.unusable < UNUSABLE_REPLIES:
                 return None
             reason = f"{UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
@@ -280,7 +296,7 @@ class Agent:
             now=now,
             room=history.tail_room,
             count=self._count,
-            fixed_tokens=self._start.system_tokens + history.tokens,
+            fixed_tokens=history.fixed_tokens,
         )
         reply_tokens, price = self._start.reply_tokens, self._model.price
         self._budget.check(prompt.tokens, reply_tokens, price, now)

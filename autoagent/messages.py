@@ -322,6 +322,7 @@ class Rejected(Event):
     problem: str
     text: str
     usage: Usage
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,7 @@ def _recollections(memories: Sequence[Recollection], room: int, count: Count) ->
     lines: list[str] = []
     share = max(room // 4, 24)
     for memory in memories:
-        line = "- " + shorten(memory.text.replace("\n", " "), share, count)
+        line = "- " + shorten(memory.text, share, count).replace("\n", " ")
         cost = count(line) + 1
         if cost > room:
             break

@@ -248,7 +248,7 @@ def test_the_cost_of_unusable_replies_counts(bench: Bench) -> None:
     model = ScriptedModel(["no", "no", "no"], report=lambda messages: Usage(3000, 0, 0, 0.0))
     events = list(bench.agent(model, limits=Limits(tokens=7000)).run())
     assert events[-1].status == "budget"
-    assert len(model.prompts) == 1
+    assert len(model.prompts) == 2, "the third call would have passed the limit"
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,11 @@ class Registry:
         wanted = set(names)
         return Registry((c for name, c in self._commands.items() if name in wanted), self.switched_off)
 
+    def without(self, name: str, reason: str) -> Registry:
+        """The same registry with one command switched off for a reason."""
+        kept = (c for known, c in self._commands.items() if known != name)
+        return Registry(kept, {**self.switched_off, name: reason})
+
     def check(self, call: Call) -> Call:
         """The call under its present name, with its arguments under theirs, of the right types and with no extras.
 

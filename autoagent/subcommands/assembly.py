@@ -1,0 +1,252 @@
+"""Builds the parts of a run from the settings and puts them together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoagent import __version__
+from autoagent.budget import Budget, Limits
+from autoagent.cli import EXIT_CODES
+from autoagent.commands.registry import Registry
+from autoagent.console import Console, decide_color
+from autoagent.errors import CommandError, SettingsError
+from autoagent.messages import Ended, Resumed, RunStarted, Task, Usage
+from autoagent.permissions import AllOf, Ask, Continuous
+from autoagent.printable import escape
+from autoagent.protocols import Authorizer, Model
+from autoagent.runlog import RunLog
+from autoagent.settings import Settings
+from autoagent.workspace import Workspace
+
+if TYPE_CHECKING:
+    from autoagent.models.replay import ReplayModel
+
+# What a resumed run takes over from the run itself; that it runs without asking must be said anew.
+KEPT_SETTINGS = (
+    "model",
+    "smart_llm",
+    "fast_llm",
+    "temperature",
+    "window",
+    "embedding_model",
+    "openai_base_url",
+    "workspace",
+    "memory_backend",
+    "memory_index",
+    "budget",
+    "max_tokens",
+    "max_seconds",
+    "commands",
+    "disabled_command_categories",
+)
+
+
+def open_console(settings: Settings, *, json: bool) -> Console:
+    """The screen as this terminal and these settings want it."""
+    screen = sys.stderr if json else sys.stdout
+    color = not settings.plain_output and decide_color(os.environ, screen.isatty())
+    plain = settings.plain_output or not screen.isatty()
+    return Console(sys.stdout, sys.stderr, sys.stdin, color=color, plain=plain, json=json)
+
+
+def open_model(settings: Settings, console: Console, answered: int = 0) -> Model:
+    """The model that thinks; a recorded one goes on after the replies it gave before (`answered`).
+
+    Raises SetupError where it cannot be used, StateError where there is no such recording.
+    """
+    kind, _, rest = settings.model.partition(":")
+    if kind in ("demo", "replay"):
+        recorded = _recorded_model(settings, rest)
+        recorded.skip(answered)
+        return recorded
+    if kind == "human":
+        from autoagent.models.human import HumanModel
+
+        return HumanModel(console.say, console.ask)
+    if kind == "local":
+        return _local_model(settings, rest)
+    return _endpoint_model(settings)
+
+
+def _recorded_model(settings: Settings, run: str) -> ReplayModel:
+    if not run:
+        from autoagent.models.demo import demo_model
+
+        return demo_model()
+    from autoagent.models.replay import ReplayModel
+    from autoagent.runlog import find_run, read
+
+    return ReplayModel.from_events(read(settings.state_dir, find_run(settings.state_dir, run)))
+
+
+LOCAL_WINDOW = 8192  # tokens; what a laptop without a graphics card reads through in bearable time
+
+
+def _local_model(settings: Settings, path: str) -> Model:
+    from autoagent.models.local import LocalModel
+
+    return LocalModel(
+        Path(path).expanduser() if path else None,
+        window=settings.window or LOCAL_WINDOW,
+        temperature=settings.temperature,
+    )
+
+
+def _endpoint_model(settings: Settings) -> Model:
+    from autoagent.models.endpoint import Endpoint
+    from autoagent.models.openai import OpenAIModel
+    from autoagent.tokens import counter
+
+    named = settings.model not in ("", "openai")
+    name = settings.model if named else settings.smart_llm
+    return OpenAIModel(
+        name=name,
+        endpoint=Endpoint(
+            api_key=settings.openai_api_key,
+            base_url=settings.openai_base_url or None,
+            organization=settings.openai_organization or None,
+        ),
+        count=counter(name),
+        temperature=settings.temperature,
+        window=settings.window or None,
+        ways=settings.state_dir / "models.json",
+    )
+
+
+def open_registry(settings: Settings, task: Task, window: int, *, attended: bool) -> Registry:
+    """The commands this run offers."""
+    from autoagent.commands import catalogue
+
+    registry = catalogue.available(settings)
+    if not attended:
+        registry = registry.without("ask_user", "nobody is there to answer")
+    return catalogue.choose(registry, settings.commands, task.goals, window)
+
+
+def describe(
+    task: Task, settings: Settings, model: Model, registry: Registry, workspace: Path, *, resumed: bool
+) -> RunStarted:
+    """The event that begins or resumes the run: everything that shapes its prompts.
+
+    Raises SettingsError where the system prompt leaves no room for a history in the model's window.
+    """
+    import json
+
+    from autoagent import schema
+    from autoagent.history import History
+    from autoagent.prompt import Guidance, system_prompt
+    from autoagent.taskfile import read_prompt_settings
+    from autoagent.tokens import PER_MESSAGE, counter
+
+    own = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
+    asking = model.asking
+    system = system_prompt(task, registry.specs, asking, Guidance(**own))
+    count = counter(model.name)
+    tokens = count(system) + PER_MESSAGE
+    if asking == "tools":
+        tokens += count(json.dumps(schema.tools(registry.specs)))
+    kept = {name: getattr(settings, name) for name in KEPT_SETTINGS}
+    start = (Resumed if resumed else RunStarted)(
+        version=__version__,
+        task=task,
+        model=model.name,
+        window=model.window,
+        reply_tokens=min(model.window // 4, 4096),
+        system=system,
+        system_tokens=tokens,
+        asking=asking,
+        commands=tuple(spec.name for spec in registry.specs),
+        workspace=str(workspace),
+        settings={name: str(value) if isinstance(value, Path) else value for name, value in kept.items()},
+    )
+    history = History(count)
+    history.add(start)
+    if history.limit < model.window // 8:
+        raise SettingsError(
+            f"The system prompt takes {tokens} of the model's {model.window} tokens and leaves no room to work: offer "
+            "fewer commands (--commands), shorten the goals, or use a model with a larger window."
+        )
+    return start
+
+
+def authorizer_of(settings: Settings, console: Console, *, attended: bool) -> Authorizer:
+    """Who is asked before a command."""
+    ask = Ask(console, settings.authorise_command_key, settings.exit_key)
+    return AllOf([Continuous(ask if attended else None)]) if settings.continuous else AllOf([ask])
+
+
+def mask_of(settings: Settings) -> Callable[[Any], Any]:
+    """Masks, in a JSON value, the keys that the program itself holds and whatever looks like one."""
+    from autoagent.redact import Redactor
+
+    return Redactor([settings.openai_api_key]).mask_json
+
+
+def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
+    """What the command `ask_user` calls."""
+
+    def ask(question: str, timeout: float | None) -> str:
+        try:
+            return console.ask(f"The agent asks: {escape(question)}", timeout=timeout)
+        except TimeoutError:
+            raise CommandError(f"The user did not answer within {timeout:g} s.") from None
+        except EOFError:
+            raise CommandError("Nobody is there to answer; decide yourself.") from None
+
+    return ask
+
+
+def drive(
+    start: RunStarted,
+    model: Model,
+    registry: Registry,
+    settings: Settings,
+    console: Console,
+    log: RunLog,
+    *,
+    attended: bool,
+    owed: Usage | None = None,
+) -> int:
+    """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code."""
+    from autoagent.commands.context import Context
+    from autoagent.interrupts import Interrupts
+    from autoagent.loop import Agent
+    from autoagent.subcommands.memory import open_memory
+    from autoagent.tokens import counter
+
+    protected = [settings.state_dir, settings.ai_settings_file, Path(".env")]
+    with closing(open_memory(settings, console.say)) as memory, Interrupts().installed() as interrupts:
+        agent = Agent(
+            start,
+            model,
+            registry,
+            Context(Workspace(Path(start.workspace), protected), memory, ask_the_user(console), log.run),
+            authorizer_of(settings, console, attended=attended),
+            Budget(limits_of(settings, start.task)),
+            log,
+            memory,
+            listener=console,
+            count=counter(model.name),
+            interruptible=interrupts.allowed,
+            owed=owed,
+        )
+        for event in agent.run():
+            console.show(event)
+    console.report(log.path)
+    assert isinstance(event, Ended)
+    return EXIT_CODES[event.status]
+
+
+def limits_of(settings: Settings, task: Task) -> Limits:
+    """The ceilings; a budget given by flag or variable goes before the one saved with the task."""
+    return Limits(
+        usd=settings.budget or task.budget,
+        tokens=settings.max_tokens,
+        seconds=settings.max_seconds,
+        commands=settings.continuous_limit if settings.continuous else 0,
+    )

@@ -1,0 +1,46 @@
+"""`autoagent commands`: what the agent can do, and why it cannot do the rest here."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autoagent.settings import load
+
+
+@click.command("commands")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects: name, label, category, risk, args, reason.")
+@click.pass_context
+def commands(ctx: click.Context, as_json: bool) -> None:
+    """List the commands; those that cannot be used with these settings say why."""
+    from autoagent.commands import catalogue
+
+    registry = catalogue.available(load(ctx.obj or {}, os.environ, Path.cwd()).settings)
+    rows: list[dict[str, Any]] = []
+    for command in catalogue.all_commands():
+        spec = command.spec
+        rows.append(
+            {
+                "name": spec.name,
+                "signature": spec.signature(),
+                "label": spec.label,
+                "category": spec.category,
+                "risk": spec.risk,
+                "aliases": list(spec.aliases),
+                "reason": registry.switched_off.get(spec.name, ""),
+            }
+        )
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for category in catalogue.CATEGORIES:
+        click.echo(f"{category}")
+        for row in rows:
+            if row["category"] == category:
+                aliases = f" [{', '.join(row['aliases'])}]" if row["aliases"] else ""
+                reason = f"  NOT HERE: {row['reason']}" if row["reason"] else ""
+                click.echo(f"  {row['signature']}{aliases}\n      {row['label']} ({row['risk']}){reason}")

@@ -1,0 +1,164 @@
+"""`autoagent` and `autoagent run`: from the settings to a task, and from the task to a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autoagent.cli import run_flags
+from autoagent.dotenv import store_variables
+from autoagent.errors import SettingsError
+from autoagent.messages import Goal, Task, Usage
+from autoagent.protocols import Model
+from autoagent.runlog import RunLog
+from autoagent.settings import Settings, load
+from autoagent.subcommands import assembly
+from autoagent.subcommands.setup import ClickTerminal
+from autoagent.taskfile import MOST_GOALS, read_task, write_task
+from autoagent.welcome import (
+    DEFAULT_NAME,
+    ask_task,
+    choose_model,
+    model_is_chosen,
+    proposal_messages,
+    welcome_back,
+)
+
+PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
+PRELOAD_AFTER = 0.2  # seconds; the first question is on screen by then, and the rest loads while the user reads
+NO_EFFECT = ("browser_name", "allow_downloads", "speak", "install_plugin_deps")
+
+
+@click.command("run")
+@run_flags
+@click.pass_context
+def run(ctx: click.Context, /, **given: Any) -> None:
+    """Start the agent: set-up where something is missing, then the run."""
+    ctx.exit(start({**ctx.obj, **{name: value for name, value in given.items() if value}}))
+
+
+def start(given: Mapping[str, Any]) -> int:
+    """A new run from these flags; the exit code."""
+    given = {**given, "model": "demo"} if given.get("demo") else given
+    settings = load(given, os.environ, Path.cwd()).settings
+    check_flags(given, settings)
+    terminal = ClickTerminal()
+    preloading = threading.Timer(PRELOAD_AFTER, preload)
+    preloading.daemon = True
+    preloading.start()
+
+    settings = _with_model(given, settings, terminal)
+    console = assembly.open_console(settings, json=bool(given.get("json_output")))
+    model = assembly.open_model(settings, console)
+    proposals = _Proposals(model)
+    task = _task(given, settings, terminal, proposals)
+    attended = not settings.continuous or sys.stdin.isatty()
+    registry = assembly.open_registry(settings, task, model.window, attended=attended)
+    begin = assembly.describe(task, settings, model, registry, settings.workspace.absolute(), resumed=False)
+    warn(given, settings, console.warn)
+    with RunLog.create(settings.state_dir, mask=assembly.mask_of(settings)) as log:
+        return assembly.drive(
+            begin, model, registry, settings, console, log, attended=attended, owed=proposals.usage
+        )
+
+
+def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
+    """Raises click.UsageError for flags that do not go together."""
+    if given.get("continuous_limit") and not settings.continuous:
+        raise click.UsageError("-l/--continuous-limit goes with -c/--continuous.")
+    if len(given.get("ai_goals") or ()) > MOST_GOALS:
+        raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MOST_GOALS} are taken.")
+    if given.get("gpt3only") and given.get("gpt4only"):
+        raise click.UsageError("--gpt3only and --gpt4only exclude each other.")
+
+
+def warn(given: Mapping[str, Any], settings: Settings, say: Any) -> None:
+    """What the user should know before the first step."""
+    if settings.continuous:
+        say(
+            "CONTINUOUS MODE: commands run without a question. Watch it, or give it a limit (-l, --budget, "
+            "--max-seconds). Ctrl-C stops it."
+        )
+    for name in NO_EFFECT:
+        if given.get(name):
+            say(f"--{name.replace('_', '-')} has no effect yet.")
+
+
+def preload() -> None:
+    """Import what the first step needs."""
+    import autoagent.loop
+    import autoagent.memory.embed
+    import autoagent.memory.store
+    import autoagent.models.endpoint
+    from autoagent.tokens import counter
+
+    autoagent.models.endpoint.preload()
+    counter("")("warm")
+
+
+class _Proposals:
+    """Asks the model to turn a wish into a task; keeps what that cost."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.usage = Usage()
+
+    def __call__(self, wish: str) -> str:
+        completion = self._model.complete(proposal_messages(wish), max_tokens=600)
+        self.usage += completion.usage
+        return completion.text
+
+
+def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Settings:
+    """The settings with a model chosen; the menu asks where nothing says which."""
+    if model_is_chosen(settings):
+        return settings
+    from autoagent.servers import find_servers
+
+    choice = choose_model(terminal, find_servers())
+    if choice.save:
+        store_variables(Path.cwd() / ".env", choice.env)
+    return load(given, {**os.environ, **choice.env}, Path.cwd()).settings
+
+
+def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal, proposals: _Proposals) -> Task:
+    """The task by flags, from the saved file, from the demo, or asked for and then saved."""
+    path = settings.ai_settings_file
+    if any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
+        return _task_of_flags(given, read_task(path) if path.exists() else None)
+    if settings.model == "demo":
+        from autoagent.models.demo import DEMO_TASK
+
+        return DEMO_TASK
+    if path.exists():
+        saved = read_task(path)
+        if given.get("skip_reprompt") or welcome_back(terminal, saved, path):
+            return saved
+    elif given.get("ai_settings_file"):
+        raise SettingsError(f"{path}: there is no such file; leave out -C to be asked for name, role and goals.")
+    proposes = settings.model.partition(":")[0] not in ("human", "replay")
+    task = ask_task(terminal, proposals if proposes else None)
+    write_task(path, task)
+    terminal.say(f"Saved in {path}.")
+    return task
+
+
+def _task_of_flags(given: Mapping[str, Any], saved: Task | None) -> Task:
+    """Flags go before what is saved; goals must come from one of the two."""
+    goals = tuple(Goal.parse(goal) for goal in given.get("ai_goals") or ()) or (saved.goals if saved else ())
+    if not all(goal.text for goal in goals):
+        raise click.UsageError("--ai-goal is empty.")
+    if not goals:
+        raise click.UsageError("There is no goal; give at least one --ai-goal.")
+    return Task(
+        name=given.get("ai_name") or (saved.name if saved else DEFAULT_NAME),
+        role=given.get("ai_role") or (saved.role if saved else PLAIN_ROLE),
+        goals=goals,
+        budget=saved.budget if saved else 0.0,
+    )

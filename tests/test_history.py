@@ -1,0 +1,166 @@
+"""The history and the prompt: always within the window, nothing important lost, the beginning seldom changed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from autoagent.history import History
+from autoagent.messages import (
+    Call,
+    Event,
+    Feedback,
+    Goal,
+    Message,
+    Prompted,
+    Recollection,
+    Rejected,
+    Returned,
+    RunStarted,
+    Task,
+    Thought,
+    Thoughts,
+    Usage,
+)
+from autoagent.prompt import Guidance, build, serialise, system_prompt
+from autoagent.tokens import counter
+
+COUNT = counter("gpt-4")
+GOALS = (Goal("Find the three oldest trees of the park."), Goal("Write them to trees.md."))
+TASK = Task("Woodsman", "who knows every tree", GOALS)
+
+
+def started(window: int, system: str) -> RunStarted:
+    return RunStarted(
+        run="r", version="0", task=TASK, model="m", window=window, reply_tokens=window // 8, system=system,
+        system_tokens=COUNT(system) + 4, asking="text", commands=(), workspace="w",
+    )  # fmt: skip
+
+
+def words(rng: random.Random, count: int) -> str:
+    return " ".join(rng.choice(("oak", "beech", "found", "in", "the", "north", "wing", "of", "garden")) for _ in range(count))
+
+
+def run_of(steps: int, rng: random.Random) -> Iterator[Event]:
+    """The events of a long run: results of very different sizes, now and then a failure, feedback, a bad reply."""
+    for step in range(1, steps + 1):
+        if step % 17 == 0:
+            yield Rejected(run="r", step=step, problem="no JSON", text=words(rng, 30), usage=Usage())
+            continue
+        call = Call(str(step), "read_file", {"filename": f"notes-{step}.txt"})
+        thoughts = Thoughts(words(rng, 20), words(rng, 20), "- go on", words(rng, 8), "on it")
+        yield Thought(run="r", step=step, thoughts=thoughts, call=call, text="", usage=Usage())
+        if step % 23 == 0:
+            yield Feedback(run="r", step=step, text=f"Mind the gate number {step}.")
+            continue
+        size = 5000 if step % 40 == 0 else rng.randrange(10, 250)
+        yield Returned(run="r", step=step, call_id=str(step), ok=step % 11 != 0, text=words(rng, size))
+
+
+@pytest.mark.parametrize("window", [4096, 8192, 32768])
+def test_a_long_run_always_fits_and_keeps_what_matters(window: int) -> None:
+    rng = random.Random(7)
+    system = system_prompt(TASK, (), "text")
+    history = History(COUNT)
+    history.add(started(window, system))
+    last_feedback = ""
+    memories = [Recollection(n, words(rng, 80), 0.9) for n in range(10)]
+    for event in run_of(200, rng):
+        history.add(event)
+        if isinstance(event, Feedback):
+            last_feedback = event.text
+        prompt = build(
+            system, history.messages, memories, history.standing, now=1.7e9 + event.step, room=history.tail_room,
+            count=COUNT, fixed_tokens=history.fixed_tokens,
+        )  # fmt: skip
+        counted = sum(COUNT(message.content) + 4 for message in prompt.messages)
+        assert counted <= prompt.tokens <= window - window // 8
+        text = serialise(prompt.messages)
+        assert all(goal.text in text for goal in GOALS)
+        assert last_feedback in text
+        roles = [message.role for message in prompt.messages]
+        assert roles == ["system", *(["user", "assistant"] * len(roles))[: len(roles) - 1]]
+        assert roles[-1] == "user"
+    assert "What you did before, in short:" in prompt.messages[1].content
+
+
+def test_a_huge_result_keeps_head_and_tail_with_a_note() -> None:
+    history = History(COUNT)
+    history.add(started(8192, "system"))
+    history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "read_file", {}), text="", usage=Usage()))
+    history.add(Returned(step=1, call_id="1", ok=True, text="HEAD " + "x " * 400_000 + "TAIL"))
+    shown = history.messages[-1].content
+    assert "HEAD" in shown and shown.endswith("TAIL")
+    assert "characters left out" in shown
+    assert COUNT(shown) < 8192 // 4
+
+
+def test_long_arguments_are_cut_in_the_history_and_stay_readable() -> None:
+    history = History(COUNT)
+    history.add(started(8192, "system"))
+    call = Call("1", "write_to_file", {"filename": "big.txt", "text": "BEGIN " + "word " * 30_000 + "END"})
+    history.add(Thought(step=1, thoughts=Thoughts("t"), call=call, text="", usage=Usage()))
+    (_, assistant, _) = history.messages
+    assert '"filename": "big.txt"' in assistant.content
+    assert "BEGIN" in assistant.content and "END" in assistant.content
+    assert COUNT(assistant.content) < 8192 // 4
+
+
+def test_a_server_that_counts_more_tokens_makes_the_history_shorter() -> None:
+    history = History(COUNT)
+    history.add(started(8192, "system"))
+    before = history.limit
+    history.add(Prompted(step=1, sha256="", tokens=1000, messages=2, at=0, estimate=None))
+    history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "x", {}), text="", usage=Usage(prompt=1500)))
+    assert history.limit < before * 0.75
+
+
+def test_the_last_failures_outlive_their_steps() -> None:
+    rng = random.Random(3)
+    history = History(COUNT)
+    history.add(started(4096, "system"))
+    history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "read_file", {"filename": "gone"}), text="", usage=Usage()))
+    history.add(Returned(step=1, call_id="1", ok=False, text="No such file: gone"))
+    for event in run_of(9, rng):
+        history.add(event)
+        history.add(Returned(step=event.step, call_id="1", ok=True, text=words(rng, 400)))
+    assert "Earlier failure (step 1): read_file(filename='gone'): No such file: gone" in history.standing
+
+
+def test_time_and_memory_of_a_step_do_not_grow_with_the_run() -> None:
+    rng = random.Random(5)
+    history = History(COUNT)
+    history.add(started(8192, "system"))
+    for event in run_of(3000, rng):
+        history.add(event)
+    assert len(history.messages) < 100
+    assert len(history.messages[0].content) < 8000
+    assert len(history.standing) < 3000
+
+
+def test_the_system_prompt_has_the_parts_a_user_of_autogpt_knows() -> None:
+    text = system_prompt(TASK, (), "text", Guidance(constraints=("Only this.",)))
+    assert text.startswith("You are Woodsman, who knows every tree\n")
+    order = ["GOALS:", "Constraints:", "Commands:", "Resources:", "Performance Evaluation:", "Response Format:"]
+    positions = [text.index(part) for part in order]
+    assert positions == sorted(positions)
+    assert "1. Find the three oldest trees of the park.\n2. Write them" in text
+    assert "Constraints:\n1. Only this.\n\n" in text
+
+
+def test_recollections_have_a_budget_of_their_own() -> None:
+    memories = [Recollection(n, f"memory {n} " + "long " * 500, 0.9) for n in range(10)]
+    prompt = build("s", [], memories, "standing", now=0, room=400, count=COUNT, fixed_tokens=5)
+    tail = prompt.messages[-1].content
+    assert "memory 0" in tail and "memory 2" in tail
+    assert COUNT(tail) <= 420
+    assert tail.count("\n- memory") >= 2, "each memory is one line"
+
+
+def test_the_last_message_of_the_history_carries_the_tail() -> None:
+    history = [Message("user", "opening"), Message("assistant", "reply"), Message("user", "result")]
+    prompt = build("s", history, [], "", now=0, room=400, count=COUNT, fixed_tokens=50)
+    assert [message.role for message in prompt.messages] == ["system", "user", "assistant", "user"]
+    assert prompt.messages[-1].content.startswith("result\n\nThe current time and date is ")

@@ -1,0 +1,123 @@
+"""The durable log: what is acknowledged is there, what is torn is dropped, what is damaged is named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoagent.errors import StateError
+from autoagent.messages import Event, Feedback, Noticed
+from autoagent.runlog import RunLog, find_run, read, run_ids
+
+
+def write(state: Path, *texts: str) -> str:
+    with RunLog.create(state) as log:
+        for text in texts:
+            log.append(Feedback(text=text))
+        return log.run
+
+
+def texts(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, (Feedback, Noticed))]
+
+
+def test_events_come_back_stamped_and_in_order(tmp_path: Path) -> None:
+    with RunLog.create(tmp_path, clock=lambda: 12.5) as log:
+        stamped = log.append(Feedback(step=3, text="naïve ☃ \ud800"))
+    (event,) = read(tmp_path, log.run)
+    assert (stamped.run, stamped.seq, stamped.step, stamped.t) == (log.run, 0, 3, 12.5)
+    assert event == stamped
+    assert texts([event]) == ["naïve ☃ \ud800"], "even half a character comes back"
+
+
+def test_folders_and_files_are_private(tmp_path: Path) -> None:
+    run = write(tmp_path / "state", "x")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").rglob("*")}
+    assert modes == {"runs": 0o700, run: 0o700, "events.jsonl": 0o600, "holder": 0o600}
+
+
+def test_a_torn_last_line_is_dropped_and_the_run_goes_on(tmp_path: Path) -> None:
+    run = write(tmp_path, "one", "two")
+    path = tmp_path / "runs" / run / "events.jsonl"
+    whole = path.read_bytes()
+    for cut in range(1, len(whole.splitlines()[-1]) + 1):
+        path.write_bytes(whole[:-cut])
+        assert texts(list(read(tmp_path, run))) == ["one"]
+        with RunLog.open(tmp_path, run) as log:
+            log.append(Noticed(text="three"))
+            assert texts(list(log.events())) == ["one", "three"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda lines: [lines[0], b"{broken\n", lines[2]], ":2: not an event"),
+        (lambda lines: [lines[0], lines[2]], ":2: event 2 stands where 1 belongs"),
+        (lambda lines: [lines[0].replace(b'"v":1', b'"v":2'), *lines[1:]], "version 2 is newer"),
+        (lambda lines: [b'{"v":1,"type":"dance"}\n', *lines[1:]], "unknown event type 'dance'"),
+        (lambda lines: [b"[]\n", *lines[1:]], ":1: not an event"),
+    ],
+)
+def test_damage_elsewhere_is_named(tmp_path: Path, damage: object, named: str) -> None:
+    run = write(tmp_path, "one", "two", "three")
+    path = tmp_path / "runs" / run / "events.jsonl"
+    path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))  # type: ignore[operator]
+    with pytest.raises(StateError, match="events.jsonl") as error:
+        RunLog.open(tmp_path, run)
+    assert named in str(error.value)
+
+
+def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"from pathlib import Path; from autoagent.runlog import RunLog; log = RunLog.create(Path({str(tmp_path)!r}));"
+            "print(log.run, flush=True); input()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        run = holder.stdout.readline().strip()
+        with pytest.raises(StateError, match=f"held by process {holder.pid}"):
+            RunLog.open(tmp_path, run)
+    finally:
+        holder.kill()
+        holder.communicate()
+    with RunLog.open(tmp_path, run):
+        pass  # the lock went with the process, and what it left behind does not count
+    assert (tmp_path / "runs" / run / "holder").exists()
+
+
+def test_secrets_are_masked_before_anything_is_written(tmp_path: Path) -> None:
+    def mask(line: object) -> object:
+        return json.loads(json.dumps(line).replace("hunter2", "[masked]"))
+
+    with RunLog.create(tmp_path, mask=mask) as log:
+        event = log.append(Feedback(text="the password is hunter2"))
+    assert texts([event]) == ["the password is [masked]"]
+    assert b"hunter2" not in log.path.read_bytes()
+
+
+def test_runs_are_found_by_any_unique_prefix(tmp_path: Path) -> None:
+    runs = sorted(write(tmp_path, "x") for _ in range(3))
+    assert run_ids(tmp_path) == runs[::-1]
+    assert find_run(tmp_path, runs[1]) == runs[1]
+    with pytest.raises(StateError, match="fits 3 runs"):
+        find_run(tmp_path, runs[0][:6])
+    with pytest.raises(StateError, match="No run 'zzz'"):
+        find_run(tmp_path, "zzz")
+    assert run_ids(tmp_path / "nowhere") == []
+
+
+def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError, match="Cannot write the log .*file/state/runs"):
+        RunLog.create(tmp_path / "file" / "state")
