@@ -1,0 +1,53 @@
+"""Unified diffs of a file's text, for the person who is to approve a change."""
+
+from __future__ import annotations
+
+import difflib
+
+_CONTEXT = 3  # unchanged lines around a change
+_DIFFLIB_LINES = 4_000  # difflib takes quadratic time; longer texts get one hunk around all that differs
+
+
+def unified(filename: str, before: str, after: str) -> str:
+    """The difference, whole: what a person approves is never cut. '' where there is none."""
+    if before == after:
+        return ""
+    old, new = _lines(before), _lines(after)
+    names = f"a/{filename}", f"b/{filename}"
+    if len(old) + len(new) <= _DIFFLIB_LINES:
+        return "\n".join(difflib.unified_diff(old, new, *names, n=_CONTEXT, lineterm=""))
+    return "\n".join([f"--- {names[0]}", f"+++ {names[1]}", *_one_hunk(old, new)])
+
+
+def _one_hunk(old: list[str], new: list[str]) -> list[str]:
+    same = _shared(old, new)
+    same_at_end = _shared(old[same:][::-1], new[same:][::-1])
+    end_old, end_new = len(old) - same_at_end, len(new) - same_at_end
+    start = max(0, same - _CONTEXT)
+    after = old[end_old : end_old + _CONTEXT]
+    return [
+        f"@@ -{_range(start, end_old + len(after))} +{_range(start, end_new + len(after))} @@",
+        *(f" {line}" for line in old[start:same]),
+        *(f"-{line}" for line in old[same:end_old]),
+        *(f"+{line}" for line in new[same:end_new]),
+        *(f" {line}" for line in after),
+    ]
+
+
+def _shared(old: list[str], new: list[str]) -> int:
+    """How many lines two texts have in common from the first on."""
+    pairs = zip(old, new, strict=False)
+    return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
+
+
+def _range(start: int, end: int) -> str:
+    """First line from 1 and number of lines; of an empty range the line before it."""
+    return f"{start + 1 if end > start else start},{end - start}"
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    if lines[-1]:
+        lines[-1] += "\n\\ No newline at end of file"
+        return lines
+    return lines[:-1]

@@ -1,0 +1,287 @@
+"""The commands on files of the workspace. Each path goes through its gate, which says what is refused."""
+
+from __future__ import annotations
+
+import difflib
+from itertools import islice
+from typing import Annotated
+
+from autoagent.commands import matching
+from autoagent.commands.context import Context
+from autoagent.commands.diff import unified
+from autoagent.commands.encoding import Decoded, decode
+from autoagent.commands.registry import Command, Output, command
+from autoagent.errors import CommandError
+from autoagent.workspace import Entry, shown
+
+READ_LIMIT = 1_000_000  # bytes of one file that are read, and at most changed
+LIST_LIMIT = 500  # names in one list
+COUNT_LIMIT = 1_000_000  # files and folders that are counted
+SEARCH_LIMIT = 16_000_000  # bytes that one search reads
+SEARCH_SECONDS = 10.0
+MATCH_LIMIT = 200  # lines in the answer to one search
+
+# Made by tools and large: listed as one line, and not searched unless named.
+NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules"})
+
+Filename = Annotated[str, "path relative to the workspace"]
+Directory = Annotated[str, "folder relative to the workspace"]
+
+
+@command("read_file", "Read a file", risk="read")
+def read_file(context: Context, filename: Filename) -> str:
+    decoded, cut = _text(context, filename)
+    if not decoded.text:
+        return f"{filename} is empty."
+    notes = [decoded.note] if decoded.note else []
+    if cut:
+        notes.append(f"only the first {READ_LIMIT:,} bytes; find the rest with search_in_files on this file")
+    return "\n".join([decoded.text, *(f"[{filename}: {note}]" for note in notes)])
+
+
+# write, append, edit, delete: what each would change, then the change ----------------------------------------------
+
+
+def _preview_write(context: Context, filename: str, text: str) -> str:
+    found = context.workspace.find(filename)
+    if found is None:
+        return _diff(context, filename, "", text)
+    before = decode(context.workspace.read(filename, READ_LIMIT + 1))
+    if before is None or found.size > READ_LIMIT:
+        return f"Replaces all {_count(found.size, 'byte')} of {found.path}.\n{_diff(context, filename, '', text)}"
+    return _diff(context, filename, before.text, text)
+
+
+@command("write_to_file", "Write to file", risk="write", aliases=["write_file"], preview=_preview_write)
+def write_to_file(context: Context, filename: Filename, text: Annotated[str, "the whole content"]) -> Output:
+    context.workspace.write(filename, _encoded(text, Decoded("")))
+    return _changed(context, filename, f"Wrote {_size(text)} to")
+
+
+def _preview_append(context: Context, filename: str, text: str) -> str:
+    before, cut = _text(context, filename)
+    if cut:
+        return f"Adds {_size(text)} at the end of {filename}:\n{text}"
+    return _diff(context, filename, before.text, before.text + text)
+
+
+@command("append_to_file", "Append to file", risk="write", preview=_preview_append)
+def append_to_file(context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]) -> Output:
+    before, _ = _text(context, filename)
+    context.workspace.append(filename, _encoded(text, Decoded("", before.encoding)))
+    return _changed(context, filename, f"Appended {_size(text)} to")
+
+
+def _preview_edit(context: Context, filename: str, old: str, new: str) -> str:
+    before, after = _edited(context, filename, old, new)
+    return _diff(context, filename, before.text, after)
+
+
+@command("edit_file", "Replace a passage in a file", risk="write", preview=_preview_edit)
+def edit_file(
+    context: Context,
+    filename: Filename,
+    old: Annotated[str, "text that is in the file exactly once"],
+    new: Annotated[str, "what takes its place"],
+) -> Output:
+    before, after = _edited(context, filename, old, new)
+    context.workspace.write(filename, _encoded(after, before))
+    return _changed(context, filename, f"Replaced {_size(old)} by {_size(new)} in")
+
+
+def _preview_delete(context: Context, filename: str) -> str:
+    found = context.workspace.find(filename, follow=False)
+    if found is None or found.kind == "folder":
+        return f"This will fail: there is no file {filename}."
+    if found.kind != "file":
+        return f"Deletes {_listed(found)}."
+    decoded = decode(context.workspace.read(filename, READ_LIMIT))
+    lines = f"{_lines(decoded.text)}, " if decoded and found.size <= READ_LIMIT else ""
+    return f"Deletes {found.path} ({lines}{_count(found.size, 'byte')})."
+
+
+@command("delete_file", "Delete file", risk="write", preview=_preview_delete)
+def delete_file(context: Context, filename: Filename) -> Output:
+    context.workspace.delete(filename)
+    return _changed(context, filename, "Deleted")
+
+
+# list and search ---------------------------------------------------------------------------------------------------
+
+
+@command("list_files", "List files in a folder and below", risk="read", aliases=["search_files"])
+def list_files(context: Context, directory: Directory = ".") -> str:
+    names: list[str] = []
+    total = 0
+    for entry in context.workspace.walk(directory, NOT_ENTERED):
+        total += 1
+        if len(names) < LIST_LIMIT:
+            names.append(_listed(entry))
+        if total == COUNT_LIMIT:
+            break
+    if not names:
+        return f"{'The workspace' if directory in ('.', './') else directory} is empty."
+    if total > len(names):
+        least = "at least " if total == COUNT_LIMIT else ""
+        names.append(f"[{total - len(names):,} more, {least}{total:,} in all; name a folder to see what is in it]")
+    return "\n".join(names)
+
+
+@command("search_in_files", "Search in files with a regular expression", risk="read")
+def search_in_files(
+    context: Context,
+    pattern: Annotated[str, "regular expression, matched line by line"],
+    directory: Annotated[str, "folder or file relative to the workspace"] = ".",
+) -> str:
+    texts, skipped = _searchable(context, directory)
+    try:
+        matches = matching.search(pattern, texts, limit=MATCH_LIMIT + 1, seconds=SEARCH_SECONDS)
+    except ValueError as error:
+        raise CommandError(f"The pattern {shown(pattern)} cannot be used: {error}.") from error
+    except TimeoutError:
+        raise CommandError(
+            f"The search was stopped after {SEARCH_SECONDS:.0f} seconds; "
+            f"use a simpler pattern than {shown(pattern)}, or a smaller folder."
+        ) from None
+    lines = [f"{_printable(name)}:{number}: {line}" for name, number, line in matches[:MATCH_LIMIT]]
+    if not lines:
+        lines.append(f"Nothing matches {shown(pattern)} in {_count(len(texts), 'file')}.")
+    if len(matches) > MATCH_LIMIT:
+        lines.append(f"[the first {MATCH_LIMIT} matches; there are more: use a narrower pattern or a smaller folder]")
+    if skipped:
+        more = f" and {len(skipped) - 5:,} more" if len(skipped) > 5 else ""
+        lines.append(f"[not searched: {', '.join(skipped[:5])}{more}]")
+    return "\n".join(lines)
+
+
+COMMANDS: tuple[Command, ...] = (
+    read_file,
+    write_to_file,
+    append_to_file,
+    edit_file,
+    delete_file,
+    list_files,
+    search_in_files,
+)
+
+
+def _searchable(context: Context, directory: str) -> tuple[dict[str, str], list[str]]:
+    """The texts of all text files up to the limit, by path; and what was left out, in words."""
+    found = context.workspace.find(directory)
+    entries = [found] if found and found.kind == "file" else context.workspace.walk(directory, NOT_ENTERED)
+    texts: dict[str, str] = {}
+    skipped = []
+    left = SEARCH_LIMIT
+    for entry in islice(entries, COUNT_LIMIT):
+        if entry.kind == "unreadable":
+            skipped.append(_listed(entry))
+        if entry.kind != "file":
+            continue
+        if left <= 0:
+            skipped.append("all files that come after it")
+            break
+        try:
+            data = context.workspace.read(entry.path, left)
+        except CommandError as error:  # this one cannot be read, or is gone; the others can
+            skipped.append(str(error).rstrip("."))
+            continue
+        left -= len(data)
+        decoded = decode(data, whole=len(data) == entry.size)
+        if decoded is None:
+            skipped.append(f"{_listed(entry)} (binary)")
+        else:
+            texts[entry.path] = decoded.text
+            if len(data) < entry.size:
+                skipped.append(f"{_listed(entry)} after its first {len(data):,} bytes")
+    return texts, skipped
+
+
+def _edited(context: Context, filename: str, old: str, new: str) -> tuple[Decoded, str]:
+    """The file before the edit, and its text after it."""
+    before, cut = _text(context, filename)
+    if cut:
+        raise CommandError(f"{filename} is larger than {READ_LIMIT:,} bytes, too large to edit.")
+    if before.damaged:
+        raise CommandError(f"{filename} is not valid {before.encoding} text; to edit it would damage it.")
+    if old == new:
+        raise CommandError("The old and the new text are the same; there is nothing to change.")
+    if "\r\n" in before.text and old not in before.text:  # models write \n whatever the file uses
+        old, new = (text.replace("\r\n", "\n").replace("\n", "\r\n") for text in (old, new))
+    count = before.text.count(old)
+    if not old:
+        raise CommandError("The old text is empty; give the passage that is to be replaced.")
+    if count == 0:
+        raise CommandError(f"The old text is not in {filename}.{_nearest(old, before.text)}")
+    if count > 1:
+        raise CommandError(f"The old text is {count} times in {filename}; give more of what stands around the one.")
+    return before, before.text.replace(old, new)
+
+
+def _nearest(old: str, text: str) -> str:
+    """A sentence with the line that is most like the first line of the text that was not found."""
+    wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
+    lines = [line.strip()[:200] for line in text.splitlines()]
+    near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.5)
+    return f" The nearest line is {lines.index(near[0]) + 1}: {near[0]!r}" if near else " Read it first with read_file."
+
+
+def _text(context: Context, filename: str) -> tuple[Decoded, bool]:
+    """The text of a file up to the limit, and whether it goes on after that."""
+    data = context.workspace.read(filename, READ_LIMIT + 1)
+    cut = len(data) > READ_LIMIT
+    decoded = decode(data[:READ_LIMIT], whole=not cut)
+    if decoded is None:
+        size = f"more than {READ_LIMIT:,}" if cut else f"{len(data):,}"
+        raise CommandError(f"{filename} is a binary file of {size} bytes, not text.")
+    return decoded, cut
+
+
+def _encoded(text: str, like: Decoded) -> bytes:
+    try:
+        return like.encode(text)
+    except UnicodeEncodeError as error:
+        character = text[error.start]
+        raise CommandError(
+            f"The text holds {character!a} at position {error.start}, which {like.encoding} cannot encode."
+        ) from error
+
+
+def _diff(context: Context, filename: str, before: str, after: str) -> str:
+    name = context.workspace.display(filename)  # where a link leads is what the person has to see
+    return unified(name, before, after) or f"{name} already holds exactly this text."
+
+
+def _changed(context: Context, filename: str, done: str) -> Output:
+    name = context.workspace.display(filename)
+    return Output(f"{done} {name}.", {"changed": [name]})
+
+
+def _listed(entry: Entry) -> str:
+    name = _printable(entry.path)
+    match entry.kind:
+        case "folder":
+            return f"{name}/"
+        case "link":
+            return f"{name} (symbolic link)"
+        case "special":
+            return f"{name} (not a regular file)"
+        case "unreadable":
+            return f"{name}/ (cannot be opened)"
+        case _:
+            return name
+
+
+def _printable(name: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def _size(text: str) -> str:
+    return f"{_count(len(text), 'character')} ({_lines(text)})"
+
+
+def _lines(text: str) -> str:
+    return _count(text.count("\n") + (not text.endswith("\n") and text != ""), "line")
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

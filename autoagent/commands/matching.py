@@ -1,0 +1,78 @@
+"""Searches texts with a regular expression in a process of its own.
+
+Some expressions take longer than the universe has on a line of forty characters, and only a process can be stopped.
+Started by path, so that it imports nothing of the program: it reads one JSON object from standard input and answers
+with one on standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+_SHOWN = 200  # characters of a matching line
+
+
+def search(pattern: str, texts: Mapping[str, str], *, limit: int, seconds: float) -> list[tuple[str, int, str]]:
+    """The first `limit` matching lines: (name of the text, number of the line from 1, the line).
+
+    Raises:
+        ValueError: the pattern is no regular expression.
+        TimeoutError: the search took longer than `seconds`.
+    """
+    question = json.dumps({"pattern": pattern, "texts": dict(texts), "limit": limit})
+    try:
+        done = subprocess.run(  # noqa: S603 - this interpreter on this file; what the model wrote is on standard input
+            [sys.executable, "-I", "-W", "ignore", __file__],
+            input=question.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=seconds,
+            env={},
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    except subprocess.CalledProcessError as error:
+        raise ValueError(f"the search ended with status {error.returncode}") from error
+    answer = json.loads(done.stdout)
+    if "problem" in answer:
+        raise ValueError(answer["problem"])
+    return [(name, number, line) for name, number, line in answer["matches"]]
+
+
+def _matches(pattern: str, texts: Mapping[str, str], limit: int) -> list[tuple[str, int, str]]:
+    compiled = re.compile(pattern)
+    found: list[tuple[str, int, str]] = []
+    for name, text in texts.items():
+        for number, line in enumerate(text.split("\n"), 1):
+            if match := compiled.search(line.removesuffix("\r")):
+                found.append((name, number, _around(line.removesuffix("\r"), match.start())))
+                if len(found) == limit:
+                    return found
+    return found
+
+
+def _around(line: str, position: int) -> str:
+    if len(line) <= _SHOWN:
+        return line
+    start = max(0, position - _SHOWN // 4)
+    return ("..." if start else "") + line[start : start + _SHOWN] + ("..." if start + _SHOWN < len(line) else "")
+
+
+def _main() -> None:
+    question = json.load(sys.stdin.buffer)
+    answer: dict[str, Any]
+    try:
+        answer = {"matches": _matches(question["pattern"], question["texts"], question["limit"])}
+    except (re.error, RecursionError, OverflowError) as error:
+        answer = {"problem": str(error)}
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    _main()

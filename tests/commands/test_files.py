@@ -1,0 +1,461 @@
+"""The commands on files, run through the registry as the loop runs them, behind both gates."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoagent.commands import files, matching
+from autoagent.commands.context import Context
+from autoagent.commands.diff import unified
+from autoagent.commands.registry import Registry
+from autoagent.errors import CommandError
+from autoagent.memory.none import NoMemory
+from autoagent.messages import Call, Result
+from autoagent.workspace import Gate, Workspace, walk_gate
+
+
+def nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Nobody can answer here.")
+
+
+@dataclass(frozen=True)
+class Files:
+    """The file commands over one workspace."""
+
+    root: Path
+    context: Context
+    registry: Registry
+
+    def run(self, name: str, /, **args: Any) -> Result:
+        return self.registry.execute(self.registry.check(Call("1", name, args)), self.context)
+
+    def text(self, name: str, /, **args: Any) -> str:
+        result = self.run(name, **args)
+        assert result.ok, result.text
+        return result.text
+
+    def refusal(self, name: str, /, **args: Any) -> str:
+        result = self.run(name, **args)
+        assert not result.ok, result.text
+        return result.text
+
+    def preview(self, name: str, /, **args: Any) -> str:
+        return self.registry.preview(self.registry.check(Call("1", name, args)), self.context)
+
+
+def over(workspace: Workspace) -> Files:
+    return Files(workspace.root, Context(workspace, NoMemory(), nobody), Registry(files.COMMANDS))
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Files:
+    return over(Workspace(tmp_path / "ws"))
+
+
+# read ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"one\ntwo\n", "one\ntwo\n"),
+        ("Grüße 日本\n".encode(), "Grüße 日本\n"),
+        (b"\xef\xbb\xbfmark", "mark"),
+        ("Grüße".encode("utf-16"), "Grüße"),
+        (b"\xfe\xff" + "Grüße".encode("utf-16-be"), "Grüße"),
+        (b"\xff\xfe\0\0" + "Grüße".encode("utf-32-le"), "Grüße"),
+        (b"a\r\nb", "a\r\nb"),
+        ("Grüße".encode("latin-1"), "Grüße\n[x: not valid UTF-8, read as latin-1]"),
+        ("é".encode() + b"\xff!", "é\ufffd!\n[x: bytes that are not valid utf-8 are shown as \ufffd]"),
+        ("a \ufffd that is meant".encode(), "a \ufffd that is meant"),
+        (b"\xff\xfea\0b", "a\ufffd\n[x: bytes that are not valid utf-16-le are shown as \ufffd]"),
+        (b"", "x is empty."),
+    ],
+)
+def test_read_understands_what_text_files_are_written_in(ws: Files, data: bytes, text: str) -> None:
+    (ws.root / "x").write_bytes(data)
+    assert ws.text("read_file", filename="x") == text
+
+
+def test_read_refuses_what_is_not_text(ws: Files) -> None:
+    (ws.root / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    (ws.root / "folder").mkdir()
+    os.mkfifo(ws.root / "fifo")
+    assert ws.refusal("read_file", filename="logo.png") == "logo.png is a binary file of 16 bytes, not text."
+    assert ws.refusal("read_file", filename="folder") == "'folder' is a folder, not a file."
+    assert ws.refusal("read_file", filename="fifo") == "'fifo' is not a regular file."
+    assert ws.refusal("read_file", filename="no.txt") == "There is no 'no.txt' in the workspace."
+
+
+def test_read_stops_at_its_limit_and_says_how_to_go_on(ws: Files) -> None:
+    (ws.root / "big.txt").write_bytes("ä".encode() * files.READ_LIMIT)
+    text = ws.text("read_file", filename="big.txt")
+    assert text.startswith("ää")
+    assert "\ufffd" not in text
+    note = "only the first 1,000,000 bytes; find the rest with search_in_files on this file"
+    assert text.endswith(f"ä\n[big.txt: {note}]")
+
+
+# write, append, edit, delete -------------------------------------------------------------------------------------
+
+
+def test_write_says_what_it_wrote(ws: Files) -> None:
+    result = ws.run("write_to_file", filename="a/notes.txt", text="one\ntwo\nthree\nfour")
+    assert result.text == "Wrote 18 characters (4 lines) to a/notes.txt."
+    assert result.data == {"changed": ["a/notes.txt"]}
+    assert (ws.root / "a" / "notes.txt").read_bytes() == b"one\ntwo\nthree\nfour"
+    assert ws.text("write_to_file", filename="a/notes.txt", text="") == "Wrote 0 characters (0 lines) to a/notes.txt."
+    assert ws.text("write_file", file=str(ws.root / "x"), content="\n") == "Wrote 1 character (1 line) to x."
+
+
+def test_append_keeps_what_was_there_and_its_encoding(ws: Files) -> None:
+    (ws.root / "x").write_bytes("é".encode("utf-16"))
+    result = ws.run("append_to_file", filename="x", text="ü\n")
+    assert (result.text, result.data) == ("Appended 2 characters (1 line) to x.", {"changed": ["x"]})
+    assert (ws.root / "x").read_bytes() == "éü\n".encode("utf-16")
+    assert ws.refusal("append_to_file", filename="new", text="x") == "There is no 'new' in the workspace."
+    (ws.root / "old").write_bytes(b"caf\xe9")
+    assert ws.refusal("append_to_file", filename="old", text="€") == (
+        "The text holds '\\u20ac' at position 0, which latin-1 cannot encode."
+    )
+
+
+def test_text_that_is_no_unicode_is_refused(ws: Files) -> None:
+    refusal = ws.refusal("write_to_file", filename="x", text="ab\ud83d")
+    assert refusal == "The text holds '\\ud83d' at position 2, which utf-8 cannot encode."
+    assert not (ws.root / "x").exists()
+
+
+def test_edit_replaces_the_one_passage(ws: Files) -> None:
+    (ws.root / "x.py").write_text("a = 1\nb = 2\nc = 3\n")
+    result = ws.run("edit_file", filename="x.py", old="b = 2\n", new="b = 20\nbb = 0\n")
+    assert result.text == "Replaced 6 characters (1 line) by 14 characters (2 lines) in x.py."
+    assert result.data == {"changed": ["x.py"]}
+    assert (ws.root / "x.py").read_text() == "a = 1\nb = 20\nbb = 0\nc = 3\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refusal"),
+    [
+        ("b = 3", "x", "The old text is not in x.py. The nearest line is 2: 'b = 2'"),
+        ("completely other words", "x", "The old text is not in x.py. Read it first with read_file."),
+        ("= ", "x", "The old text is 2 times in x.py; give more of what stands around the one."),
+        ("", "x", "The old text is empty; give the passage that is to be replaced."),
+        ("a", "a", "The old and the new text are the same; there is nothing to change."),
+    ],
+)
+def test_edit_wants_the_passage_exactly_once(ws: Files, old: str, new: str, refusal: str) -> None:
+    (ws.root / "x.py").write_text("a = 1\nb = 2\n")
+    assert ws.refusal("edit_file", filename="x.py", old=old, new=new) == refusal
+    assert ws.preview("edit_file", filename="x.py", old=old, new=new) == f"This will fail: {refusal}"
+    assert (ws.root / "x.py").read_text() == "a = 1\nb = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"\xef\xbb\xbfa\r\nb\r\nc\r\n", b"\xef\xbb\xbfa\r\nX\r\nY\r\n"),
+        (b"\xff\xfe" + "é\na\nb\nc\n".encode("utf-16-le"), b"\xff\xfe" + "é\na\nX\nY\n".encode("utf-16-le")),
+        (b"\xe9\na\nb\nc\n", b"\xe9\na\nX\nY\n"),
+    ],
+)
+def test_edit_keeps_encoding_mark_and_line_ends(ws: Files, before: bytes, after: bytes) -> None:
+    (ws.root / "x").write_bytes(before)
+    ws.text("edit_file", filename="x", old="b\nc\n", new="X\nY\n")
+    assert (ws.root / "x").read_bytes() == after
+
+
+def test_edit_refuses_what_it_would_damage(ws: Files) -> None:
+    (ws.root / "x").write_bytes("é".encode() + b"\xff!")
+    assert "not valid utf-8 text" in ws.refusal("edit_file", filename="x", old="!", new="?")
+    (ws.root / "big").write_bytes(b"a" * (files.READ_LIMIT + 1))
+    assert "too large to edit" in ws.refusal("edit_file", filename="big", old="a", new="b")
+
+
+def test_delete(ws: Files) -> None:
+    (ws.root / "folder").mkdir()
+    (ws.root / "folder" / "x").write_text("")
+    result = ws.run("delete_file", filename="folder/x")
+    assert (result.text, result.data) == ("Deleted folder/x.", {"changed": ["folder/x"]})
+    assert ws.refusal("delete_file", filename="folder") == "'folder' is a folder; only files can be deleted."
+    assert ws.refusal("delete_file", filename=".").endswith("is the workspace itself, not a file.")
+    assert list(ws.root.iterdir()) == [ws.root / "folder"]
+
+
+# previews --------------------------------------------------------------------------------------------------------
+
+
+def test_previews_show_the_change_and_make_none(ws: Files) -> None:
+    (ws.root / "x").write_text("one\ntwo\n")
+    assert ws.preview("write_to_file", filename="x", text="one\n2\n") == (
+        "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
+    )
+    assert ws.preview("write_to_file", filename="n", text="new") == (
+        "--- a/n\n+++ b/n\n@@ -0,0 +1 @@\n+new\n\\ No newline at end of file"
+    )
+    assert ws.preview("write_to_file", filename="x", text="one\ntwo\n") == "x already holds exactly this text."
+    assert ws.preview("append_to_file", filename="x", text="three") == (
+        "--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n one\n two\n+three\n\\ No newline at end of file"
+    )
+    assert ws.preview("edit_file", filename="x", old="two", new="2").endswith("-two\n+2")
+    assert ws.preview("delete_file", filename="x") == "Deletes x (2 lines, 8 bytes)."
+    assert (ws.root / "x").read_text() == "one\ntwo\n"
+    assert [item.name for item in ws.root.iterdir()] == ["x"]
+
+
+def test_previews_of_what_will_fail_say_so(ws: Files) -> None:
+    (ws.root / "folder").mkdir()
+    assert ws.preview("write_to_file", filename="../x", text="") == (
+        "This will fail: '../x' is outside the workspace. Use a path inside it, relative to its root, such as 'x'."
+    )
+    assert ws.preview("write_to_file", filename="folder", text="x").startswith("This will fail: 'folder' is a folder")
+    assert ws.preview("append_to_file", filename="no", text="x") == "This will fail: There is no 'no' in the workspace."
+    assert ws.preview("delete_file", filename="folder") == "This will fail: there is no file folder."
+
+
+def test_a_preview_shows_where_a_link_leads(ws: Files) -> None:
+    (ws.root / "real.txt").write_text("")
+    (ws.root / "link").symlink_to("real.txt")
+    (ws.root / "out").symlink_to("/etc/hostname")
+    assert ws.preview("write_to_file", filename="link", text="x\n").startswith("--- a/real.txt\n+++ b/real.txt\n")
+    assert ws.preview("delete_file", filename="out") == "Deletes out (symbolic link)."
+    assert ws.text("delete_file", filename="out") == "Deleted out."
+
+
+def test_previews_over_binary_and_large_files(ws: Files) -> None:
+    (ws.root / "bin").write_bytes(b"\0" * 10)
+    (ws.root / "big").write_bytes(b"a\n" * files.READ_LIMIT)
+    for name, size in (("bin", "10"), ("big", "2,000,000")):
+        preview = ws.preview("write_to_file", filename=name, text="x\n")
+        assert preview == f"Replaces all {size} bytes of {name}.\n--- a/{name}\n+++ b/{name}\n@@ -0,0 +1 @@\n+x"
+    assert ws.preview("append_to_file", filename="big", text="x\n") == (
+        "Adds 2 characters (1 line) at the end of big:\nx\n"
+    )
+    assert ws.preview("delete_file", filename="bin") == "Deletes bin (10 bytes)."
+    assert ws.preview("delete_file", filename="big") == "Deletes big (2,000,000 bytes)."
+
+
+def patched(before: str, diff: str) -> str:
+    """What `patch` makes of a text."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "x").write_text(before)
+        Path(folder, "d").write_text(diff + "\n")
+        status = os.spawnlp(os.P_WAIT, "patch", "patch", "-s", str(Path(folder, "x")), str(Path(folder, "d")))
+        assert status == 0, diff[:2000]
+        return Path(folder, "x").read_text()
+
+
+@pytest.mark.skipif(os.system("patch --version >/dev/null 2>&1") != 0, reason="patch is not installed")
+@pytest.mark.parametrize("size", [10, 6_000], ids=["difflib", "one hunk"])
+@pytest.mark.parametrize(
+    ("at", "take", "put"),
+    [(0, 0, "new\n"), (0, 2, ""), (4, 1, "x\ny\n"), (5, 0, "x\n"), (-1, 1, "last"), (0, 9_999, "all\n"), (2, 0, "2\n")],
+)
+def test_a_diff_is_one_that_patch_can_apply(size: int, at: int, take: int, put: str) -> None:
+    lines = [f"{number}\n" for number in range(size)]
+    at %= size
+    after = "".join([*lines[:at], put, *lines[at + take :]])
+    diff = unified("x", "".join(lines), after)
+    assert patched("".join(lines), diff) == after
+    assert take > size or len(diff) < 300
+
+
+def test_a_large_preview_is_quick(ws: Files) -> None:
+    (ws.root / "x").write_text("ab\n" * 100_000)
+    started = time.monotonic()
+    diff = ws.preview("write_to_file", filename="x", text="ba\n" * 100_000)
+    assert diff.count("\n+") == 100_001  # each line, and the header
+    assert time.monotonic() - started < 5
+
+
+# list and search -------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_paths_that_the_other_commands_take(ws: Files) -> None:
+    assert ws.text("list_files") == "The workspace is empty."
+    for path in ("b.txt", "a/x.txt", ".git/HEAD", "-rf"):
+        ws.text("write_to_file", filename=path, text="")
+    (ws.root / "empty").mkdir()
+    (ws.root / "loop").symlink_to(".")
+    os.mkfifo(ws.root / "pipe")
+    (ws.root / "bad\nname\u202e").write_text("")
+    assert ws.text("list_files").split("\n") == [
+        "-rf", ".git/", "a/", "b.txt", "bad\\nname\\u202e", "empty/", "loop (symbolic link)",
+        "pipe (not a regular file)", "a/x.txt",
+    ]  # fmt: skip
+    assert ws.text("search_files", directory="a") == "a/x.txt"
+    assert ws.text("list_files", directory=".git") == ".git/HEAD"
+    assert ws.text("list_files", directory="empty") == "empty is empty."
+    assert ws.refusal("list_files", directory="b.txt") == "'b.txt' is not a folder."
+    assert ws.refusal("list_files", directory="..").startswith("'..' is outside the workspace.")
+
+
+def fill(root: Path, count: int) -> None:
+    (root / "many").mkdir()
+    folder = os.open(root / "many", os.O_RDONLY)
+    for number in range(count):
+        os.close(os.open(f"{number:06}", os.O_CREAT, dir_fd=folder))
+    os.close(folder)
+
+
+@pytest.mark.parametrize("count", [5_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_a_long_list_is_cut_with_the_count(ws: Files, count: int) -> None:
+    fill(ws.root, count)
+    started = time.monotonic()
+    lines = ws.text("list_files").split("\n")
+    assert time.monotonic() - started < 20
+    assert lines[:2] == ["many/", "many/000000"]
+    assert lines[files.LIST_LIMIT :] == [
+        f"[{count + 1 - files.LIST_LIMIT:,} more, {count + 1:,} in all; name a folder to see what is in it]"
+    ]
+
+
+def test_search_names_file_and_line(ws: Files) -> None:
+    long = "x" * 500 + "two 3" + "y" * 500
+    for path, text in (("b.txt", "one\r\ntwo 2\r\n"), ("a/x.txt", "two 22\n"), ("c.txt", long)):
+        ws.text("write_to_file", filename=path, text=text)
+    (ws.root / "logo.png").write_bytes(b"two 2\0")
+    os.mkfifo(ws.root / "pipe")
+    assert ws.text("search_in_files", pattern=r"two \d+$") == (
+        "b.txt:2: two 2\na/x.txt:1: two 22\n[not searched: logo.png (binary)]"
+    )
+    assert ws.text("search_in_files", pattern="two", directory="b.txt") == "b.txt:2: two 2"
+    assert ws.text("search_in_files", pattern="zzz", directory="a") == "Nothing matches 'zzz' in 1 file."
+    cut = ws.text("search_in_files", pattern="two", directory="c.txt")
+    assert cut.startswith("c.txt:1: ...xxx")
+    assert "two 3" in cut
+    assert len(cut) < 250
+    assert ws.refusal("search_in_files", pattern="x", directory="no") == "There is no 'no' in the workspace."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"), [("(", "missing ), unterminated"), ("a{2,1}", "min repeat"), ("(" * 5000, "recursion")]
+)
+def test_a_bad_pattern_is_named(ws: Files, pattern: str, why: str) -> None:
+    refusal = ws.refusal("search_in_files", pattern=pattern)
+    assert refusal.startswith(f"The pattern '{pattern[:80]}")
+    assert why in refusal
+
+
+ENDLESS = "(a+)+$"  # each further letter doubles the time it takes
+
+
+def test_a_search_that_takes_too_long_is_stopped() -> None:
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        matching.search(ENDLESS, {"x": "a" * 60 + "!"}, limit=1, seconds=0.5)
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.slow
+def test_a_pattern_that_never_ends_is_refused(ws: Files) -> None:
+    ws.text("write_to_file", filename="x", text="a" * 60 + "!")
+    refusal = ws.refusal("search_in_files", pattern=ENDLESS)
+    assert refusal.startswith("The search was stopped after 10 seconds; use a simpler pattern than '(a+)+$'")
+
+
+def test_many_matches_are_cut(ws: Files) -> None:
+    ws.text("write_to_file", filename="x", text="hit\n" * 1000)
+    lines = ws.text("search_in_files", pattern="hit").split("\n")
+    assert len(lines) == files.MATCH_LIMIT + 1
+    assert lines[-1].startswith("[the first 200 matches; there are more")
+
+
+def test_search_reads_at_most_its_limit(ws: Files) -> None:
+    (ws.root / "a.log").write_bytes(b"x\n" * (files.SEARCH_LIMIT // 2 + 10))
+    (ws.root / "b.txt").write_text("needle")
+    assert ws.text("search_in_files", pattern="needle") == (
+        "Nothing matches 'needle' in 1 file.\n"
+        "[not searched: a.log after its first 16,000,000 bytes, all files that come after it]"
+    )
+
+
+# hostile paths ---------------------------------------------------------------------------------------------------
+
+PART = st.sampled_from(
+    [
+        *("..", ".", "", "~", "a", "x.txt", "out", "up", "loop", "file", "fifo", "folder", "hard"),
+        *("outside", "canary.txt", "{root}", "{tmp}"),
+        *("*", "-rf", "$(x)", "a b", "é", "\0", "\n", "\udc80", "\u202e", "x" * 300, "%2e%2e", "..\\.."),
+        *("etc", "passwd", "proc", "self", "root", "ws", ".autoagent", ".AUTOAGENT", "state.json", ".env"),
+    ]
+)
+PREFIX = st.sampled_from(
+    ["", "", "", "/", "//", "~/", "file:///", "C:\\", "../", "{root}/", "{root}/../", "{tmp}/outside/"]
+)
+PATH = st.builds(lambda prefix, parts: prefix + "/".join(parts), PREFIX, st.lists(PART, min_size=1, max_size=6))
+
+
+@contextmanager
+def hostile_tree(gate: Gate | None) -> Iterator[tuple[Path, Files]]:
+    """A workspace of links that lead out, beside a tree that must never change nor be read."""
+    with tempfile.TemporaryDirectory() as folder:
+        tmp = Path(folder).resolve()
+        root = tmp / "ws"
+        for outside in (tmp / "outside", tmp / "outside" / "a", root / ".autoagent"):
+            outside.mkdir(parents=True)
+            for name in ("canary.txt", "x.txt", "state.json"):
+                (outside / name).write_text("CANARY")
+        (root / ".env").write_text("CANARY")
+        (root / "folder").mkdir()
+        (root / "x.txt").write_text("one\n")
+        (root / "out").symlink_to(tmp / "outside")
+        (root / "up").symlink_to("..")
+        (root / "loop").symlink_to("loop")
+        (root / "file").symlink_to("../outside/canary.txt")
+        (root / "folder" / "a").symlink_to("../../outside/a")
+        os.mkfifo(root / "fifo")
+        (tmp / "outside" / "linked.txt").write_text("for all to read\n")  # a hard link is a file of the workspace
+        os.link(tmp / "outside" / "linked.txt", root / "hard")
+        yield tmp, over(Workspace(root, [root / ".autoagent", root / ".env"], gate=gate))
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    return {
+        str(path): (path.lstat().st_ino, path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in sorted([*folder.rglob("*")])
+    }
+
+
+@pytest.mark.parametrize("gate", [pytest.param(None, id="the kernel's best"), pytest.param(walk_gate, id="walk")])
+@settings(max_examples=120, deadline=None)
+@given(paths=st.lists(PATH, min_size=1, max_size=6))
+def test_no_path_gets_out(gate: Gate | None, paths: list[str]) -> None:
+    with hostile_tree(gate) as (tmp, ws):
+        kept = [tmp / "outside", ws.root / ".autoagent"]
+        before = [tree(folder) for folder in kept]
+        siblings = sorted(item.name for item in tmp.iterdir())
+        for pattern in paths:
+            path = pattern.replace("{root}", str(ws.root)).replace("{tmp}", str(tmp))
+            calls: list[tuple[str, dict[str, str]]] = [
+                ("write_to_file", {"filename": path, "text": "mine\n"}),
+                ("append_to_file", {"filename": path, "text": "mine\n"}),
+                ("edit_file", {"filename": path, "old": "mine", "new": "yours"}),
+                ("edit_file", {"filename": path, "old": "for all", "new": "gone"}),
+                ("read_file", {"filename": path}),
+                ("list_files", {"directory": path}),
+                ("delete_file", {"filename": path}),
+            ]
+            if pattern is paths[0]:  # it starts a process; once is enough
+                calls.insert(0, ("search_in_files", {"pattern": "C[A]NARY", "directory": path}))
+            for name, args in calls:
+                shown = ws.preview(name, **args)
+                result = ws.run(name, **args)
+                assert "\x00" not in result.text
+                assert "CANARY" not in result.text
+                assert "CANARY" not in shown
+        assert [tree(folder) for folder in kept] == before
+        assert (ws.root / ".env").read_text() == "CANARY"
+        assert sorted(item.name for item in tmp.iterdir()) == siblings
+        assert not [item for item in ws.root.rglob("*.tmp")]

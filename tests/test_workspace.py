@@ -1,0 +1,507 @@
+"""The path gate, by openat2 and by walking: what it lets in, what it keeps out, what a race can do to it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import resource
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from autoagent.errors import CommandError, SettingsError
+from autoagent.workspace import Entry, Gate, Workspace, openat2_gate, walk_gate
+
+
+def kernel_has_openat2() -> bool:
+    folder = os.open("/", os.O_RDONLY)
+    try:
+        os.close(openat2_gate(folder, ".", os.O_RDONLY))
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+GATES = [
+    pytest.param(
+        openat2_gate, id="openat2", marks=pytest.mark.skipif(not kernel_has_openat2(), reason="kernel has no openat2")
+    ),
+    pytest.param(walk_gate, id="walk"),
+]
+
+
+@pytest.fixture(params=GATES)
+def gate(request: pytest.FixtureRequest) -> Gate:
+    return request.param
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret.txt").write_text("secret")
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, outside: Path, gate: Gate) -> Workspace:
+    return Workspace(tmp_path / "ws", gate=gate)
+
+
+def test_the_root_is_made_with_its_parents_and_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    workspace = Workspace(tmp_path / "link" / "a" / "ws")
+    assert workspace.root == tmp_path / "real" / "a" / "ws"
+    workspace.write(str(tmp_path / "link" / "a" / "ws" / "x"), b"1")
+    assert (tmp_path / "real" / "a" / "ws" / "x").read_bytes() == b"1"
+
+
+def test_a_root_that_is_a_file_is_a_settings_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match=r"/file cannot be used: .*--workspace-directory"):
+        Workspace(tmp_path / "file")
+
+
+def test_a_workspace_travels_to_another_process(workspace: Workspace) -> None:
+    workspace.write("x", b"1")
+    assert pickle.loads(pickle.dumps(workspace)).read("x", 10) == b"1"
+
+
+def test_write_read_append_delete(workspace: Workspace) -> None:
+    workspace.write("a/b/c.txt", b"one\n")
+    workspace.append("a/b/c.txt", b"two\n")
+    assert workspace.read("a/b/c.txt", 100) == b"one\ntwo\n"
+    assert workspace.read("a/b/c.txt", 5) == b"one\nt"
+    assert workspace.find("a/b/c.txt") == Entry("a/b/c.txt", "file", 8)
+    workspace.delete("a/b/c.txt")
+    assert workspace.find("a/b/c.txt") is None
+    assert [(entry.path, entry.kind) for entry in workspace.walk()] == [("a", "folder"), ("a/b", "folder")]
+
+
+@pytest.mark.parametrize("path", ["n.txt", "./n.txt", "a/../n.txt", "a//../n.txt", "{root}/n.txt", "{root}/a/../n.txt"])
+def test_every_way_to_name_a_file_inside_is_accepted(workspace: Workspace, path: str) -> None:
+    (workspace.root / "a").mkdir()
+    named = path.format(root=workspace.root)
+    workspace.write(named, b"x")
+    assert workspace.display(named) == "n.txt"
+    assert (workspace.root / "n.txt").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["-rf", "--help", "a b;c", "$(x)", "*", "`id`", "'", '"', "%s", "{}", "~notes", "a:b", "\\..\\x", "é", "日本"],
+)
+def test_an_odd_name_is_a_plain_name(workspace: Workspace, name: str) -> None:
+    workspace.write(name, b"x")
+    workspace.append(name, b"y")
+    assert workspace.read(name, 10) == b"xy"
+    assert [entry.path for entry in workspace.walk()] == [name]
+    assert [item.name for item in workspace.root.iterdir()] == [name]
+    workspace.delete(name)
+    assert not list(workspace.root.iterdir())
+
+
+REFUSED = [
+    ("../x", "outside the workspace"),
+    ("a/../../x", "outside the workspace"),
+    ("/etc/x", "outside the workspace"),
+    ("/", "outside the workspace|names a folder"),
+    ("..", "outside the workspace"),
+    ("../outside/secret.txt", "outside the workspace"),
+    ("../ws2/x", "outside the workspace"),
+    ("~", "home folder"),
+    ("~/x", "home folder"),
+    ("~root/x", "home folder"),
+    ("file:///x", "is a URL"),
+    ("FILE:x", "is a URL"),
+    ("https://example.org/x", "is a URL"),
+    ("", "is blank"),
+    ("  ", "is blank"),
+    (".", "the workspace itself"),
+    ("x/", "names a folder"),
+    ("x/.", "names a folder"),
+    ("x\0", r"control character '\\x00'"),
+    ("a\nb", r"control character '\\n'"),
+    ("a\x1b[31mb", r"control character '\\x1b'"),
+    ("a\x9bb", r"control character '\\x9b'"),
+    ("\udc80", "not valid Unicode"),
+    ("x" * 5000, "too long"),
+    ("x" * 256, "too long"),
+    ("é" * 128, "too long"),
+    ("a/" * 2100 + "x", "too long"),
+]
+
+
+@pytest.mark.parametrize(("path", "why"), REFUSED, ids=[ascii(path)[:30] for path, _ in REFUSED])
+def test_a_path_that_is_refused_is_named_with_the_reason(workspace: Workspace, path: str, why: str) -> None:
+    operations = [
+        lambda: workspace.read(path, 10),
+        lambda: workspace.write(path, b"x"),
+        lambda: workspace.append(path, b"x"),
+        lambda: workspace.delete(path),
+    ]
+    before = snapshot(workspace.root.parent)
+    for operation in operations:
+        with pytest.raises(CommandError, match=why) as refusal:
+            operation()
+        assert len(str(refusal.value)) < 400
+        assert str(refusal.value).isprintable()
+        assert repr(path)[:20] in str(refusal.value)
+    assert snapshot(workspace.root.parent) == before
+
+
+def names(workspace: Workspace) -> list[str]:
+    return sorted(item.name for item in workspace.root.iterdir())
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """All beneath a folder: mode, inode, and content or target."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        content = b""
+        if path.is_symlink():
+            content = os.fsencode(path.readlink())
+        elif path.is_file():
+            content = path.read_bytes()
+        found[str(path)] = (status.st_mode, status.st_ino, content)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("../outside", "link/secret.txt"),
+        ("../outside/secret.txt", "link"),
+        ("/etc/passwd", "link"),
+        ("/etc", "link/passwd"),
+        ("/proc/self/root/etc/passwd", "link"),
+        ("..", "link/outside/secret.txt"),
+        ("../outside/not-there-yet", "link"),
+    ],
+)
+def test_a_link_that_leads_out_is_refused(workspace: Workspace, outside: Path, target: str, path: str) -> None:
+    (workspace.root / "link").symlink_to(target)
+    before = snapshot(outside)
+    for operation in (
+        lambda: workspace.read(path, 10),
+        lambda: workspace.write(path, b"x"),
+        lambda: workspace.append(path, b"x"),
+        lambda: workspace.find(path),
+        lambda: list(workspace.walk(path)),
+    ):
+        with pytest.raises(CommandError, match="outside the workspace"):
+            operation()
+    assert snapshot(outside) == before
+
+
+def test_a_link_inside_works_and_deleting_it_deletes_the_link_alone(workspace: Workspace, outside: Path) -> None:
+    workspace.write("real/x.txt", b"1")
+    (workspace.root / "folder").symlink_to("real")
+    (workspace.root / "file").symlink_to(workspace.root / "real" / "x.txt")
+    (workspace.root / "out").symlink_to(outside / "secret.txt")
+    assert workspace.read("folder/x.txt", 10) == workspace.read("file", 10) == b"1"
+    workspace.write("file", b"2")
+    assert (workspace.root / "real" / "x.txt").read_bytes() == b"2"
+    assert (workspace.root / "file").is_symlink()
+    assert workspace.display("file") == "real/x.txt"
+    workspace.delete("out")
+    workspace.delete("file")
+    assert (outside / "secret.txt").read_text() == "secret"
+    assert names(workspace) == ["folder", "real"]
+
+
+def test_links_in_a_circle_and_chains_of_links_are_refused(workspace: Workspace) -> None:
+    (workspace.root / "a").symlink_to("b")
+    (workspace.root / "b").symlink_to("a")
+    (workspace.root / "self").symlink_to(".")
+    for number in range(2000):
+        (workspace.root / f"c{number}").symlink_to(f"c{number + 1}")
+    with pytest.raises(CommandError, match="'a' leads through a symbolic link that goes round"):
+        workspace.read("a", 10)
+    with pytest.raises(CommandError, match="'a' is not a regular file"):
+        workspace.write("a", b"x")
+    with pytest.raises(CommandError, match="'c0' leads through too many symbolic links"):
+        workspace.read("c0", 10)
+    assert {entry.kind for entry in workspace.walk()} == {"link"}
+    workspace.write("self/self/self/x", b"1")
+    assert workspace.display("self/self/x") == "x"
+
+
+def test_a_hard_link_to_an_outside_file_is_never_written_through(workspace: Workspace, outside: Path) -> None:
+    for name in ("w", "a", "d"):
+        os.link(outside / "secret.txt", workspace.root / name)
+    before = snapshot(outside)
+    workspace.write("w", b"mine")
+    workspace.append("a", b" more")
+    workspace.delete("d")
+    assert snapshot(outside) == before
+    assert workspace.read("w", 100) == b"mine"
+    assert workspace.read("a", 100) == b"secret more"
+
+
+def test_write_keeps_the_mode_and_leaves_nothing_behind(workspace: Workspace) -> None:
+    workspace.write("run.sh", b"old")
+    (workspace.root / "run.sh").chmod(0o750)
+    inode = (workspace.root / "run.sh").stat().st_ino
+    workspace.write("run.sh", b"new")
+    status = (workspace.root / "run.sh").stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_ino != inode) == (0o750, True)
+    assert names(workspace) == ["run.sh"]
+
+
+def test_a_full_disk_leaves_the_old_content(tmp_path: Path, gate: Gate) -> None:
+    """A limit on the size of files stands in for the disk."""
+    root = tmp_path / "ws"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    workspace = Workspace(root, gate=gate)
+    for name in ("w", "a"):
+        workspace.write(name, b"old")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        for name, operation in (("w", workspace.write), ("a", workspace.append)):
+            with pytest.raises(CommandError, match=f"^'{name}' cannot be used: File too large"):
+                operation(name, b"x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (root / "w").read_bytes() == (root / "a").read_bytes() == b"old"
+    assert names(workspace) == ["a", "w"]
+
+
+@pytest.mark.parametrize("make", ["folder", "fifo", "socket"])
+def test_what_is_no_regular_file_is_neither_read_nor_written(
+    workspace: Workspace, make: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = workspace.root / "x"
+    if make == "folder":
+        place.mkdir()
+    elif make == "fifo":
+        os.mkfifo(place)
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            monkeypatch.chdir(workspace.root)  # the address of a socket is short
+            server.bind("x")
+    started = time.monotonic()
+    for operation in (
+        lambda: workspace.read("x", 10),
+        lambda: workspace.write("x", b"x"),
+        lambda: workspace.append("x", b"x"),
+    ):
+        with pytest.raises(CommandError, match="'x' is a folder" if make == "folder" else "'x' is not a regular file"):
+            operation()
+    assert time.monotonic() - started < 5
+    assert names(workspace) == ["x"]
+
+
+def test_a_folder_cannot_be_deleted(workspace: Workspace) -> None:
+    workspace.write("a/x", b"1")
+    for path in ("a", ".", str(workspace.root)):
+        with pytest.raises(CommandError, match=r"is a folder|is the workspace itself"):
+            workspace.delete(path)
+    assert workspace.read("a/x", 10) == b"1"
+
+
+def test_what_is_missing_is_named(workspace: Workspace) -> None:
+    workspace.write("file", b"")
+    for operation in (workspace.delete, lambda path: workspace.read(path, 1), lambda path: workspace.append(path, b"")):
+        with pytest.raises(CommandError, match=r"^There is no 'no\.txt' in the workspace\.$"):
+            operation("no.txt")
+        with pytest.raises(CommandError, match=r"^'file/x' leads through a file"):
+            operation("file/x")
+    with pytest.raises(CommandError, match="'file/x' leads through a file"):
+        workspace.write("file/x", b"")
+    with pytest.raises(CommandError, match="There is no 'no'"):
+        list(workspace.walk("no"))
+    with pytest.raises(CommandError, match="'file' is not a folder"):
+        list(workspace.walk("file"))
+    assert workspace.find("no/x") is None
+    assert workspace.find("file/x") is None
+
+
+def test_protected_places_are_out_of_reach_before_and_after_they_exist(tmp_path: Path, gate: Gate) -> None:
+    root = tmp_path / "ws"
+    protected = [root / ".autoagent", root / "conf" / "ai.yaml", root / ".env", tmp_path / "elsewhere"]
+    workspace = Workspace(root, protected, gate=gate)
+    paths = [".autoagent", ".autoagent/runs/1/log", "conf/ai.yaml", ".env", "./x/../.env", ".ENV", ".AutoAgent/x"]
+
+    def try_all() -> None:
+        for path in [*paths, str(root / ".env")]:
+            for operation in (
+                lambda path: workspace.read(path, 10),
+                lambda path: workspace.write(path, b"x"),
+                lambda path: workspace.append(path, b"x"),
+                lambda path: workspace.find(path),
+                lambda path: list(workspace.walk(path)),
+                workspace.delete,
+            ):
+                with pytest.raises(CommandError, match="belongs to the agent itself"):
+                    operation(path)
+
+    try_all()
+    assert not list(root.iterdir())
+    (root / ".autoagent").mkdir()
+    (root / "conf").mkdir()
+    (root / "conf" / "ai.yaml").write_text("a")
+    (root / ".env").write_text("KEY=1")
+    before = snapshot(root)
+    try_all()
+    (root / "link").symlink_to(".autoagent")
+    with pytest.raises(CommandError, match="belongs to the agent itself"):
+        workspace.write("link/x", b"x")
+    (root / "link").unlink()
+    assert snapshot(root) == before
+    assert [entry.path for entry in workspace.walk()] == ["conf"]
+    workspace.write("conf/mine.yaml", b"x")
+    workspace.write(".env.example", b"x")
+    assert workspace.read("conf/mine.yaml", 10) == b"x"
+
+
+def test_a_protected_link_is_protected_itself_and_so_is_its_target(tmp_path: Path, gate: Gate) -> None:
+    root = tmp_path / "ws"
+    root.mkdir()
+    (root / "real.env").write_text("KEY=1")
+    (root / ".env").symlink_to("real.env")
+    workspace = Workspace(root, [root / ".env"], gate=gate)
+    for path in (".env", "real.env"):
+        with pytest.raises(CommandError, match="belongs to the agent itself"):
+            workspace.delete(path)
+    assert list(workspace.walk()) == []
+
+
+def test_the_agents_own_folder_cannot_be_the_workspace(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be the workspace"):
+        Workspace(tmp_path / "ws", [tmp_path / "ws"])
+
+
+def test_walk_goes_level_by_level_in_the_order_of_names(workspace: Workspace) -> None:
+    for path in ("b.txt", "a/z.txt", "a/a/deep.txt", "c/x.txt", "skip/in.txt"):
+        workspace.write(path, b"")
+    found = [entry.path for entry in workspace.walk(skip={"skip"})]
+    assert found == ["a", "b.txt", "c", "skip", "a/a", "a/z.txt", "c/x.txt", "a/a/deep.txt"]
+    assert [entry.path for entry in workspace.walk("skip", skip={"skip"})] == ["skip/in.txt"]
+
+
+def test_two_hundred_levels(workspace: Workspace) -> None:
+    path = "/".join(["d"] * 200) + "/x.txt"
+    workspace.write(path, b"deep")
+    assert workspace.read(path, 10) == b"deep"
+    entries = list(workspace.walk())
+    assert (len(entries), entries[-1]) == (201, Entry(path, "file", 4))
+
+
+def test_a_path_longer_than_the_system_takes_does_not_end_the_walk(workspace: Workspace) -> None:
+    here = os.open(workspace.root, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("n" * 250, dir_fd=here)
+        below = os.open("n" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    (workspace.root / "z.txt").write_text("")
+    kinds = [entry.kind for entry in workspace.walk()]
+    assert kinds[:2] == ["folder", "file"]
+    assert kinds[-1] in ("folder", "unreadable")
+
+
+def test_a_swap_race_never_leads_out(workspace: Workspace, outside: Path) -> None:
+    """A thread swaps a folder with a link to the outside, as fast as it can, while the gate is used."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        pytest.skip("the C library cannot swap two files in one step")
+    at_cwd, exchange = -100, 2
+    (outside / "x.txt").write_text("secret")
+    workspace.write("dir/x.txt", b"mine")
+    (workspace.root / "link").symlink_to(outside)
+    before = snapshot(outside)
+    stop = threading.Event()
+
+    def swap() -> None:
+        pair = os.fsencode(workspace.root / "dir"), os.fsencode(workspace.root / "link")
+        while not stop.is_set():
+            renameat2(at_cwd, pair[0], at_cwd, pair[1], exchange)
+
+    seen, refused = set(), set()
+    thread = threading.Thread(target=swap)
+    thread.start()
+    end = time.monotonic() + 0.4
+    try:
+        while time.monotonic() < end:
+            for operation in (
+                lambda: seen.add(workspace.read("dir/x.txt", 100)),
+                lambda: workspace.write("dir/x.txt", b"mine"),
+                lambda: workspace.append("dir/x.txt", b""),
+                lambda: workspace.write("dir/sub/new.txt", b"mine"),
+                lambda: seen.update(entry.path.encode() for entry in workspace.walk("dir")),
+                lambda: workspace.delete("dir/sub/new.txt"),
+            ):
+                try:
+                    operation()
+                except CommandError as refusal:
+                    refused.add(str(refusal).partition("' ")[2])
+    finally:
+        stop.set()
+        thread.join()
+    assert any("outside the workspace" in reason for reason in refused)
+    assert b"mine" in seen
+    assert not {b"secret", b"dir/secret.txt", b"link/secret.txt"} & seen
+    assert snapshot(outside) == before
+
+
+@pytest.mark.parametrize("name", ["openat2_gate", "walk_gate"])
+def test_without_permission_a_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    """As another user, since root may read anything."""
+    if name == "openat2_gate" and not kernel_has_openat2():
+        pytest.skip("kernel has no openat2")
+    root = tmp_path / "ws"
+    (root / "shut").mkdir(parents=True)
+    for file, mode in (("no.txt", 0o000), ("fixed.txt", 0o444)):
+        (root / file).write_text("x")
+        (root / file).chmod(mode)
+    (root / "shut").chmod(0o000)
+    root.chmod(0o777)
+    program = f"""
+import ctypes, os  # ctypes now: the other user may not be able to read the interpreter's folder
+from pathlib import Path
+from autoagent import workspace
+from autoagent.errors import CommandError
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+here = workspace.Workspace(Path({str(root)!r}), gate=workspace.{name})
+for act in (lambda: here.read("no.txt", 9), lambda: here.append("no.txt", b"y"), lambda: here.write("no.txt", b"y"),
+            lambda: here.write("fixed.txt", b"y"), lambda: list(here.walk("shut")), lambda: here.write("shut/x", b"y")):
+    try:
+        print("done", act())
+    except CommandError as error:
+        print(error)
+print([(entry.path, entry.kind) for entry in here.walk()])
+"""
+    if os.geteuid() == 0:
+        for folder in (tmp_path, *tmp_path.parents):
+            if folder.name.startswith(("pytest-", "popen-", "test_")):  # made for this run of the tests
+                folder.chmod(0o711)
+            elif not folder.stat().st_mode & 0o001:
+                pytest.skip(f"another user cannot enter {folder}")
+    source = str(Path(sys.modules["autoagent"].__file__ or "").parent.parent)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": source}
+    )
+    assert run.stdout.splitlines() == [
+        "'no.txt' cannot be used: Permission denied.",
+        "'no.txt' cannot be used: Permission denied.",
+        "'no.txt' is read-only.",
+        "'fixed.txt' is read-only.",
+        "'shut' cannot be used: Permission denied.",
+        "'shut/x' cannot be used: Permission denied.",
+        "[('fixed.txt', 'file'), ('no.txt', 'file'), ('shut', 'folder'), ('shut', 'unreadable')]",
+    ], run.stderr
+    (root / "shut").chmod(0o700)
