@@ -1,0 +1,311 @@
+"""The terminal: events become lines on it, questions are asked on it.
+
+With `json`, stdout carries one event a line and everything for a person goes to stderr. Output that cannot be written
+(a full disk, a closed pipe) is given up for good: `show` raises StateError, a question has nobody to answer it, and
+what the agent does in between goes on; its log is elsewhere.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TextIO
+
+from autoagent import screen_text
+from autoagent.errors import StateError
+from autoagent.messages import (
+    Decided,
+    Ended,
+    Event,
+    Feedback,
+    Noticed,
+    Prompted,
+    Proposal,
+    Rejected,
+    Retried,
+    Returned,
+    RunStarted,
+    Started,
+    Thought,
+    to_json,
+)
+from autoagent.printable import escape, width
+from autoagent.screen_text import Page
+from autoagent.tally import Tally
+from autoagent.thoughts_stream import ThoughtsStream
+from autoagent.wrapping import Flow, wrap
+
+
+def decide_color(env: Mapping[str, str], isatty: bool) -> bool:
+    """Whether to write colour codes: NO_COLOR, then CLICOLOR_FORCE, then CLICOLOR=0, then what the terminal is."""
+    if env.get("NO_COLOR"):
+        return False
+    if env.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    if not isatty or env.get("CLICOLOR") == "0":
+        return False
+    return env.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb")
+
+
+class Console:
+    """Shows events, hears what streams (Listener), asks and says (Terminal).
+
+    `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole. `tally` is the fold over the
+    events shown; for a resumed run, add those of its log before the first `show`.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        err: TextIO,
+        stdin: TextIO,
+        *,
+        color: bool = False,
+        columns: int | None = None,
+        plain: bool = False,
+        json: bool = False,
+    ) -> None:
+        self.tally = Tally()
+        self._events = out if json else None
+        self._screen = err if json else out
+        self._stdin = stdin
+        self._color = color
+        self._columns = columns
+        self._plain = plain
+        self._broken = ""  # why the output cannot be written any more
+        self._open_line = False  # the cursor stands behind text
+        self._stream = ThoughtsStream()
+        self._flow: Flow | None = None  # of the thoughts on screen
+        self._streamed = ""
+        self._heard: set[str] = set()  # reasons for asking the model again that were told as they came
+        self._command = ""
+        self._cost_unknown = False
+
+    # Events ------------------------------------------------------------------------------------------------------
+
+    def show(self, event: Event) -> None:
+        """Show one event of the run. Raises StateError where the output cannot be written."""
+        self.tally.add(event)
+        if self._events is not None:
+            self._write(self._events, json_format.dumps(to_json(event)) + "\n")
+        else:
+            self._show(event)
+        if self._broken:
+            raise StateError(f"The output cannot be written: {self._broken}. The run is saved.")
+
+    def _show(self, event: Event) -> None:
+        page = self._page()
+        match event:
+            case RunStarted():
+                self._lines(screen_text.started(event, page))
+            case Prompted():
+                self._forget_stream()
+            case Retried() if event.reason not in self._heard:
+                self._lines([page.said("SYSTEM:", event.reason)])
+            case Thought():
+                self._thought(event, page)
+            case Rejected():
+                self._forget_stream()
+                said = page.said("UNUSABLE REPLY:", event.problem, "alarm")
+                self._lines([said, screen_text.status(self.tally, page)])
+            case Decided(allowed=False) if event.reason:
+                self._lines([page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")])
+            case Feedback():
+                self._lines([page.said("USER:", event.text, "user")])
+            case Noticed():
+                self._lines([page.said("SYSTEM:", event.text, "alarm")])
+            case Started():
+                self._command = event.call.name
+            case Returned():
+                self._lines(screen_text.returned(event, self._command, page))
+            case Ended():
+                self._forget_stream()
+                self._lines([screen_text.ended(event, page)])
+
+    def _thought(self, event: Thought, page: Page) -> None:
+        """What of the thoughts did not stream in, then the figures of the step."""
+        text = event.thoughts.text.strip()
+        if self._flow is None or not text.startswith(self._streamed.strip()):
+            self._forget_stream()
+            self._begin_thoughts(page)
+        assert self._flow is not None
+        unseen = text[len(self._streamed.lstrip()) :]
+        self._write(self._screen, self._flow.feed(unseen) + self._flow.end())
+        self._forget_stream()
+        if self.tally.usage.cost is None and not self._cost_unknown:
+            self._cost_unknown = True
+            warning = f"THE COST OF THIS RUN IS UNKNOWN: there is no price for {self.tally.model}. "
+            self._lines([page.alarm(warning + "Limits on tokens and time still hold.")])
+        self._lines([*screen_text.rest_of(event.thoughts, page), screen_text.status(self.tally, page)])
+
+    def report(self, log: Path) -> None:
+        """The end report; `log` is the folder or file that holds the run."""
+        self._lines(["", *screen_text.report(self.tally, str(log), self._page())])
+
+    # Listener ----------------------------------------------------------------------------------------------------
+
+    def text(self, delta: str) -> None:
+        """Write the thoughts as they come, never the JSON around them."""
+        if self._plain or self._events is not None:
+            return
+        piece = self._stream.feed(delta)
+        if not self._streamed:
+            piece = piece.lstrip()
+        if not piece:
+            return
+        if self._flow is None:
+            self._begin_thoughts(self._page())
+        assert self._flow is not None
+        self._streamed += piece
+        self._write(self._screen, self._flow.feed(piece))
+
+    def waiting(self, reason: str, seconds: float) -> None:
+        self._forget_stream()
+        self._heard.add(reason)
+        when = f"; asking again in {seconds:.0f} s" if seconds >= 1 else ""
+        self._lines([self._page().said("WAITING:", f"{reason}{when}")])
+
+    def proposed(self, proposal: Proposal) -> None:
+        self._lines(screen_text.proposal(proposal, self._page()))
+
+    # Terminal ----------------------------------------------------------------------------------------------------
+
+    def show_whole(self, proposal: Proposal) -> None:
+        self._lines(screen_text.proposal(proposal, self._page(), whole=True))
+
+    def say(self, text: str) -> None:
+        """A text whose lines stay lines, wrapped where they are too long."""
+        self._forget_stream()
+        self._lines(wrap(line, self._page().columns) for line in text.split("\n"))
+
+    def warn(self, text: str) -> None:
+        """One paragraph not to be missed."""
+        self._lines([self._page().alarm(text)])
+
+    def ask(self, prompt: str, timeout: float | None = None) -> str:
+        """Show the prompt, one or more lines, and read one line; after `timeout` seconds (not on Windows) give up.
+
+        Raises EOFError at the end of input and where the prompt cannot be shown, KeyboardInterrupt for Ctrl-C,
+        TimeoutError.
+        """
+        self._forget_stream()
+        page = self._page()
+        self._lines([page.ink("label", wrap(prompt, page.columns))])
+        if self._broken:
+            raise EOFError(self._broken)
+        self._open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
+        try:
+            with nullcontext() if timeout is None else _deadline(timeout):
+                line = self._read_line("> ")
+        except UnicodeDecodeError:
+            self.say("What was typed is not valid text in this terminal's encoding.")
+            return ""
+        self._open_line = False
+        return line.encode("utf-8", "replace").decode("utf-8")  # no lone surrogates into the log
+
+    def discard_typeahead(self) -> None:
+        if self._stdin.isatty():
+            _flush_input(self._stdin)
+
+    def _read_line(self, prompt: str) -> str:
+        if self._stdin is sys.stdin and self._screen is sys.stdout and self._stdin.isatty() and self._screen.isatty():
+            import readline  # noqa: F401 (line editing for input(); loaded only where a person types)
+
+            return input(prompt)
+        self._write(self._screen, prompt)
+        line = self._stdin.readline()
+        if not line:
+            raise EOFError
+        line = line.rstrip("\n")
+        if not self._stdin.isatty():
+            self._write(self._screen, f"{escape(line)}\n")  # a terminal has echoed it
+        return line
+
+    # Writing -----------------------------------------------------------------------------------------------------
+
+    def _page(self) -> Page:
+        columns = self._columns or shutil.get_terminal_size().columns
+        return Page(columns, self._color)
+
+    def _begin_thoughts(self, page: Page) -> None:
+        label = f"{screen_text.name_of(self.tally)} THOUGHTS:"
+        self._close_line()
+        self._write(self._screen, "\n" + page.ink("thought", label))
+        self._flow = Flow(page.columns, at=width(label))
+        self._flow.feed(" ")
+        self._open_line = True
+
+    def _forget_stream(self) -> None:
+        """What streamed is over: whole, or given up."""
+        self._stream, self._flow, self._streamed = ThoughtsStream(), None, ""
+        self._close_line()
+
+    def _close_line(self) -> None:
+        if self._open_line:
+            self._open_line = False
+            self._write(self._screen, "\n")
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        self._close_line()
+        self._write(self._screen, "".join(f"{line}\n" for line in lines))
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        """All writing passes here. What the encoding lacks is written as an escape."""
+        if self._broken or not text:
+            return
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError as error:
+                stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+            stream.flush()
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self._broken = getattr(error, "strerror", None) or str(error)
+            _abandon(stream)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what the stream still holds go nowhere, so that Python's flush at exit does not fail once more."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+    except (OSError, ValueError):  # a stream without a descriptor holds nothing back
+        return
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in the main thread once the time is over."""
+    if sys.platform == "win32":
+        yield
+        return
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _flush_input(stdin: TextIO) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        while msvcrt.kbhit():
+            msvcrt.getwch()
+    else:
+        import termios
+
+        termios.tcflush(stdin.fileno(), termios.TCIFLUSH)

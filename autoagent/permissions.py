@@ -1,0 +1,305 @@
+"""Who may run a command: the answers a person can give, and the authorizers that give them.
+
+Whatever is not plainly an authorization runs nothing: look-alikes are asked again, failures refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from autoagent.errors import StopRun
+from autoagent.messages import Outcome, Parameter, Proposal, Status, Verdict
+from autoagent.protocols import Authorizer
+
+MOST_IN_ADVANCE = 9999  # the largest N of `y -N`
+
+
+class Terminal(Protocol):
+    """A person at a keyboard, or the lines of a pipe."""
+
+    def ask(self, prompt: str) -> str:
+        """One line of answer. Raises EOFError where nobody can answer, KeyboardInterrupt for Ctrl-C."""
+
+    def say(self, text: str) -> None:
+        """Show a text of one or more lines."""
+
+    def show_whole(self, proposal: Proposal) -> None:
+        """Show a proposal with nothing left out of its arguments and its diff."""
+
+    def discard_typeahead(self) -> None:
+        """Forget what was typed before the question could be read; nothing where the input is no terminal."""
+
+
+# The grammar of answers ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A line understood. `count`: commands to run, for `run`; `text`: the feedback, or why it is asked `again`."""
+
+    kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "explain"]
+    count: int = 0
+    text: str = ""
+
+
+_LETTERS: Mapping[str, Answer] = {
+    "e": Answer("edit"), "d": Answer("whole"), "a": Answer("always"), "?": Answer("explain"),
+}  # fmt: skip
+
+# Letters and dashes of other keyboards and fonts that look like those of an authorization.
+_DISGUISED = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO------")  # noqa: RUF001 (they are the point)
+
+
+def read_answer(line: str, yes: str = "y", no: str = "n") -> Answer:
+    """What a line typed at the question means. `yes` and `no` are the keys that run and that stop.
+
+    Spaces and case do not matter. Text is feedback, unless it begins like an authorization and is none.
+    """
+    text = line.strip()
+    folded = " ".join(text.lower().split())
+    yes, no = yes.strip().lower(), no.strip().lower()
+    if not folded:
+        return Answer("again")
+    if folded in (no, "exit", "quit") or (folded == "no" and no == "n"):
+        return Answer("stop")
+    if (answer := _authorization(folded, yes)) is not None:
+        return answer
+    if folded in _LETTERS:
+        return _LETTERS[folded]
+    if folded in ("n", "no") or _authorization(folded, "y") is not None:  # the usual keys, where others are set
+        return Answer("again", text=f"The keys are {yes!r} to run it and {no!r} to stop.")
+    plain = _undisguised(text)
+    if plain != text and (read := read_answer(plain, yes, no)).kind != "feedback":
+        return Answer("again", text=read.text or "That only looks like an answer: there are other characters in it.")
+    return Answer("feedback", text=text)
+
+
+def _undisguised(text: str) -> str:
+    """The text in plain letters, without the invisible ones."""
+    if text.isascii():
+        return text
+    plain = unicodedata.normalize("NFKC", text).translate(_DISGUISED)
+    return "".join(char for char in plain if unicodedata.category(char) != "Cf")
+
+
+def _authorization(folded: str, yes: str) -> Answer | None:
+    """The answer to a line that begins like an authorization; None for one that does not."""
+    if yes == "y" and re.fullmatch(r"y{2,}|ye|yess+", folded):
+        return Answer("again", text="To authorize, type y.")
+    keys = "y|yes" if yes == "y" else re.escape(yes)
+    begins = re.fullmatch(rf"(?:{keys})(?![^\W\d_])\s*(.*)", folded)
+    if begins is None:
+        return None
+    rest = begins[1]
+    if not rest:
+        return Answer("run", 1)
+    if count := re.fullmatch(r"-\s?([0-9]+)", rest):
+        digits = count[1].lstrip("0")
+        if not digits:
+            return Answer("again", text=f"{yes} -0 runs nothing.")
+        if len(digits) > len(str(MOST_IN_ADVANCE)):
+            return Answer("again", text=f"At most {MOST_IN_ADVANCE} commands can be authorized in advance.")
+        return Answer("run", int(digits))
+    if re.match(r"[^\W\d_]", rest) or (rest[0] in ",.;:!('\"" and re.search(r"[^\W\d_]", rest)):
+        return None  # "yes, but into another file": words, so feedback
+    return Answer("again", text=f"To authorize, type {yes}, or {yes} -N with N a whole number, such as {yes} -5.")
+
+
+# Authorizers -----------------------------------------------------------------------------------------------------
+
+
+class Ask:
+    """Asks a person about every command, unless it was authorized in advance.
+
+    Ctrl-C takes back all that was. An edit allows nothing: the edited call comes back as a new proposal.
+    """
+
+    def __init__(self, terminal: Terminal, yes: str = "y", no: str = "n") -> None:
+        self._terminal = terminal
+        self._yes = yes
+        self._no = no
+        self._credit = 0  # commands that still run without a question
+        self._always: set[str] = set()
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        name = proposal.call.name
+        if name in self._always:
+            return Verdict(True, f"user (always {name})")
+        if self._credit:
+            self._credit -= 1
+            self._terminal.say(f"Authorized in advance; {self._credit} more to come.")
+            return Verdict(True, "user (in advance)")
+        question = self._question()
+        while True:
+            answer = read_answer(self._listen(question), self._yes, self._no)
+            if answer.kind == "run":
+                self._credit = answer.count - 1
+                return Verdict(True, "user")
+            if answer.kind == "always":
+                self._always.add(name)
+                return Verdict(True, f"user (always {name})")
+            if answer.kind == "feedback":
+                return Verdict(False, "user", answer.text)
+            if answer.kind == "stop":
+                raise _ended("stopped")
+            if answer.kind == "edit" and (args := self._edit(proposal)) is not None:
+                return Verdict(False, "user", args=args)
+            if answer.kind == "whole":
+                self._terminal.show_whole(proposal)
+            elif answer.kind == "explain":
+                self._terminal.say(self._explanation(proposal))
+            elif answer.text:
+                self._terminal.say(f"{answer.text} Nothing was run.")
+
+    def interrupted(self) -> str:
+        self._credit = 0
+        self._always.clear()
+        question = f"Interrupted. Enter goes on, text is feedback, {self._no} saves and stops; Ctrl-C again stops too."
+        while True:
+            try:
+                line = self._answer(question)
+            except KeyboardInterrupt:
+                raise _ended("interrupted") from None
+            answer = read_answer(line, self._yes, self._no)
+            if answer.kind == "stop":
+                raise _ended("stopped")
+            if answer.kind == "feedback":
+                return answer.text
+            if not line.strip() or answer == Answer("run", 1):
+                return ""
+            self._terminal.say("Nothing waits to be authorized now. Enter goes on.")
+
+    def _question(self) -> str:
+        return (
+            f"Run it? {self._yes} = yes, {self._yes} -N = yes to N commands, {self._no} = save and stop, "
+            "or type feedback\n"
+            "(e = edit, d = show all, a = always, ? = help)"
+        )
+
+    def _explanation(self, proposal: Proposal) -> str:
+        name, yes, no = proposal.call.name, self._yes, self._no
+        return (
+            f"{proposal.spec.label} ({name}, risk: {proposal.spec.risk})\n"
+            f"{yes}     run this command\n"
+            f"{yes} -5  run it and the next 4 without a question\n"
+            f"{no}     save the run and stop; it can be resumed\n"
+            "e     edit the arguments, then be asked again\n"
+            "d     show all arguments and the whole diff\n"
+            f"a     run every {name} without a question until this run ends or Ctrl-C is pressed\n"
+            "text  is feedback to the agent; the command is not run\n"
+            "Ctrl-C twice saves and stops."
+        )
+
+    def _listen(self, question: str) -> str:
+        """A line of answer; the first Ctrl-C comes back to the question, a second ends the run."""
+        try:
+            return self._answer(question)
+        except KeyboardInterrupt:
+            self._terminal.say("Nothing was run. Ctrl-C again saves and stops.")
+        try:
+            return self._answer(question)
+        except KeyboardInterrupt:
+            raise _ended("interrupted") from None
+
+    def _answer(self, question: str) -> str:
+        self._terminal.discard_typeahead()
+        try:
+            return self._terminal.ask(question)
+        except EOFError:
+            raise _ended("unanswered") from None
+
+    def _edit(self, proposal: Proposal) -> dict[str, Any] | None:
+        """New arguments, or None where they stay as they are."""
+        args = dict(proposal.call.args)
+        self._terminal.say(json.dumps(args, ensure_ascii=False, indent=2))
+        while line := self._listen("New arguments: one line of JSON, or NAME=VALUE; Enter keeps them").strip():
+            try:
+                edited = edit_arguments(args, line, proposal.spec.parameters)
+            except ValueError as error:
+                self._terminal.say(f"{error} Nothing was changed.")
+                continue
+            return edited if edited != args else None
+        return None
+
+
+def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """The arguments after an edit: a JSON object replaces them all, `name=value` one of them.
+
+    The value of a string may be written bare. Raises ValueError, with a sentence, for a line that is neither.
+    """
+    if line.startswith("{"):
+        try:
+            return dict(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"That is not valid JSON: {error.msg} at column {error.colno}.") from error
+    name, mark, value = (part.strip() for part in line.partition("="))
+    kinds = {p.name: p.kind for p in parameters}
+    if not mark or name not in kinds:
+        raise ValueError(f"Write NAME=VALUE with one of: {', '.join(kinds)}; or a JSON object.")
+    if kinds[name] == "string" and not value.startswith('"'):
+        return {**args, name: value}
+    try:
+        return {**args, name: json.loads(value)}
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name} is of type {kinds[name]}, and {value!r} is not.") from error
+
+
+class Continuous:
+    """Allows every command. Ctrl-C ends the run, or asks where there is somebody to ask."""
+
+    def __init__(self, ask: Authorizer | None = None) -> None:
+        self._ask = ask
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        return Verdict(True, "continuous mode")
+
+    def interrupted(self) -> str:
+        if self._ask is None:
+            raise _ended("interrupted")
+        return self._ask.interrupted()
+
+
+class AllOf:
+    """Allows what every one of its authorizers allows; they are asked in turn, and the first that does not decides.
+
+    One that fails has refused. Raises ValueError when made of none: nobody's consent is no consent.
+    """
+
+    def __init__(self, authorizers: Sequence[Authorizer]) -> None:
+        if not authorizers:
+            raise ValueError("AllOf needs at least one authorizer")
+        self._authorizers = tuple(authorizers)
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        allowed_by = []
+        for authorizer in self._authorizers:
+            try:
+                verdict = authorizer.decide(proposal)
+            except StopRun:
+                raise
+            except Exception as error:  # whatever broke, nobody has allowed the call: fail closed
+                name = type(authorizer).__name__
+                return Verdict(False, name, f"The check {name} failed ({type(error).__name__}: {error}).")
+            if not verdict.allowed:
+                return verdict
+            allowed_by.append(verdict.by)
+        return Verdict(True, ", ".join(allowed_by))
+
+    def interrupted(self) -> str:
+        return "\n".join(filter(None, [authorizer.interrupted() for authorizer in self._authorizers]))
+
+
+_REASONS: Mapping[Status, str] = {
+    "stopped": "Stopped by the user.",
+    "interrupted": "Interrupted by the user.",
+    "unanswered": "A question was asked and nobody could answer it; pass -c to run without questions.",
+}
+
+
+def _ended(status: Status) -> StopRun:
+    return StopRun(Outcome(status, _REASONS[status]))

@@ -1,0 +1,99 @@
+"""Text from a model, a file or a page, made safe and honest to look at.
+
+What a terminal would obey, reorder or hide is shown as an escape; a long text is cut in its middle, and the cut says
+how much is missing. Not covered: look-alikes within one script (`rn` for `m`, `l` for `1`), and words written wholly
+in look-alikes of another one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+# Controls but newline and tab, soft hyphen, the invisible letters and joiners, bidi controls (CVE-2021-42574), lone
+# surrogates, variation selectors (they can carry bytes), and the whole tag plane.
+_HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    # An emoji is often followed by one selector of its look; a second one, or one after ASCII, is no look.
+    r"|(?<![\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
+)
+
+_WORD = re.compile(r"\w+")
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_LOOKALIKES = {
+    "Cyrillic": re.compile("[\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456\u0458"
+                           "\u04bb\u04cf\u0501\u051b\u051d\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422"
+                           "\u0423\u0425\u0405\u0406\u0408\u04c0]"),
+    "Greek": re.compile("[\u03b1\u03b9\u03ba\u03bd\u03bf\u03c1\u03c5\u03c7\u0391\u0392\u0395\u0396\u0397\u0399\u039a"
+                        "\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03f2\u03f3]"),
+}  # fmt: skip
+
+_BLANKS = re.compile(r"[ \t]{40,}|\n(?:[ \t]*\n){7,}")
+
+
+def escape(text: str) -> str:
+    r"""The text with everything hidden or harmful in it as a visible escape (`\x1b`, `\u202e`); \n and \t stay."""
+    return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def mixed_script(text: str) -> tuple[str, ...]:
+    r"""One note for each word that mixes Latin with Cyrillic or Greek look-alikes: `'...' (Cyrillic: \u0430pt)`."""
+    notes: dict[str, None] = {}
+    for word in _WORD.findall(text):
+        if word.isascii() or not _LATIN.search(word):
+            continue
+        for script, letters in _LOOKALIKES.items():
+            if letters.search(word):
+                notes[f"'{escape(word)}' ({script}: {word.encode('unicode_escape').decode('ascii')})"] = None
+    return tuple(notes)
+
+
+def width(text: str) -> int:
+    """The columns of a terminal that an escaped text takes: 2 for a wide character, 0 for a combining one."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(char) for char in text)
+
+
+def _columns(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def fold_blanks(text: str) -> str:
+    """Long runs of spaces or of empty lines as a note of their length, so that nothing hides behind them."""
+    return _BLANKS.sub(_folded, text)
+
+
+def _folded(match: re.Match[str]) -> str:
+    run = match[0]
+    if "\n" in run:
+        return f"\n... {run.count(chr(10)) - 1:,} blank lines ...\n"
+    return f" ... {len(run):,} spaces ... "
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text with its long blank runs folded and, past `limit` characters, its middle cut out.
+
+    Two thirds of what is kept are the head. The cut names its own length and that of the whole.
+    """
+    folded = fold_blanks(text)
+    if len(folded) <= limit:
+        return folded
+    head, tail = limit - limit // 3, limit // 3
+    left_out = len(folded) - head - tail
+    note = f" ... {left_out:,} characters left out of {len(text):,} ... "
+    return folded[:head] + note + folded[len(folded) - tail :]
+
+
+def shorten_lines(lines: Sequence[str], most: int) -> list[str]:
+    """At most `most` lines and, past that, one that says how many are left out between head and tail."""
+    if len(lines) <= most:
+        return list(lines)
+    head, tail = most - most // 3, most // 3
+    note = f"... {len(lines) - most:,} lines left out of {len(lines):,} ..."
+    return [*lines[:head], note, *lines[len(lines) - tail :]]

@@ -1,0 +1,61 @@
+"""The figures of a run so far, for the status line and the report at its end: a fold over its events."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from autoagent.budget import Budget, Limits
+from autoagent.messages import Ended, Event, Prompted, Returned, RunStarted, Started, Task, Usage
+
+
+class Tally:
+    """Add every event in order; for a run that is resumed, those of its log first."""
+
+    def __init__(self) -> None:
+        self._spent = Budget(Limits())
+        self._now = 0.0
+        self.run = ""
+        self.task: Task | None = None
+        self.model = ""
+        self.step = 0
+        self.commands: Counter[str] = Counter()  # started, by name
+        self.changed: dict[str, None] = {}  # workspace paths, in the order they were first changed
+        self.share = 0.0  # of the window that the last prompt took
+        self.ended: Ended | None = None
+        self._window = 0
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self._spent.add(event)
+        self._now = event.t
+        self.step = max(self.step, event.step)
+        match event:
+            case RunStarted():
+                self.run, self.task, self.model, self._window = event.run, event.task, event.model, event.window
+                self.ended = None
+            case Prompted():
+                self.share = event.tokens / self._window if self._window else 0.0
+            case Started():
+                self.commands[event.call.name] += 1
+            case Returned():
+                self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
+            case Ended():
+                self.ended = event
+
+    @property
+    def usage(self) -> Usage:
+        return self._spent.usage
+
+    @property
+    def tokens(self) -> int:
+        return self._spent.tokens
+
+    @property
+    def updated(self) -> float:
+        """When the last event happened, in seconds since the epoch."""
+        return self._now
+
+    @property
+    def seconds(self) -> float:
+        """Seconds at work, over all processes of the run, up to the last event."""
+        return self._spent.seconds(self._now)

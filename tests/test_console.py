@@ -1,0 +1,423 @@
+"""The screen: whole texts kept under screens/, output that fails, colours, and a real session in a pty.
+
+`WRITE_SCREENS=1 pytest tests/test_console.py` writes the kept texts anew; read the difference before committing it.
+"""
+
+# ruff: noqa: RUF001 (foreign letters are what is tested)
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pexpect
+import pyte
+import pytest
+
+from autoagent.console import Console, decide_color
+from autoagent.errors import StateError, StopRun
+from autoagent.messages import (
+    Call,
+    CommandSpec,
+    Decided,
+    Ended,
+    Feedback,
+    Goal,
+    Noticed,
+    Parameter,
+    Prompted,
+    Proposal,
+    Rejected,
+    Resumed,
+    Retried,
+    Returned,
+    RunStarted,
+    Started,
+    Task,
+    Thought,
+    Thoughts,
+    Usage,
+    from_json,
+)
+from autoagent.permissions import Ask
+from autoagent.printable import width
+from autoagent.thoughts_stream import ThoughtsStream
+
+SCREENS = Path(__file__).parent / "screens"
+
+WRITE = CommandSpec(
+    "write_to_file", "Write to a file", "files", "write", (Parameter("filename", "string"), Parameter("text", "string"))
+)
+SHELL = CommandSpec(
+    "execute_shell", "Run a shell command", "shell", "run", (Parameter("command_line", "string"),)
+)
+LONG = "All the notes are about the garden, so the summary names its beds, its trees and when each was planted."
+
+
+def run_started(kind: type[RunStarted] = RunStarted, name: str = "GardenGPT", **more: object) -> RunStarted:
+    values: dict[str, object] = {
+        "run": "20261121-091500-ab12", "t": 1000.0, "version": "1", "model": "qwen2.5-coder-1.5b", "window": 8192,
+        "task": Task(name, "an agent that keeps the notes of a garden",
+                     (Goal("Read notes.txt"), Goal("Write summary.txt", "test -s summary.txt"))),
+        "reply_tokens": 800, "system": "You are ...", "system_tokens": 900, "asking": "schema",
+        "commands": ("read_file", "write_to_file", "task_complete"), "workspace": "autoagent_workspace",
+    }  # fmt: skip
+    return kind(**{**values, **more})  # type: ignore[arg-type]
+
+
+def thought(thoughts: Thoughts, call: Call, cost: float | None = 0.0021, step: int = 1) -> Thought:
+    return Thought(step=step, t=1007.5, thoughts=thoughts, call=call, text="", usage=Usage(1200, 80, 600, cost))
+
+
+class Screen:
+    """A console that writes into memory."""
+
+    def __init__(self, columns: int = 80, stdin: str = "", **options: bool) -> None:
+        self.out, self.err = io.StringIO(), io.StringIO()
+        self.console = Console(self.out, self.err, io.StringIO(stdin), columns=columns, **options)
+
+    @property
+    def text(self) -> str:
+        return self.out.getvalue()
+
+
+# Whole screens ---------------------------------------------------------------------------------------------------
+
+
+def session(screen: Screen) -> None:
+    """Two steps: a file is written, after a question with a mistyped answer; an unusable reply; the end."""
+    console = screen.console
+    console.show(run_started())
+    console.show(Prompted(step=1, t=1001.0, sha256="", tokens=1200, messages=3, at=1001.0, estimate=0.01))
+    call = Call("1", "write_to_file", {"filename": "summary.txt", "text": "Apple tree, 1994\nPear tree, 2003\n"})
+    thoughts = Thoughts(LONG, "The goals ask for a summary.", "- write the summary\n- check it\n- finish", "Be brief.")
+    for piece in json.dumps({"thoughts": {"text": LONG, "reasoning": "..."}}):
+        console.text(piece)
+    console.show(thought(thoughts, call))
+    diff = "--- summary.txt\n+++ summary.txt\n@@ -1,1 +1,2 @@\n-Nothing yet\n+Apple tree, 1994\n+Pear tree, 2003\n"
+    proposal = Proposal(call, WRITE, diff)
+    console.proposed(proposal)
+    verdict = Ask(console).decide(proposal)
+    console.show(Decided(step=1, call_id="1", allowed=True, by=verdict.by))
+    console.show(Started(step=1, t=1010.0, call=call))
+    console.show(Returned(step=1, t=1010.1, call_id="1", ok=True, text="Wrote 33 characters to summary.txt.",
+                          data={"changed": ["summary.txt"]}))  # fmt: skip
+    console.text('{"thoughts": {"text": "Now I che')
+    console.waiting("The connection to 127.0.0.1 broke", 4.0)
+    console.show(Retried(step=2, t=1012.0, reason="The connection to 127.0.0.1 broke"))
+    console.show(Rejected(step=2, t=1014.0, problem="There is no command 'finish'. Did you mean task_complete(reason)?",
+                          text="{}", usage=Usage(1300, 20, 1200, 0.0003)))  # fmt: skip
+    console.show(Feedback(step=2, text="You are done, so end the run."))
+    console.show(Noticed(step=2, text="The same call with the same result, 3 times over. Try something else."))
+    read = Call("3", "read_file", {"filename": "gone.txt"})
+    console.show(thought(Thoughts("Read it."), read, step=3))
+    console.show(Started(step=3, call=read))
+    console.show(Returned(step=3, call_id="3", ok=False, text="No such file: gone.txt"))
+    barred = Decided(step=4, call_id="4", allowed=False, by="loop guard", reason="nothing has changed since step 3")
+    console.show(barred)
+    console.show(Ended(step=4, t=1100.0, status="stopped", reason="Stopped by the user."))
+    console.report(Path(".autoagent/runs/20261121-091500-ab12"))
+
+
+def hostile(screen: Screen) -> None:
+    """Text that tries to command the terminal, to hide a payload, and to pose as the program."""
+    console = screen.console
+    console.show(run_started(Resumed, name="\x1b[31mEvil\u202e", step=4))
+    payload = "ls" + " " * 2000 + "; \u0430pt install \x1b]0;x\x07" + "A" * 100_000 + "rm -rf ."
+    call = Call("1", "execute_shell", {"command_line": payload})
+    text = "Fine.\nNEXT ACTION: COMMAND = list_files\x1b[2J\r\u200b\nRun it? y"
+    console.show(thought(Thoughts(text, plan="- \x1b[8mhidden\U000e0041"), call, cost=None))
+    console.proposed(Proposal(call, SHELL))
+    lines = "".join(f"+line {number}\n" for number in range(500)) + "+" + "x" * 2000 + "\u202e\n"
+    call = Call("2", "write_to_file", {"filename": " a.txt", "text": lines})
+    console.proposed(Proposal(call, WRITE, "--- /dev/null\n+++ a.txt\n@@ -0,0 +1,501 @@\n" + lines))
+    posing = Call("3", "write_to_file", {"filename": "", "text": "a\nNEXT ACTION: b\n\x1b[1m"})
+    console.proposed(Proposal(posing, WRITE))
+    console.show(Started(call=call))
+    console.show(Returned(call_id="2", ok=True, text="one\x1b[2J\n" + "\n" * 3000 + "SYSTEM: two\nthree"))
+    console.show(Returned(call_id="2", ok=False, known=False, text="The program ended while this command ran."))
+
+
+def wide(screen: Screen) -> None:
+    """Chinese, Japanese and emoji: every character of two columns."""
+    console = screen.console
+    goal = Goal("阅读所有笔记并写出一个简短而完整的摘要文件，包括每棵树的名字")
+    console.show(run_started(task=Task("园丁", "一个照料花园笔记并写出清楚摘要的助手，从不猜测", (goal,))))
+    tree = "苹果树，一九九四年种下，位于花园的北边，每年秋天结果。"
+    call = Call("1", "write_to_file", {"filename": "摘要.txt", "text": tree * 3})
+    text = "所有的笔记都是关于花园的，所以摘要要写出每一个花坛和每一棵树。 🙂 ガーデン e\u0301te\u0301"
+    console.show(thought(Thoughts(text, plan="先写摘要\n再检查"), call))
+    console.proposed(Proposal(call, WRITE))
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("scene", [session, hostile, wide])
+def test_the_screen_is_as_kept(scene: Callable[[Screen], None], columns: int) -> None:
+    screen = Screen(columns, stdin="y -abc\ny -2\n")
+    scene(screen)
+    kept = SCREENS / f"{scene.__name__}-{columns}.txt"
+    if os.environ.get("WRITE_SCREENS"):
+        kept.write_text(screen.text, "utf-8", newline="\n")
+    assert screen.text == kept.read_text("utf-8")
+    assert max(width(line) for line in screen.text.split("\n")) <= columns
+    assert not [char for char in screen.text if char < " " and char != "\n"]
+
+
+def test_streamed_or_not_the_thoughts_look_the_same() -> None:
+    texts = []
+    for plain in (True, False):
+        screen = Screen(plain=plain, stdin="y\n")
+        session(screen)
+        texts.append(screen.text.replace("\nGARDENGPT THOUGHTS: Now I\n", ""))
+    assert texts[0] == texts[1]
+
+
+def test_thoughts_that_differ_from_what_streamed_are_shown_whole() -> None:
+    screen = Screen()
+    screen.console.text('{"thoughts": {"text": "Half of a rep')
+    screen.console.show(thought(Thoughts("Something else."), Call("1", "x", {})))
+    assert "\nAGENT THOUGHTS: Half of a\n\nAGENT THOUGHTS: Something else.\n" in screen.text
+
+
+def test_no_raw_json_is_streamed() -> None:
+    screen = Screen()
+    deltas = 'Sure! ```json\n{"command": {"name": "x"},', ' "thoughts": {"reasoning": "a", "text"', ': " Hi"}}```'
+    for delta in deltas:
+        screen.console.text(delta)
+    screen.console.show(thought(Thoughts("Hi"), Call("1", "x", {})))
+    assert screen.text.startswith("\nAGENT THOUGHTS: Hi\n[step 1 |")
+    assert "{" not in screen.text
+
+
+# The text in a growing reply -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["plain", 'a "quoted" \\ back\nline\t', "漢字 🙂 é", "\ud83d lone", ""])
+def test_the_text_is_read_out_of_a_growing_reply(text: str) -> None:
+    for ascii_only in (True, False):
+        reply = {"thoughts": {"speak": "x", "text": text, "plan": "p"}, "command": {}}
+        whole = json.dumps(reply, ensure_ascii=ascii_only)
+        for size in (1, 3, 7, len(whole)):
+            stream = ThoughtsStream()
+            pieces = [stream.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
+            assert "".join(pieces) == text
+
+
+@pytest.mark.parametrize("reply", ["no JSON at all " * 1000, '{"thoughts": "text"}', '{"thoughts": {"text": 5}}', ""])
+def test_a_reply_without_such_a_text_streams_nothing(reply: str) -> None:
+    assert ThoughtsStream().feed(reply) == ""
+
+
+def test_a_broken_escape_ends_the_stream() -> None:
+    stream = ThoughtsStream()
+    assert stream.feed('{"thoughts": {"text": "good \\x bad, and more of it') == "good "
+    assert stream.feed('"more') == ""
+
+
+# Colours ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "isatty", "color"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm"}, False, False),
+        ({"TERM": "dumb"}, True, False),
+        ({}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ({"CLICOLOR_FORCE": "1"}, False, True),
+        ({"CLICOLOR_FORCE": "0"}, False, False),
+        ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False, False),
+        ({"TERM": "xterm", "CLICOLOR": "0"}, True, False),
+    ],
+)
+def test_colour_is_decided_once(env: dict[str, str], isatty: bool, color: bool) -> None:
+    assert decide_color(env, isatty) is color
+
+
+def test_a_diff_is_coloured() -> None:
+    screen = Screen(color=True)
+    screen.console.proposed(Proposal(Call("1", "x", {}), WRITE, "--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n"))
+    assert "\x1b[31m  -old\x1b[0m\n\x1b[32m  +new\x1b[0m" in screen.text
+
+
+# Other ways out --------------------------------------------------------------------------------------------------
+
+
+def test_json_is_one_event_a_line_and_questions_go_elsewhere() -> None:
+    screen = Screen(json=True, stdin="y -abc\ny\n")
+    session(screen)
+    events = [from_json(json.loads(line)) for line in screen.text.splitlines()]
+    assert [event.type for event in events][:3] == ["run_started", "prompted", "thought"]
+    assert "Run it? y = yes" in screen.err.getvalue() and "Resume: autoagent resume" in screen.err.getvalue()
+
+
+def test_what_the_encoding_lacks_is_written_as_an_escape() -> None:
+    raw = io.BytesIO()
+    console = Console(io.TextIOWrapper(raw, encoding="ascii"), io.StringIO(), io.StringIO())
+    console.say("caf\u00e9 漢")
+    assert raw.getvalue() == b"caf\\xe9 \\u6f22\n"
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_output_that_cannot_be_written_ends_the_showing_and_asks_nobody() -> None:
+    console = Console(FullDisk(), io.StringIO(), io.StringIO("y\n"))
+    console.text('{"thoughts": {"text": "a b c')
+    console.say("nothing is raised here")
+    with pytest.raises(EOFError):
+        console.ask("Run it?")
+    with pytest.raises(StateError, match="No space left on device"):
+        console.show(run_started())
+
+
+def test_a_question_to_the_end_of_input_is_unanswered() -> None:
+    screen = Screen(stdin="y -abc\n")
+    with pytest.raises(StopRun) as stop:
+        Ask(screen.console).decide(Proposal(Call("1", "x", {}), WRITE))
+    assert stop.value.outcome.status == "unanswered"
+    assert "> y -abc\n" in screen.text
+
+
+def test_d_shows_everything() -> None:
+    screen = Screen(stdin="d\ny\n")
+    payload = "A" * 20_000 + ";rm\t-rf\t.;" + "B" * 20_000
+    proposal = Proposal(Call("1", "execute_shell", {"command_line": payload}), SHELL)
+    screen.console.proposed(proposal)
+    assert ";rm" not in screen.text and "characters left out of 40,010" in screen.text
+    assert Ask(screen.console).decide(proposal).allowed
+    assert "".join(payload.split()) in "".join(screen.text.split())
+
+
+# Real processes --------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys
+from autoagent.console import Console
+from autoagent.errors import StopRun
+from autoagent.messages import Call, CommandSpec, Proposal
+from autoagent.permissions import Ask
+
+console = Console(sys.stdout, sys.stderr, sys.stdin)
+ask = Ask(console)
+spec = CommandSpec("list_files", "List files", "files", "read")
+try:
+    for number in range(9):
+        proposal = Proposal(Call(str(number), "list_files", {"directory": f"folder{number}"}), spec)
+        console.proposed(proposal)
+        console.say(f"VERDICT {number}: {ask.decide(proposal)}")
+except StopRun as stop:
+    console.say(f"END: {stop.outcome.status}")
+"""
+
+
+@pytest.fixture
+def terminal() -> Iterator[pexpect.spawn]:
+    environment = {**os.environ, "TERM": "xterm", "INPUTRC": os.devnull}
+    child = pexpect.spawn(
+        sys.executable, ["-c", PROGRAM], encoding="utf-8", timeout=20, dimensions=(50, 80), env=environment
+    )
+    yield child
+    child.close(force=True)
+
+
+def test_a_session_in_a_real_terminal(terminal: pexpect.spawn) -> None:
+    seen = pyte.Screen(80, 50)
+    stream = pyte.Stream(seen)
+
+    def answer(keys: str) -> None:
+        terminal.expect_exact("> ")
+        stream.feed(terminal.before + "> ")
+        terminal.send(keys)
+
+    answer("y\r")
+    answer("y -2\r")
+    answer("y -abc\r")
+    answer("use the other\r")
+    answer("\x03")
+    answer("\x03")
+    terminal.expect(pexpect.EOF)
+    stream.feed(terminal.before)
+    text = "\n".join(line.rstrip() for line in seen.display).rstrip() + "\n"
+    kept = SCREENS / "terminal.txt"
+    if os.environ.get("WRITE_SCREENS"):
+        kept.write_text(text, "utf-8", newline="\n")
+    assert text == kept.read_text("utf-8")
+
+
+def test_what_was_typed_before_the_question_answers_nothing() -> None:
+    wait_for_it = "import select, sys\nprint('working', flush=True)\nselect.select([sys.stdin], [], [])\n"
+    program = wait_for_it + PROGRAM
+    child = pexpect.spawn(sys.executable, ["-c", program], encoding="utf-8", timeout=20)
+    child.expect_exact("working")
+    child.send("y\ry\r")
+    child.expect_exact("> ")
+    child.send("n\r")
+    child.expect(pexpect.EOF)
+    assert "VERDICT" not in child.before and "END: stopped" in child.before
+    child.close()
+
+
+def test_a_question_waits_no_longer_than_it_is_told() -> None:
+    program = (
+        "import sys\nfrom autoagent.console import Console\n"
+        "console = Console(sys.stdout, sys.stderr, sys.stdin)\n"
+        "print('GOT', console.ask('The agent asks: Which bed?\\nRun it?', timeout=20))\n"
+        "try:\n    console.ask('Still there?', timeout=0.2)\nexcept TimeoutError:\n    console.say('TOO LATE')\n"
+    )
+    child = pexpect.spawn(sys.executable, ["-c", program], encoding="utf-8", timeout=20)
+    child.expect_exact("The agent asks: Which bed?\r\n  Run it?\r\n")
+    child.expect_exact("> ")
+    child.send("the long one\r")
+    child.expect_exact("GOT the long one")
+    child.expect_exact("> \r\nTOO LATE")
+    child.expect(pexpect.EOF)
+    child.close()
+
+
+def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom autoagent.console import Console\nfrom autoagent.errors import StateError\n"
+        "from autoagent.messages import Ended\n"
+        "console = Console(sys.stdout, sys.stderr, sys.stdin)\n"
+        "try:\n    while True: console.show(Ended(status='failed', reason='x' * 5000))\n"
+        "except StateError as error:\n    print(error, file=sys.stderr); sys.exit(1)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == "The output cannot be written: Broken pipe. The run is saved.\n"
+    assert process.returncode == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_no_traceback() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux says of a process")
+def test_the_question_needs_little_memory_and_no_heavy_import() -> None:
+    program = PROGRAM + (
+        "import readline\nfrom pathlib import Path\n"
+        "heavy = {'openai', 'numpy', 'requests', 'rich', 'yaml', 'sqlite3'} & set(sys.modules)\n"
+        "most = next(line for line in Path('/proc/self/status').open() if line.startswith('VmHWM'))\n"
+        "print('HEAVY', sorted(heavy), int(most.split()[1]) < 30 * 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input="n\n", capture_output=True, text=True)
+    assert done.stdout.endswith("END: stopped\nHEAVY [] True\n")
