@@ -1,9 +1,9 @@
 """The history: a fold over the events of a run that always fits its share of the prompt.
 
 Each step becomes a pair of messages, the reply and what came of it, rendered and counted once. When the pairs
-outgrow their share, the oldest go at once, two thirds of them, into a summary of one line a step: trimming seldom and in blocks
-keeps the beginning of the prompt the same from step to step, which is what a provider's prefix cache needs. The
-summary is made from the events alone, so it costs no call to a model and can be derived again from the log.
+outgrow their share, the oldest go, two thirds at once, into a summary of one line a step: trimming seldom and in
+blocks keeps the beginning of the prompt the same from step to step, which is what a provider's prefix cache needs.
+The summary is made from the events alone, so it costs no call to a model and can be derived again from the log.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ Mask = Callable[[Any], Any]
 
 
 def runs_folder(state_dir: Path) -> Path:
+    """Where the logs are; it need not exist."""
     return state_dir / "runs"
 
 

@@ -10,7 +10,6 @@ second figure is the same run with its order (system, clock, recollections, hist
 from __future__ import annotations
 
 import argparse
-import os
 import random
 from collections.abc import Iterator, Sequence
 
@@ -33,10 +32,10 @@ from autoagent.messages import (
 from autoagent.prompt import build, serialise, system_prompt
 from autoagent.tokens import Count, counter
 
-VOCABULARY = (
+SENTENCE = (
     "the report of every garden in our city shows that older trees need water in June while young ones grow well "
     "when paths stay dry and nobody parks on their roots; see table four for figures by district and year"
-).split()
+)
 TASK = Task(
     "Archivist",
     "an assistant that reads reports and writes summaries",
@@ -45,7 +44,7 @@ TASK = Task(
 
 
 def text(rng: random.Random, tokens: int) -> str:
-    return " ".join(rng.choice(VOCABULARY) for _ in range(int(tokens * 0.9)))
+    return " ".join(rng.choice(SENTENCE.split()) for _ in range(int(tokens * 0.9)))
 
 
 def events(steps: int, rng: random.Random) -> Iterator[Event]:
@@ -61,7 +60,8 @@ def events(steps: int, rng: random.Random) -> Iterator[Event]:
 
 def shared(before: str, now: str) -> str:
     """The longest common beginning of two prompts."""
-    return os.path.commonprefix([before, now])
+    length = next((n for n, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now)))
+    return now[:length]
 
 
 def autogpt_order(prompt: Sequence[Message], clock: str, tail: str) -> list[Message]:

@@ -40,7 +40,8 @@ def started(window: int, system: str) -> RunStarted:
 
 
 def words(rng: random.Random, count: int) -> str:
-    return " ".join(rng.choice(("oak", "beech", "found", "in", "the", "north", "wing", "of", "garden")) for _ in range(count))
+    vocabulary = ("oak", "beech", "found", "in", "the", "north", "wing", "of", "garden")
+    return " ".join(rng.choice(vocabulary) for _ in range(count))
 
 
 def run_of(steps: int, rng: random.Random) -> Iterator[Event]:
@@ -121,7 +122,8 @@ def test_the_last_failures_outlive_their_steps() -> None:
     rng = random.Random(3)
     history = History(COUNT)
     history.add(started(4096, "system"))
-    history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "read_file", {"filename": "gone"}), text="", usage=Usage()))
+    call = Call("1", "read_file", {"filename": "gone"})
+    history.add(Thought(step=1, thoughts=Thoughts(), call=call, text="", usage=Usage()))
     history.add(Returned(step=1, call_id="1", ok=False, text="No such file: gone"))
     for event in run_of(9, rng):
         history.add(event)

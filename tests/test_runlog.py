@@ -66,7 +66,7 @@ def test_damage_elsewhere_is_named(tmp_path: Path, damage: object, named: str) -
     run = write(tmp_path, "one", "two", "three")
     path = tmp_path / "runs" / run / "events.jsonl"
     path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))  # type: ignore[operator]
-    with pytest.raises(StateError, match="events.jsonl") as error:
+    with pytest.raises(StateError, match=r"events\.jsonl") as error:
         RunLog.open(tmp_path, run)
     assert named in str(error.value)
 
@@ -76,7 +76,8 @@ def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            f"from pathlib import Path; from autoagent.runlog import RunLog; log = RunLog.create(Path({str(tmp_path)!r}));"
+            "from pathlib import Path; from autoagent.runlog import RunLog;"
+            f"log = RunLog.create(Path({str(tmp_path)!r}));"
             "print(log.run, flush=True); input()",
         ],
         stdin=subprocess.PIPE,
@@ -119,5 +120,5 @@ def test_runs_are_found_by_any_unique_prefix(tmp_path: Path) -> None:
 
 def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StateError, match="Cannot write the log .*file/state/runs"):
+    with pytest.raises(StateError, match=r"Cannot write the log .*file/state/runs"):
         RunLog.create(tmp_path / "file" / "state")

@@ -20,7 +20,7 @@ from autoagent.permissions import AllOf, Ask, Continuous
 from autoagent.printable import escape
 from autoagent.protocols import Authorizer, Model
 from autoagent.runlog import RunLog
-from autoagent.settings import Settings
+from autoagent.settings import Settings, user_config_path
 from autoagent.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -84,17 +84,13 @@ def _recorded_model(settings: Settings, run: str) -> ReplayModel:
     return ReplayModel.from_events(read(settings.state_dir, find_run(settings.state_dir, run)))
 
 
-LOCAL_WINDOW = 8192  # tokens; what a laptop without a graphics card reads through in bearable time
+def _local_model(settings: Settings, file: str) -> Model:
+    from autoagent.models import weights
+    from autoagent.models.local import DEFAULT_WINDOW, LocalModel
+    from autoagent.subcommands.model import fetch_once
 
-
-def _local_model(settings: Settings, path: str) -> Model:
-    from autoagent.models.local import LocalModel
-
-    return LocalModel(
-        Path(path).expanduser() if path else None,
-        window=settings.window or LOCAL_WINDOW,
-        temperature=settings.temperature,
-    )
+    path = weights.locate(file) if file else fetch_once()
+    return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)
 
 
 def _endpoint_model(settings: Settings) -> Model:
@@ -219,7 +215,8 @@ def drive(
     from autoagent.subcommands.memory import open_memory
     from autoagent.tokens import counter
 
-    protected = [settings.state_dir, settings.ai_settings_file, Path(".env")]
+    own_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(".env"), user_config_path(os.environ))
+    protected = [path.absolute() for path in (settings.state_dir, *own_files) if path]
     with closing(open_memory(settings, console.say)) as memory, Interrupts().installed() as interrupts:
         agent = Agent(
             start,

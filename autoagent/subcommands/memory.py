@@ -52,7 +52,7 @@ def open_memory(settings: Settings, listen: Callable[[str], None] = _say) -> Loc
 def _embedder(settings: Settings) -> Embedder:
     """OpenAI's own endpoint embeds; another one where EMBEDDING_MODEL names its model; else this machine does."""
     named = settings.embedding_model != Settings().embedding_model
-    if settings.openai_base_url and not named or not settings.openai_base_url and not settings.openai_api_key:
+    if not (named if settings.openai_base_url else settings.openai_api_key):
         from autoagent.memory.embed import embedded
 
         return embedded()

@@ -17,6 +17,7 @@ from autoagent.errors import SettingsError
 from autoagent.messages import Goal, Task, Usage
 from autoagent.protocols import Model
 from autoagent.runlog import RunLog
+from autoagent.screen_text import CONTINUOUS_WARNING
 from autoagent.settings import Settings, load
 from autoagent.subcommands import assembly
 from autoagent.subcommands.setup import ClickTerminal
@@ -81,10 +82,7 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
 def warn(given: Mapping[str, Any], settings: Settings, say: Any) -> None:
     """What the user should know before the first step."""
     if settings.continuous:
-        say(
-            "CONTINUOUS MODE: commands run without a question. Watch it, or give it a limit (-l, --budget, "
-            "--max-seconds). Ctrl-C stops it."
-        )
+        say(CONTINUOUS_WARNING)
     for name in NO_EFFECT:
         if given.get(name):
             say(f"--{name.replace('_', '-')} has no effect yet.")
