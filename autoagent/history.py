@@ -29,6 +29,7 @@ from autoagent.messages import (
     RunStarted,
     Thought,
 )
+from autoagent.schema import THOUGHTS
 from autoagent.tokens import PER_MESSAGE, Count, shorten
 
 OPENING = "The run begins here."
@@ -139,7 +140,7 @@ class History:
                 self._trim(min(self.limit, self.tokens - 1))
             case Thought():
                 self._calibrate(event.usage.prompt)
-                self._open(event.step, _rendered(event, self._message_limit, self._count), event)
+                self._open(event.step, self._rendered(event), event)
             case Rejected():
                 self._calibrate(event.usage.prompt)
                 self._open(event.step, shorten(event.text, self._message_limit // 4, self._count) or "(no text)")
@@ -191,6 +192,28 @@ class History:
         self._exchanges.append(exchange)
         self._tokens += tokens
         self._trim(self.limit)
+
+    def _rendered(self, event: Thought) -> str:
+        """The reply in the response format, as it ought to have been written; long arguments keep head and tail.
+
+        Where the format is bound by a schema, the history need not show it: of the thoughts the first one is enough,
+        and a small model is not tempted to write the same plan again.
+        """
+        assert self._started is not None, "a run's first event is RunStarted"
+        names = THOUGHTS if self._started.asking == "text" else THOUGHTS[:1]
+        thoughts = {name: getattr(event.thoughts, name) for name in names}
+
+        def render(args: Mapping[str, Any]) -> str:
+            command = {"name": event.call.name, "args": args}
+            return json.dumps({"thoughts": thoughts, "command": command}, ensure_ascii=False)
+
+        limit, count = self._message_limit, self._count
+        whole = render(event.call.args)
+        if len(whole) <= limit or count(whole) <= limit:
+            return whole
+        room = max(16, (limit - count(render({}))) // max(1, len(event.call.args)))
+        args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
+        return shorten(render(args), limit, count)
 
     def _say(self, text: str) -> None:
         """Add to what came of the newest reply; what is said before any reply opens the run."""
@@ -249,22 +272,6 @@ class History:
             lines.append("Long ago: " + ", ".join(f"{name} ({n} times)" for name, n in self._faded.most_common(12)))
         self._opening = "\n".join([*lines, *self._summary])
         self._opening_tokens = self._count(self._opening) + PER_MESSAGE
-
-
-def _rendered(event: Thought, limit: int, count: Count) -> str:
-    """The reply in the response format, as the model ought to have written it; long arguments keep head and tail."""
-    thoughts = {name: getattr(event.thoughts, name) for name in ("text", "reasoning", "plan", "criticism", "speak")}
-
-    def render(args: Mapping[str, Any]) -> str:
-        command = {"name": event.call.name, "args": args}
-        return json.dumps({"thoughts": thoughts, "command": command}, ensure_ascii=False)
-
-    whole = render(event.call.args)
-    if len(whole) <= limit or count(whole) <= limit:
-        return whole
-    room = max(16, (limit - count(render({}))) // max(1, len(event.call.args)))
-    args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
-    return shorten(render(args), limit, count)
 
 
 def _one_line(text: str, limit: int) -> str:

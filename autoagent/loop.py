@@ -18,6 +18,7 @@ from autoagent.errors import ContextOverflow, ModelError, ReplyError, SetupError
 from autoagent.history import History
 from autoagent.messages import (
     Call,
+    CommandSpec,
     Completion,
     Decided,
     Ended,
@@ -162,7 +163,7 @@ class Agent:
                 with self._interruptible():
                     completion = self._model.complete(
                         prompt.messages,
-                        commands=self._registry.specs,
+                        commands=self._offered,
                         max_tokens=self._start.reply_tokens,
                         listener=self._listener,
                     )
@@ -310,6 +311,10 @@ class Agent:
             )
         )
         return prompt
+
+    @property
+    def _offered(self) -> list[CommandSpec]:
+        return [spec for spec in self._registry.specs if spec.name not in self._repeats.barred_names]
 
     def _proposal(self, call: Call) -> Proposal:
         return Proposal(call, self._registry.spec(call.name), self._registry.preview(call, self._context))

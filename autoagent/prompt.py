@@ -17,7 +17,10 @@ from autoagent import schema
 from autoagent.messages import Asking, CommandSpec, Message, Recollection, Task
 from autoagent.tokens import PER_MESSAGE, Count, shorten
 
-TRIGGER = "Decide on exactly one command to use next, and answer in the response format."
+TRIGGER = (
+    "If every goal is met, use task_complete now. If not, decide on the one command that comes next and was not done "
+    "before. Answer in the response format."
+)
 
 
 @dataclass(frozen=True, slots=True)

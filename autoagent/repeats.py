@@ -27,11 +27,16 @@ class Earlier:
 
 
 class Repeats:
-    """Add every event in order; ask `barred` before a call is authorized and `alarm` after the step."""
+    """Add every event in order; ask `barred` before a call is authorized and `alarm` after the step.
+
+    `barred_names`: commands of which a call was barred since the last one that ran. They are not offered again until
+    another has run: a small model that is bound to what is offered gets out of its circle that way.
+    """
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
         self._results: dict[str, Earlier] = {}
+        self.barred_names: set[str] = set()
         self._pending: Call | None = None
         self._recent: deque[int] = deque(maxlen=LONGEST_CYCLE * STOP)
         self._told = 1
@@ -47,7 +52,9 @@ class Repeats:
                 # It counts with the result it would have had, so that insisting on it is seen as a cycle.
                 earlier = self._results.get(_key(self._pending))
                 self._recent.append(hash((_key(self._pending), earlier.text if earlier else "")))
+                self.barred_names.add(self._pending.name)
             case Returned() if self._pending:
+                self.barred_names.clear()
                 self._returned(self._pending, event)
 
     def barred(self, call: Call) -> Earlier | None:

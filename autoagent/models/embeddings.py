@@ -1,0 +1,108 @@
+"""The embeddings of any OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from autoagent.errors import ModelError
+from autoagent.messages import Price, Usage
+from autoagent.models.answer import Broken, encodable, tokens_in
+from autoagent.models.endpoint import Endpoint
+from autoagent.models.prices import cost
+
+_AT_ONCE = 128  # texts in one request
+_LIMIT = 8000  # tokens of one text; OpenAI's embedders end at 8191
+
+
+class OpenAIEmbedder:
+    """An embedding model of an endpoint; satisfies protocols.Embedder. `dim` is learned at the first call if not given.
+
+    Its name holds the host: models of one name on two hosts need not give the same vectors.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        endpoint: Endpoint,
+        count: Callable[[str], int],
+        dim: int | None = None,
+        price: Price | None = None,
+    ) -> None:
+        self.name = f"{endpoint.host}/{model}"
+        self._model = model
+        self._endpoint = endpoint
+        self._count = count
+        self._dim = dim
+        self._price = price or endpoint.price(model)
+        self._owed = Usage()
+
+    @property
+    def dim(self) -> int:
+        if self._dim is None:
+            _, self._owed = self.embed(["dimension"])
+        assert self._dim is not None
+        return self._dim
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        """See protocols.Embedder. A text past the model's limit is embedded by its beginning.
+
+        Raises:
+            ModelError: the endpoint fails, or answers with other than one finite vector of `dim` values for each text.
+        """
+        usage, self._owed = self._owed, Usage()
+        vectors: dict[int, bytes] = {}
+        wanted = [(place, self._cut(encodable(text))) for place, text in enumerate(texts) if text.strip()]
+        for start in range(0, len(wanted), _AT_ONCE):
+            batch = wanted[start : start + _AT_ONCE]
+            made, spent = self._embed([text for _, text in batch])
+            vectors.update(zip((place for place, _ in batch), made, strict=True))
+            usage += spent
+        if len(vectors) < len(texts):
+            nothing = bytes(4 * self.dim)
+            return [vectors.get(place, nothing) for place in range(len(texts))], usage
+        return list(vectors.values()), usage
+
+    def _embed(self, texts: list[str]) -> tuple[list[bytes], Usage]:
+        answer, _ = self._endpoint.post("/embeddings", {"model": self._model, "input": texts}, _json, lambda *_: None)
+        data = answer.get("data") if isinstance(answer, dict) else None
+        rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
+        if len(rows) != len(texts):
+            raise ModelError(
+                f"{self.name} gave {len(rows)} embeddings for {len(texts)} texts; use another EMBEDDING_MODEL"
+            )
+        rows.sort(key=lambda row: row["index"] if isinstance(row.get("index"), int) else 0)
+        usage = answer.get("usage")
+        said = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+        tokens = said or sum(map(self._count, texts))
+        vectors = [self._vector(row.get("embedding")) for row in rows]
+        return vectors, Usage(tokens, cost=cost(self._price, tokens, 0, 0))
+
+    def _vector(self, values: Any) -> bytes:
+        """The values as a unit vector of float32."""
+        if not isinstance(values, list) or not all(isinstance(v, (int, float)) and math.isfinite(v) for v in values):
+            raise ModelError(f"{self.name} gave an embedding that is no list of numbers; use another EMBEDDING_MODEL")
+        length = math.hypot(*values)
+        if length == 0:
+            raise ModelError(f"{self.name} gave an empty embedding; use another EMBEDDING_MODEL")
+        if self._dim is None:
+            self._dim = len(values)
+        if len(values) != self._dim:
+            raise ModelError(f"{self.name} gave an embedding of {len(values)} values instead of {self._dim}")
+        return struct.pack(f"<{len(values)}f", *(value / length for value in values))
+
+    def _cut(self, text: str) -> str:
+        # A token is a character or more (but for rare ones): so many characters hold at most as many tokens.
+        short = len(text) <= _LIMIT or (len(text) <= 8 * _LIMIT and self._count(text) <= _LIMIT)
+        return text if short else text[:_LIMIT]
+
+
+def _json(content_type: str, chunks: Iterable[bytes]) -> Any:
+    try:
+        return json.loads(b"".join(chunks))
+    except ValueError as error:
+        raise Broken("the answer is not valid JSON") from error

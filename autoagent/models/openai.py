@@ -1,0 +1,314 @@
+"""A chat model behind any OpenAI-compatible endpoint.
+
+How a model is asked for a command, and which parameters it does not take, is found out by asking it, never by its
+name, and kept (ways.py). The one thing taken from the name is that it reasons before it answers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autoagent import schema
+from autoagent.errors import ModelError, SetupError
+from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Usage
+from autoagent.models import prices
+from autoagent.models.answer import Answer, encodable, tokens_in
+from autoagent.models.endpoint import Endpoint, Refused
+from autoagent.models.ways import Way, Ways
+from autoagent.protocols import Listener
+
+UNKNOWN_WINDOW = 8192  # tokens; what a model has of which neither the table nor its server tells more
+
+_REASONING_ROOM = 16_000  # tokens; reasoning is paid from the reply's limit, so as much is added there and kept free
+
+# What a request can do without, and how servers speak of it when they do not take it.
+_OPTIONAL: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(rf"(?<![\w-])({words})(?![\w-])", re.I)
+    for name, words in {
+        "strict": "strict",
+        "parallel_tool_calls": "parallel[_ ]tool[_ ]calls",
+        "tool_choice": "tool[_ ]choice",
+        "stream_options": "stream[_ ]options|include_usage",
+        "stream": "stream|streaming",
+        "max_completion_tokens": "max_completion_tokens",
+        "max_tokens": "max_tokens",
+        "temperature": "temperature",
+    }.items()
+}
+# The same for what carries a way of asking: a model that does not take it is asked in the next way.
+_CARRIER: Mapping[Asking, re.Pattern[str]] = {
+    "tools": re.compile(r"\b(tools?|functions?|tool[_ -](use|call\w*|choice)|function[_ -]call\w*)\b", re.I),
+    "schema": re.compile(r"response[_ ]format|json[_ ]?schema|structured[_ ]output|grammar|\bschema\b", re.I),
+}
+
+# Names in a model list that stand for its context length: vLLM, OpenRouter, Groq, Mistral, LM Studio.
+_WINDOW_KEYS = ("max_model_len", "context_length", "context_window", "max_context_length", "loaded_context_length")
+
+# The probe is as small as it can be: on a small machine every token of it is felt.
+_PROBE_MESSAGES = (Message("user", "Are you ready? Answer with one word, yes or no."),)
+_PROBE_TOKENS = 64
+_THINKING_PROBE_TOKENS = 2048  # where the first were spent on thinking
+_READY = {
+    "type": "object",
+    "properties": {"ready": {"type": "string", "enum": ["yes", "no"]}},
+    "required": ["ready"],
+    "additionalProperties": False,
+}
+
+
+class OpenAIModel:
+    """A chat model of an endpoint; satisfies protocols.Model.
+
+    `count` gives a text's tokens where the server tells no usage. `window` and `price` come before what the table and
+    the server know; at a private endpoint the price is 0. `ways` is the file where it is kept how to ask.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        endpoint: Endpoint,
+        count: Callable[[str], int],
+        temperature: float | None = None,
+        window: int | None = None,
+        price: Price | None = None,
+        ways: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.price = price or endpoint.price(name)
+        self._endpoint = endpoint
+        self._count = count
+        self._reasons = prices.reasons(name)
+        self._temperature = None if self._reasons else temperature
+        self._given_window = window
+        self._ways = Ways(ways)
+        self._owed = Usage()  # spent on what gave no completion: the probe, answers that were cut short
+
+    @property
+    def window(self) -> int:
+        """As given, as the table has it, or as the endpoint's model list says (asked once); else a cautious guess.
+
+        What a model that reasons needs for it is not part of it.
+        """
+        return self._full_window - self._room
+
+    @cached_property
+    def _full_window(self) -> int:
+        if self._given_window:
+            return self._given_window
+        known = prices.known(self.name)
+        return known.window if known else self._listed_window()
+
+    @cached_property
+    def _room(self) -> int:
+        """Tokens of the window that are kept for the reasoning."""
+        return min(_REASONING_ROOM, self._full_window // 2) if self._reasons else 0
+
+    @property
+    def asking(self) -> Asking:
+        """Probed at the first look, once per endpoint and model."""
+        return self._asking(_unheard)
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """See protocols.Model. All tool calls of the answer are returned; which of them may run is not decided here."""
+        heard, waiting = (listener.text, listener.waiting) if listener else (_unheard, _unheard)
+        asked = _asked(self._asking(waiting), commands) if commands else {}
+        answer, retries = self._ask(messages, asked, max_tokens, heard, waiting)
+        usage = self._owed + self._usage(messages, answer)
+        self._owed = Usage()
+        return Completion(answer.text, usage, answer.calls, answer.truncated, retries)
+
+    def _asking(self, waiting: Callable[[str, float], None]) -> Asking:
+        asking = self._way.asking
+        if asking is None:
+            asking = self._probe(waiting)
+            self._note(asking=asking)
+        return asking
+
+    def _probe(self, waiting: Callable[[str, float], None]) -> Asking:
+        """The best way of asking that this model obeys. Only a refusal of the way itself leads on to the next."""
+        for asking, (asked, obeyed) in _PROBES.items():
+            try:
+                answer = self._try(asked, _PROBE_TOKENS, waiting)
+                if answer.truncated and (not answer.text or "<think" in answer.text):
+                    answer = self._try(asked, _THINKING_PROBE_TOKENS, waiting)
+            except Refused as refusal:
+                if not _CARRIER[asking].search(refusal.said):
+                    raise
+                continue
+            if obeyed(answer):
+                return asking
+        return "text"
+
+    def _try(self, asked: Mapping[str, Any], max_tokens: int, waiting: Callable[[str, float], None]) -> Answer:
+        answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens, _unheard, waiting)
+        self._owed += self._usage(_PROBE_MESSAGES, answer)
+        return answer
+
+    def _ask(
+        self,
+        messages: Sequence[Message],
+        asked: Mapping[str, Any],
+        max_tokens: int,
+        heard: Callable[[str], None],
+        waiting: Callable[[str, float], None],
+    ) -> tuple[Answer, tuple[str, ...]]:
+        """One answer, and the reasons of its retries. A parameter that the endpoint refuses is dropped for good."""
+
+        def read(content_type: str, chunks: Iterable[bytes]) -> Answer:
+            answer = Answer()
+            try:
+                answer.read(content_type, chunks, heard)
+            except BaseException:  # a cut answer is paid for too, also where Ctrl-C cut it
+                if answer.text or answer.calls:
+                    self._owed += self._usage(messages, answer)
+                raise
+            return answer
+
+        without = self._way.without
+        while True:
+            body = self._body(messages, asked, max_tokens, without)
+            try:
+                answer, retries = self._endpoint.post("/chat/completions", body, read, waiting)
+            except Refused as refusal:
+                name = _refused_parameter(refusal, body)
+                if name is None:
+                    raise
+                without = (*without, name)
+                continue
+            if without != self._way.without:
+                self._note(without=without)  # only now: going without them did help
+            return answer, retries
+
+    def _body(
+        self, messages: Sequence[Message], asked: Mapping[str, Any], max_tokens: int, without: Collection[str]
+    ) -> dict[str, Any]:
+        limits = ["max_tokens", "max_completion_tokens"]
+        limit = next((name for name in (reversed(limits) if self._reasons else limits) if name not in without), None)
+        body: dict[str, Any] = {
+            "model": self.name,
+            "messages": [{"role": message.role, "content": encodable(message.content)} for message in messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **asked,
+        }
+        if limit:
+            body[limit] = max_tokens + self._room
+        if self._temperature is not None:
+            body["temperature"] = self._temperature
+        if "stream" in without:
+            del body["stream_options"]
+        if "strict" in without and "response_format" in body:
+            bound = {key: value for key, value in asked["response_format"]["json_schema"].items() if key != "strict"}
+            body["response_format"] = {"type": "json_schema", "json_schema": bound}
+        return {name: value for name, value in body.items() if name not in without}
+
+    def _usage(self, messages: Sequence[Message], answer: Answer) -> Usage:
+        """What the server says was used; our own count of what it does not say, or says wrong."""
+        said = answer.usage or {}
+        prompt, completion = tokens_in(said.get("prompt_tokens")), tokens_in(said.get("completion_tokens"))
+        if not prompt:  # no prompt has no tokens
+            prompt = sum(self._count(message.content) for message in messages)
+        if completion is None:
+            completion = self._count(answer.text) + sum(self._count(c.name + c.arguments) for c in answer.calls)
+        details = said.get("prompt_tokens_details")
+        cached = min(prompt, tokens_in(details.get("cached_tokens")) or 0) if isinstance(details, dict) else 0
+        return Usage(prompt, completion, cached, prices.cost(self.price, prompt, completion, cached))
+
+    def _listed_window(self) -> int:
+        if self._way.window is None:
+            try:
+                every = self._endpoint.models()
+            except (ModelError, SetupError):  # a list is a courtesy; what is wrong shows at the first completion
+                return UNKNOWN_WINDOW
+            # a server of one model may answer to any name
+            listed = next((m for m in every if m["id"] == self.name or len(every) == 1), {})
+            meta = listed.get("meta")  # llama.cpp
+            sizes = [listed.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
+            self._note(window=next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW))
+        return self._way.window or UNKNOWN_WINDOW
+
+    @property
+    def _way(self) -> Way:
+        return self._ways.get(self._endpoint.base_url, self.name)
+
+    def _note(self, **found: Any) -> None:
+        self._ways.put(self._endpoint.base_url, self.name, dataclasses.replace(self._way, **found))
+
+
+def _asked(asking: Asking, commands: Sequence[CommandSpec]) -> dict[str, Any]:
+    """The parameters that ask for one of these commands."""
+    if asking == "tools":
+        return _with_tools(schema.tools(commands))
+    return _with_schema("reply", _strict(schema.reply(commands))) if asking == "schema" else {}
+
+
+def _with_tools(tools: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
+
+
+def _with_schema(name: str, bound: dict[str, Any]) -> dict[str, Any]:
+    described = {"name": name, "strict": True, "schema": bound}
+    return {"response_format": {"type": "json_schema", "json_schema": described}}
+
+
+def _strict(node: Any) -> Any:
+    """The schema with every property required, as strict decoding wants it: what was optional may be null instead."""
+    if isinstance(node, list):
+        return [_strict(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: _strict(value) for key, value in node.items()}
+    if made.get("type") == "object" and "properties" in made:
+        optional = set(made["properties"]) - set(made["required"])
+        for name in optional:
+            made["properties"][name] = {"anyOf": [made["properties"][name], {"type": "null"}]}
+        made["required"] = list(made["properties"])
+    return made
+
+
+def _says_ready(text: str) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and "ready" in value
+
+
+_PROBES: Mapping[Asking, tuple[dict[str, Any], Callable[[Answer], bool]]] = {  # the best way first
+    "tools": (
+        _with_tools(
+            [{"type": "function", "function": {"name": "answer", "description": "Answer", "parameters": _READY}}]
+        ),
+        lambda answer: any(call.name == "answer" and _says_ready(call.arguments) for call in answer.calls),
+    ),
+    "schema": (_with_schema("probe", _READY), lambda answer: _says_ready(answer.text)),
+}
+
+
+def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
+    """The optional parameter of the body that a refusal is about: the one it names as such, or mentions first."""
+    present = {name for name in _OPTIONAL if name in body}
+    if "strict" in body.get("response_format", {}).get("json_schema", {}):
+        present.add("strict")
+    if refusal.param in present:
+        return refusal.param
+    mentions = {name: match.start() for name in present if (match := _OPTIONAL[name].search(refusal.said))}
+    return min(mentions, key=mentions.__getitem__) if mentions else None
+
+
+def _unheard(*_: Any) -> None:
+    """A listener where there is none."""
