@@ -111,6 +111,8 @@ class Console:
             case Thought():
                 self._thought(event, page)
             case Rejected():
+                if self._flow is not None:
+                    self._write(self._screen, self._flow.end())  # the thoughts came whole, with their last word
                 self._forget_stream()
                 said = page.said("UNUSABLE REPLY:", event.problem, "alarm")
                 self._lines([said, screen_text.status(self.tally, page)])

@@ -31,10 +31,11 @@ from autoagent.messages import (
 )
 from autoagent.schema import THOUGHTS
 from autoagent.tokens import PER_MESSAGE, Count, shorten
+from autoagent.window import Shares, share_out
 
 OPENING = "The run begins here."
 _KEPT_FAILURES = 3
-_DONE_SHOWN = 12
+_DONE_SHOWN = 10
 
 
 @dataclass(slots=True)
@@ -53,15 +54,14 @@ class Exchange:
 class History:
     """Add every event in order; read `messages` and `standing` before each prompt.
 
-    `limit` (tokens of all messages together) and `tail_room` (tokens of the prompt's last part) follow from the
-    window that the first event names. Time and memory of an added event do not depend on how many came before.
+    `shares` says what each part of the prompt may take; it follows from the window that the first event names and
+    from what the server has counted since. Time and memory of an added event do not depend on how many came before.
     """
 
     def __init__(self, count: Count) -> None:
         self._count = count
         self.run = ""
-        self.limit = 0
-        self.tail_room = 0
+        self.shares = Shares(0, 0, 0)
         self._tokens = 0
         self._exchanges: deque[Exchange] = deque()
         self._summary: deque[str] = deque()
@@ -136,8 +136,8 @@ class History:
                 self._estimated = event.tokens
             case Retried(shortened=True):
                 self._scale = min(2.0, self._scale * 1.25)
-                self._set_limit()
-                self._trim(min(self.limit, self.tokens - 1))
+                self._share_out()
+                self._trim(min(self.shares.history, self.tokens - 1))
             case Thought():
                 self._calibrate(event.usage.prompt)
                 self._open(event.step, self._rendered(event), event)
@@ -163,23 +163,22 @@ class History:
 
     def _begin(self, event: RunStarted) -> None:
         self.run, self._started = event.run, event
-        self._set_limit()
-        self._trim(self.limit)
+        self._share_out()
+        self._trim(self.shares.history)
 
-    def _set_limit(self) -> None:
+    def _share_out(self) -> None:
         started = self._started
         assert started is not None, "a run's first event is RunStarted"
-        usable = int(started.window / self._scale) - started.reply_tokens
-        self.tail_room = max(256, min(started.window // 16, 2500))
-        self.limit = usable - started.system_tokens - self.tail_room - 4 * PER_MESSAGE
-        self._message_limit = max(64, min(self.limit // 5, 6000))
-        self._summary_limit = max(32, self.limit // 8)
+        goals = sum(self._count(goal.text) + PER_MESSAGE for goal in started.task.goals)
+        self.shares = share_out(int(started.window / self._scale), started.reply_tokens, started.system_tokens, goals)
+        self._message_limit = max(64, min(self.shares.history // 5, 6000))
+        self._summary_limit = max(32, self.shares.history // 8)
 
     def _calibrate(self, reported: int) -> None:
         """Where the server counts more tokens than we do, ours are worth so much more from now on."""
         if self._estimated and reported > self._estimated * self._scale:
             self._scale = min(2.0, reported / self._estimated)
-            self._set_limit()
+            self._share_out()
         self._estimated = 0
 
     def _open(self, step: int, assistant: str, thought: Thought | None = None) -> None:
@@ -191,7 +190,7 @@ class History:
             exchange.asked = f"{_one_line(thought.thoughts.text, 300)} {_one_line(str(thought.call), 600)}".strip()
         self._exchanges.append(exchange)
         self._tokens += tokens
-        self._trim(self.limit)
+        self._trim(self.shares.history)
 
     def _rendered(self, event: Thought) -> str:
         """The reply in the response format, as it ought to have been written; long arguments keep head and tail.
@@ -226,7 +225,7 @@ class History:
         self._exchanges[-1].user.append(text)
         self._exchanges[-1].tokens += tokens
         self._tokens += tokens
-        self._trim(self.limit)
+        self._trim(self.shares.history)
 
     def _returned(self, event: Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None

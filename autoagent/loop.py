@@ -294,8 +294,9 @@ class Agent:
             history.messages,
             memories,
             "\n".join(line for line in (history.standing, self._budget.left(now)) if line),
+            goals=self._start.task.goals,
             now=now,
-            room=history.tail_room,
+            shares=history.shares,
             count=self._count,
             fixed_tokens=history.fixed_tokens,
         )

@@ -14,14 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoagent import schema
-from autoagent.messages import Asking, CommandSpec, Message, Recollection, Task
+from autoagent.messages import Asking, CommandSpec, Goal, Message, Recollection, Task
 from autoagent.tokens import PER_MESSAGE, Count, shorten
-
-TRIGGER = (
-    "If every goal is met, use task_complete now. If not, decide on the one command that comes next and was not done "
-    "before. Answer in the response format."
-)
-
+from autoagent.window import Shares
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
@@ -97,8 +92,9 @@ def build(
     recollections: Sequence[Recollection],
     standing: str,
     *,
+    goals: Sequence[Goal],
     now: float,
-    room: int,
+    shares: Shares,
     count: Count,
     fixed_tokens: int,
 ) -> Prompt:
@@ -106,22 +102,31 @@ def build(
 
     Args:
         history: messages that begin and end with the user's, alternating; or none.
-        standing: what was done, failed and said, and what is left of the limits.
+        recollections: best first; as many as fit their share.
+        standing: what was done, failed and said, and what is left of the limits; cut to its share.
+        goals: asked about at the very end, where a small model still has them in mind.
         now: seconds since the epoch, shown as local time.
-        room: tokens for the last part (recollections, standing, clock, trigger); it is cut to fit.
         fixed_tokens: what system and history count together, known from before.
     """
-    clock = f"The current time and date is {time.strftime('%a %b %d %H:%M:%S %Y', time.localtime(now))}."
-    closing = f"{clock}\n\n{TRIGGER}"
-    room -= count(closing) + PER_MESSAGE
-    standing = shorten(standing, room, count)
-    remembered = _recollections(recollections, room - count(standing) - 8, count)
-    tail = "\n\n".join(part for part in (remembered, standing, closing) if part)
+    parts = (
+        _recollections(recollections, shares.recollections, count),
+        shorten(standing, shares.standing, count),
+        f"The current time and date is {time.strftime('%a %b %d %H:%M:%S %Y', time.localtime(now))}.",
+        _trigger(goals),
+    )
+    tail = "\n\n".join(part for part in parts if part)
     tokens = fixed_tokens + count(tail) + 2 * PER_MESSAGE
     if history:
         last = Message("user", f"{history[-1].content}\n\n{tail}")
         return Prompt((Message("system", system), *history[:-1], last), tokens)
     return Prompt((Message("system", system), Message("user", tail)), tokens)
+
+
+def _trigger(goals: Sequence[Goal]) -> str:
+    return (
+        f"Which of these goals is still to be done?\n{_numbered([goal.text for goal in goals])}\n"
+        "Use the one command that does it next; if none is left, use task_complete. Answer in the response format."
+    )
 
 
 def _recollections(memories: Sequence[Recollection], room: int, count: Count) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -71,7 +70,7 @@ class RunLog:
     @classmethod
     def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> RunLog:
         """A new run under `state_dir` (made with mode 0700), locked."""
-        run = time.strftime("%Y%m%d-%H%M%S-", time.localtime(clock())) + secrets.token_hex(2)
+        run = time.strftime("%Y%m%d-%H%M%S-", time.localtime(clock())) + os.urandom(2).hex()
         path = _path(state_dir, run)
         try:
             for folder in (state_dir, runs_folder(state_dir), path.parent):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from autoagent.errors import ModelError, StopRun
 from autoagent.messages import Goal, Message, Outcome, Task
-from autoagent.servers import Server, list_models
+from autoagent.servers import USUAL_PORTS, Server, list_models
 from autoagent.settings import Settings
 from autoagent.taskfile import MOST_GOALS
 
@@ -178,24 +178,26 @@ def model_is_chosen(settings: Settings) -> bool:
     return bool(settings.model or settings.openai_api_key or settings.openai_base_url)
 
 
-def choose_model(terminal: Terminal, found: Sequence[Server] = ()) -> Choice:
-    """The first-run menu; `found` are the servers seen on this machine. Raises StopRun at the end of the input."""
-    servers = ", ".join(server.name for server in found) or "none seen on this machine"
+def choose_model(terminal: Terminal, find: Callable[[], Sequence[Server]]) -> Choice:
+    """The first-run menu; `find` looks for servers on this machine, once one is wanted: the menu does not wait for it.
+
+    Raises StopRun at the end of the input.
+    """
     terminal.say("No model is set up yet. Which one shall think?")
     terminal.say("  1  OpenAI, with your API key")
-    terminal.say(f"  2  a local or OpenAI-compatible server ({servers})")
+    terminal.say(f"  2  a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})")
     terminal.say("  3  the embedded model: no key, works offline; fetches 1.1 GB once")
     terminal.say("  4  a scripted demo: no model, shows what a run looks like")
-    menu = {"1": _openai, "2": _server, "3": _embedded, "4": _demo}
+    menu = {"1": _openai, "2": lambda terminal: _server(terminal, find()), "3": _embedded, "4": _demo}
     try:
         while (answer := terminal.ask("1-4: ").strip()) not in menu:
             terminal.say("Please answer 1, 2, 3 or 4.")
-        return menu[answer](terminal, found)
+        return menu[answer](terminal)
     except EOFError:
         raise _unanswered("set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo") from None
 
 
-def _openai(terminal: Terminal, found: Sequence[Server]) -> Choice:
+def _openai(terminal: Terminal) -> Choice:
     terminal.say("Keys are made at https://platform.openai.com/api-keys; what you type is not shown.")
     while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret("API key: ").strip()):
         terminal.say("That is not a key: it is one word of at least 8 characters, such as sk-...")
@@ -205,6 +207,8 @@ def _openai(terminal: Terminal, found: Sequence[Server]) -> Choice:
 def _server(terminal: Terminal, found: Sequence[Server]) -> Choice:
     for server in found:
         terminal.say(f"  {server.name} at {server.base_url}: {', '.join(server.models) or 'no model loaded'}")
+    if not found:
+        terminal.say("  None was seen on the usual ports of this machine.")
     default = found[0].base_url if found else ""
     shown = f" [{default}]" if default else ", such as http://127.0.0.1:8080/v1"
     while not (base_url := terminal.ask(f"Address{shown}: ", default).strip()).startswith(("http://", "https://")):
@@ -221,11 +225,11 @@ def _server(terminal: Terminal, found: Sequence[Server]) -> Choice:
     return _kept(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
 
 
-def _embedded(terminal: Terminal, found: Sequence[Server]) -> Choice:
+def _embedded(terminal: Terminal) -> Choice:
     return _kept(terminal, {"AUTOAGENT_MODEL": "local"})
 
 
-def _demo(terminal: Terminal, found: Sequence[Server]) -> Choice:
+def _demo(terminal: Terminal) -> Choice:
     return Choice({"AUTOAGENT_MODEL": "demo"})
 
 

@@ -31,6 +31,7 @@ from autoagent.messages import (
 )
 from autoagent.prompt import build, serialise, system_prompt
 from autoagent.tokens import Count, counter
+from autoagent.window import reply_tokens
 
 SENTENCE = (
     "the report of every garden in our city shows that older trees need water in June while young ones grow well "
@@ -80,7 +81,7 @@ def measure(window: int, steps: int, count: Count) -> tuple[float, float, int]:
     history = History(count)
     history.add(
         RunStarted(
-            run="r", version="", task=TASK, model="m", window=window, reply_tokens=min(window // 4, 4096),
+            run="r", version="", task=TASK, model="m", window=window, reply_tokens=reply_tokens(window),
             system=system, system_tokens=count(system) + 4, asking="text",
             commands=tuple(spec.name for spec in specs), workspace="w",
         )
@@ -94,7 +95,7 @@ def measure(window: int, steps: int, count: Count) -> tuple[float, float, int]:
         now = 1_700_000_000.0 + 7 * event.step
         memories = [Recollection(n, text(rng, 90), 0.5) for n in range(10)]
         prompt = build(
-            system, history.messages, memories, history.standing, now=now, room=history.tail_room, count=count,
+            system, history.messages, memories, history.standing, goals=TASK.goals, now=now, shares=history.shares, count=count,
             fixed_tokens=history.fixed_tokens,
         )  # fmt: skip
         whole = serialise(prompt.messages)

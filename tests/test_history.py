@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,7 @@ from autoagent.messages import (
 )
 from autoagent.prompt import Guidance, build, serialise, system_prompt
 from autoagent.tokens import counter
+from autoagent.window import Shares
 
 COUNT = counter("gpt-4")
 GOALS = (Goal("Find the three oldest trees of the park."), Goal("Write them to trees.md."))
@@ -73,8 +75,8 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int) -> None:
         if isinstance(event, Feedback):
             last_feedback = event.text
         prompt = build(
-            system, history.messages, memories, history.standing, now=1.7e9 + event.step, room=history.tail_room,
-            count=COUNT, fixed_tokens=history.fixed_tokens,
+            system, history.messages, memories, history.standing, goals=GOALS, now=1.7e9 + event.step,
+            shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
         )  # fmt: skip
         counted = sum(COUNT(message.content) + 4 for message in prompt.messages)
         assert counted <= prompt.tokens <= window - window // 8
@@ -112,10 +114,10 @@ def test_long_arguments_are_cut_in_the_history_and_stay_readable() -> None:
 def test_a_server_that_counts_more_tokens_makes_the_history_shorter() -> None:
     history = History(COUNT)
     history.add(started(8192, "system"))
-    before = history.limit
+    before = history.shares.history
     history.add(Prompted(step=1, sha256="", tokens=1000, messages=2, at=0, estimate=None))
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "x", {}), text="", usage=Usage(prompt=1500)))
-    assert history.limit < before * 0.75
+    assert history.shares.history < before * 0.75
 
 
 def test_the_last_failures_outlive_their_steps() -> None:
@@ -152,9 +154,22 @@ def test_the_system_prompt_has_the_parts_a_user_of_autogpt_knows() -> None:
     assert "Constraints:\n1. Only this.\n\n" in text
 
 
+def test_long_goals_leave_their_room_to_what_must_not_be_forgotten() -> None:
+    goals = tuple(Goal(f"Goal {n}: " + "describe the tree " * 60) for n in range(5))
+    task = Task("Woodsman", "who knows every tree", goals)
+    history = History(COUNT)
+    history.add(replace(started(8192, "system"), task=task))
+    prompt = build(
+        "system", history.messages, [], "The user's last feedback was: Be quick.", goals=goals, now=0, shares=history.shares, count=COUNT,
+        fixed_tokens=history.fixed_tokens,
+    )  # fmt: skip
+    assert "The user's last feedback was: Be quick." in prompt.messages[-1].content
+    assert prompt.tokens <= 8192 - 1024
+
+
 def test_recollections_have_a_budget_of_their_own() -> None:
     memories = [Recollection(n, f"memory {n} " + "long " * 500, 0.9) for n in range(10)]
-    prompt = build("s", [], memories, "standing", now=0, room=400, count=COUNT, fixed_tokens=5)
+    prompt = build("s", [], memories, "standing", goals=(), now=0, shares=Shares(1000, 300, 100), count=COUNT, fixed_tokens=5)
     tail = prompt.messages[-1].content
     assert "memory 0" in tail and "memory 2" in tail
     assert COUNT(tail) <= 420
@@ -163,6 +178,6 @@ def test_recollections_have_a_budget_of_their_own() -> None:
 
 def test_the_last_message_of_the_history_carries_the_tail() -> None:
     history = [Message("user", "opening"), Message("assistant", "reply"), Message("user", "result")]
-    prompt = build("s", history, [], "", now=0, room=400, count=COUNT, fixed_tokens=50)
+    prompt = build("s", history, [], "", goals=(), now=0, shares=Shares(1000, 300, 100), count=COUNT, fixed_tokens=50)
     assert [message.role for message in prompt.messages] == ["system", "user", "assistant", "user"]
     assert prompt.messages[-1].content.startswith("result\n\nThe current time and date is ")

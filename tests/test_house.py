@@ -25,7 +25,7 @@ RANKS = {
         *("commands", "memory", "models"),
     },
     1: {
-        *("protocols", "settings", "tokens", "workspace", "schema", "interrupts", "lenient_json"),
+        *("protocols", "settings", "tokens", "workspace", "schema", "window", "interrupts", "lenient_json"),
         *("redact", "printable", "servers", "dotenv", "yamlfile", "textfile", "taskfile", "autogpt_env"),
     },
     0: {"messages", "errors"},

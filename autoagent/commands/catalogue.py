@@ -9,10 +9,9 @@ from autoagent.commands.registry import Command, Registry
 from autoagent.errors import SettingsError
 from autoagent.messages import Goal
 from autoagent.settings import Settings
+from autoagent.window import SMALL_WINDOW
 
 CATEGORIES = ("files", "memory", "system")
-
-SMALL_WINDOW = 16_000  # tokens; below it every command line is paid for with history
 
 # Always offered; the others of a small window's choice come by the words of the goals.
 _CORE = ("read_file", "write_to_file", "append_to_file", "list_files", "task_complete")

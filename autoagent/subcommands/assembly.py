@@ -138,6 +138,7 @@ def describe(
     from autoagent.prompt import Guidance, system_prompt
     from autoagent.taskfile import read_prompt_settings
     from autoagent.tokens import PER_MESSAGE, counter
+    from autoagent.window import is_workable, reply_tokens
 
     own = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
     asking = model.asking
@@ -152,7 +153,7 @@ def describe(
         task=task,
         model=model.name,
         window=model.window,
-        reply_tokens=min(model.window // 4, 4096),
+        reply_tokens=reply_tokens(model.window),
         system=system,
         system_tokens=tokens,
         asking=asking,
@@ -162,7 +163,7 @@ def describe(
     )
     history = History(count)
     history.add(start)
-    if history.limit < model.window // 8:
+    if not is_workable(history.shares, model.window):
         raise SettingsError(
             f"The system prompt takes {tokens} of the model's {model.window} tokens and leaves no room to work: offer "
             "fewer commands (--commands), shorten the goals, or use a model with a larger window."

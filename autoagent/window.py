@@ -1,0 +1,36 @@
+"""How a model's window is shared out among the parts of a prompt and the reply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SMALL_WINDOW = 16_000  # tokens; below it every command offered is paid for with history
+
+_CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock, question, titles, message marks
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Tokens for each part beside the system message; `recollections` and `standing` are ceilings of their own."""
+
+    history: int
+    recollections: int
+    standing: int
+
+
+def reply_tokens(window: int) -> int:
+    """What is kept free for the reply."""
+    return min(window // 5, 4096)
+
+
+def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
+    """All arguments in tokens. `history` may come out too small to work with, or negative: see `is_workable`."""
+    recollections = max(96, min(window // 32, 1200))
+    standing = max(96, min(window // 40, 600))
+    history = window - reply - system - goals - recollections - standing - _CLOSING_WORDS
+    return Shares(history, recollections, standing)
+
+
+def is_workable(shares: Shares, window: int) -> bool:
+    """Whether the history holds enough to work with: an eighth of the window."""
+    return shares.history >= window // 8
