@@ -143,21 +143,24 @@ def _recollections(memories: Sequence[Recollection], room: int, count: Count) ->
     return "Memories that may matter now:\n" + "\n".join(lines) if lines else ""
 
 
+_THOUGHTS = {
+    "text": "thought",
+    "reasoning": "reasoning",
+    "plan": "- the way to the goals\n- as short bullets",
+    "criticism": "constructive self-criticism",
+    "speak": "one sentence for the user",
+}
+assert tuple(_THOUGHTS) == schema.THOUGHTS
+
+
 def _response_format(asking: Asking) -> str:
-    thoughts = {
-        "text": "thought",
-        "reasoning": "reasoning",
-        "plan": "- the way to the goals\n- as short bullets",
-        "criticism": "constructive self-criticism",
-        "speak": "one sentence for the user",
-    }
-    assert tuple(thoughts) == schema.THOUGHTS
+    """With the form shown where nothing binds the model to it; a small model that sees one copies its words."""
+    named = "text, reasoning, plan (as short bullets), criticism (of yourself), speak (one sentence for the user)"
     if asking == "tools":
-        return (
-            "Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds your thoughts:\n"
-            + json.dumps(thoughts, indent=4)
-        )
-    reply = {"thoughts": thoughts, "command": {"name": "command name", "args": {"arg name": "value"}}}
+        return f"Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds: {named}."
+    if asking == "schema":
+        return f"Response Format:\nOne JSON object: `thoughts` with {named}; then `command`, the one to use next."
+    reply = {"thoughts": _THOUGHTS, "command": {"name": "command name", "args": {"arg name": "value"}}}
     return (
         "Response Format:\nAnswer with one JSON object of this form and nothing around it; it is read by a program. "
         "It holds exactly one command:\n" + json.dumps(reply, indent=4)

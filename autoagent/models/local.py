@@ -30,7 +30,7 @@ DEFAULT_WINDOW = 8192  # tokens; the file and such a window take about 2.2 GB of
 _INSTALL = 'pip install "autoagent[local]"'
 _BATCH = 32  # prompt tokens between two chances to cancel; on a CPU as fast as larger batches
 _CACHE_MIB = 512  # prompts put aside while another one is worked on: the agent's own, during a summary
-_THOUGHT = 300  # characters of one thought: a small model that goes in circles must still come to its command
+_THOUGHT = 200  # characters of one thought: a small model that goes in circles must still come to its command
 _SILENCE = 3.0  # seconds without a token before the user is told what is going on
 
 # No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.

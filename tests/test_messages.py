@@ -1,0 +1,76 @@
+"""Events: the log's lines say all that the records hold, and docs/events.md says all that the lines hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from autoagent.messages import (
+    EVENTS,
+    Call,
+    Decided,
+    Event,
+    Goal,
+    Recalled,
+    Recollection,
+    Returned,
+    RunStarted,
+    Task,
+    Thought,
+    Thoughts,
+    Usage,
+    from_json,
+    to_json,
+)
+
+DOCS = (Path(__file__).parent.parent / "docs" / "events.md").read_text()
+
+EXAMPLES: list[Event] = [
+    RunStarted(
+        run="r", seq=0, t=1.5, version="0.1", task=Task("N", "R", (Goal("a", "test -s a"), Goal("b")), 2.5),
+        model="m", window=8192, reply_tokens=1024, system="You are", system_tokens=3, asking="schema",
+        commands=("read_file",), workspace="/w", settings={"model": "m"},
+    ),
+    Recalled(step=1, query="q", memories=(Recollection(7, "text", 0.5, source="page", trusted=False),)),
+    Thought(thoughts=Thoughts("ä"), call=Call("1", "x", {"n": [1, None]}), text="{}", usage=Usage(1, 2, 3, None)),
+    Decided(call_id="1", allowed=True, by="user", args={"a": 1}),
+    Returned(call_id="1", ok=False, text="\ud800", data={"changed": ["a.txt"]}, known=False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.type)
+def test_an_event_comes_back_from_its_line(event: Event) -> None:
+    line = json.dumps(to_json(event))
+    assert from_json(json.loads(line)) == event
+
+
+def test_fields_of_a_later_minor_version_are_passed_over() -> None:
+    line = {**to_json(EXAMPLES[3]), "mood": "good"}
+    assert from_json(line) == EXAMPLES[3]
+
+
+@pytest.mark.parametrize("line", [{}, {"v": 1, "type": "decided"}, {"v": 9, "type": "decided"}, {"type": "thought", "call": 3}])
+def test_what_is_no_event_is_refused(line: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"event"):
+        from_json(line)
+
+
+@pytest.mark.parametrize("kind", EVENTS.values(), ids=lambda kind: kind.type)
+def test_the_docs_name_every_event_and_every_field(kind: type[Event]) -> None:
+    row = next((line for line in DOCS.splitlines() if line.startswith(f"| `{kind.type}` |")), "")
+    assert row, f"docs/events.md lacks {kind.type}"
+    if kind.type == "resumed":
+        return  # its row refers to run_started
+    envelope = {field.name for field in dataclasses.fields(Event)}
+    for field in dataclasses.fields(kind):
+        assert field.name in envelope or re.search(rf"`{field.name}`", row), f"{kind.type}: {field.name}"
+
+
+def test_a_goal_may_carry_a_check() -> None:
+    assert Goal.parse("Write report.md :: test -s report.md") == Goal("Write report.md", "test -s report.md")
+    assert Goal.parse("Find a::b :: ") == Goal("Find a::b ::")
+    assert str(Goal.parse("a :: b")) == "a :: b"
