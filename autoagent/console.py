@@ -57,7 +57,7 @@ class Console:
     """Shows events, hears what streams (Listener), asks and says (Terminal).
 
     `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole. `tally` is the fold over the
-    events shown; for a resumed run, add those of its log before the first `show`.
+    events; those that an earlier process of the run showed are taken up by `pass_over`.
     """
 
     def __init__(
@@ -98,6 +98,12 @@ class Console:
             self._show(event)
         if self._broken:
             raise StateError(f"The output cannot be written: {self._broken}. The run is saved.")
+
+    def pass_over(self, event: Event) -> None:
+        """Take up an event that was shown before."""
+        self.tally.add(event)
+        if isinstance(event, Started):
+            self._command = event.call.name
 
     def _show(self, event: Event) -> None:
         page = self._page()

@@ -159,6 +159,7 @@ class Ask:
     def interrupted(self) -> str:
         self._credit = 0
         self._always.clear()
+        self._terminal.say("")  # the terminal has echoed ^C
         question = f"Interrupted. Enter goes on, text is feedback, {self._no} saves and stops; Ctrl-C again stops too."
         while True:
             try:

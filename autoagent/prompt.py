@@ -18,6 +18,7 @@ from autoagent.messages import Asking, CommandSpec, Goal, Message, Recollection,
 from autoagent.tokens import PER_MESSAGE, Count, shorten
 from autoagent.window import Shares
 
+
 @dataclass(frozen=True, slots=True)
 class Guidance:
     """The lists of the system prompt that the user may replace (PROMPT_SETTINGS_FILE)."""
@@ -124,8 +125,9 @@ def build(
 
 def _trigger(goals: Sequence[Goal]) -> str:
     return (
-        f"Which of these goals is still to be done?\n{_numbered([goal.text for goal in goals])}\n"
-        "Use the one command that does it next; if none is left, use task_complete. Answer in the response format."
+        f"Check each goal against the commands already done:\n{_numbered([goal.text for goal in goals])}\n"
+        "Use the one command for the first goal that is not done; if all are done, use task_complete. "
+        "Answer in the response format."
     )
 
 

@@ -61,8 +61,8 @@ def events(steps: int, rng: random.Random) -> Iterator[Event]:
 
 def shared(before: str, now: str) -> str:
     """The longest common beginning of two prompts."""
-    length = next((n for n, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now)))
-    return now[:length]
+    differs = (n for n, (a, b) in enumerate(zip(before, now, strict=False)) if a != b)
+    return now[: next(differs, min(len(before), len(now)))]
 
 
 def autogpt_order(prompt: Sequence[Message], clock: str, tail: str) -> list[Message]:

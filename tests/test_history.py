@@ -160,8 +160,8 @@ def test_long_goals_leave_their_room_to_what_must_not_be_forgotten() -> None:
     history = History(COUNT)
     history.add(replace(started(8192, "system"), task=task))
     prompt = build(
-        "system", history.messages, [], "The user's last feedback was: Be quick.", goals=goals, now=0, shares=history.shares, count=COUNT,
-        fixed_tokens=history.fixed_tokens,
+        "system", history.messages, [], "The user's last feedback was: Be quick.", goals=goals, now=0,
+        shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
     )  # fmt: skip
     assert "The user's last feedback was: Be quick." in prompt.messages[-1].content
     assert prompt.tokens <= 8192 - 1024
@@ -169,7 +169,8 @@ def test_long_goals_leave_their_room_to_what_must_not_be_forgotten() -> None:
 
 def test_recollections_have_a_budget_of_their_own() -> None:
     memories = [Recollection(n, f"memory {n} " + "long " * 500, 0.9) for n in range(10)]
-    prompt = build("s", [], memories, "standing", goals=(), now=0, shares=Shares(1000, 300, 100), count=COUNT, fixed_tokens=5)
+    shares = Shares(1000, 300, 100)
+    prompt = build("s", [], memories, "standing", goals=(), now=0, shares=shares, count=COUNT, fixed_tokens=5)
     tail = prompt.messages[-1].content
     assert "memory 0" in tail and "memory 2" in tail
     assert COUNT(tail) <= 420

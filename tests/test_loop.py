@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ from autoagent.messages import (
     Event,
     Feedback,
     Goal,
+    Message,
     Noticed,
     Outcome,
     Price,
     Prompted,
+    Proposal,
     Rejected,
     Resumed,
     Retried,
@@ -268,6 +270,35 @@ def test_a_prompt_too_long_for_the_endpoint_is_shortened_twice_and_then_given_up
     assert len([event for event in events if isinstance(event, Retried) and event.shortened]) == 2
     sizes = [event.tokens for event in events if isinstance(event, Prompted)]
     assert sizes[-3] > sizes[-2] >= sizes[-1]
+
+
+def test_two_hundred_steps_in_a_small_window(bench: Bench) -> None:
+    """The prompt fits at every step, and goals and last feedback are in every one."""
+    asked = 0
+
+    def reply(messages: Sequence[Message]) -> str:
+        nonlocal asked
+        asked += 1
+        size = 9000 if asked % 30 == 0 else asked * 37 % 700
+        return say("write_to_file", f"Step {asked}", filename=f"{asked}.txt", text="word " * size)
+
+    class Critic(Allow):
+        def decide(self, proposal: Proposal) -> Verdict:
+            last = proposal.call.args["filename"]
+            return Verdict(False, "user", f"Not {last}!") if asked % 25 == 0 else Verdict(True, "user")
+
+    model = ScriptedModel(reply, window=4096)
+    feedback, fed = "", 0
+    for event in bench.agent(model, Critic(), limits=Limits(commands=193)).run():
+        if isinstance(event, Feedback):
+            feedback, fed = event.text, event.step
+        elif isinstance(event, Thought) and event.step > fed:
+            text = "".join(message.content for message in model.prompts[-1])
+            assert sum(COUNT(message.content) + 4 for message in model.prompts[-1]) <= 4096 - 1024
+            assert all(goal.text in text for goal in TASK.goals)
+            assert feedback in text
+    assert len(model.prompts) == 201
+    assert feedback == "Not 200.txt!"
 
 
 def test_a_repeat_that_must_give_the_same_is_barred(bench: Bench) -> None:

@@ -53,7 +53,9 @@ def test_fields_of_a_later_minor_version_are_passed_over() -> None:
     assert from_json(line) == EXAMPLES[3]
 
 
-@pytest.mark.parametrize("line", [{}, {"v": 1, "type": "decided"}, {"v": 9, "type": "decided"}, {"type": "thought", "call": 3}])
+@pytest.mark.parametrize(
+    "line", [{}, {"v": 1, "type": "decided"}, {"v": 9, "type": "decided"}, {"type": "thought", "call": 3}]
+)
 def test_what_is_no_event_is_refused(line: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"event"):
         from_json(line)

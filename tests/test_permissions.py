@@ -211,7 +211,7 @@ def test_an_interruption_can_carry_feedback_but_no_authorization() -> None:
     terminal = Script("y -5", "y -x", "look at b.txt first")
     ask = Ask(terminal)
     assert ask.interrupted() == "look at b.txt first"
-    assert len(terminal.said) == 2
+    assert len(list(filter(None, terminal.said))) == 2
     with pytest.raises(StopRun):
         ask.decide(PROPOSAL)
 

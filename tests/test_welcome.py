@@ -235,17 +235,34 @@ def test_an_address_that_leads_nowhere_is_a_problem_and_no_exception(base_url: s
     assert answer.problem
 
 
+def no_servers() -> tuple[Server, ...]:
+    return ()
+
+
 def test_an_openai_key_may_be_kept() -> None:
     terminal = ScriptedTerminal("5", "1", "short", "sk-1234567890", "y")
-    choice = choose_model(terminal)
+    choice = choose_model(terminal, no_servers)
     assert (choice.env, choice.save) == ({"OPENAI_API_KEY": "sk-1234567890"}, True)
     assert "Please answer 1, 2, 3 or 4." in terminal.shown
+
+
+def test_servers_are_looked_for_when_one_is_wanted_and_not_before() -> None:
+    seen: list[str] = []
+    terminal = ScriptedTerminal("9", "2", "http://127.0.0.1:9/v1", "", "tiny", "n")
+
+    def look() -> tuple[Server, ...]:
+        seen.extend(terminal.shown)
+        return ()
+
+    choose_model(terminal, look)
+    assert "Please answer 1, 2, 3 or 4." in seen
+    assert terminal.shown[len(seen)] == "  None was seen on the usual ports of this machine."
 
 
 def test_a_server_that_was_found_is_taken_with_enter() -> None:
     found = (Server("Ollama", "http://127.0.0.1:11434/v1", ("qwen:7b", "llama")),)
     terminal = ScriptedTerminal("2", "", "", "n")
-    choice = choose_model(terminal, found)
+    choice = choose_model(terminal, lambda: found)
     base = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}
     assert (choice.env, choice.save) == ({**base, "SMART_LLM": "qwen:7b", "FAST_LLM": "qwen:7b"}, False)
     assert "Ollama at http://127.0.0.1:11434/v1: qwen:7b, llama" in terminal.screen
@@ -255,7 +272,7 @@ def test_another_server_is_asked_for_its_models() -> None:
     with model_server(MODELS) as port:
         url = f"http://127.0.0.1:{port}/v1"
         terminal = ScriptedTerminal("2", "ftp://x", url, "a-key-of-it", "llama", "y")
-        choice = choose_model(terminal)
+        choice = choose_model(terminal, no_servers)
     expected = {"OPENAI_BASE_URL": url, "SMART_LLM": "llama", "FAST_LLM": "llama", "OPENAI_API_KEY": "a-key-of-it"}
     assert choice.env == expected
     assert "It offers: qwen:7b, llama" in terminal.shown
@@ -263,14 +280,14 @@ def test_another_server_is_asked_for_its_models() -> None:
 
 def test_the_embedded_model_names_its_size_and_the_demo_is_not_kept() -> None:
     terminal = ScriptedTerminal("3", "y")
-    assert choose_model(terminal).env == {"AUTOAGENT_MODEL": "local"}
+    assert choose_model(terminal, no_servers).env == {"AUTOAGENT_MODEL": "local"}
     assert "1.1 GB once" in terminal.screen
-    assert choose_model(ScriptedTerminal("4")).env == {"AUTOAGENT_MODEL": "demo"}
+    assert choose_model(ScriptedTerminal("4"), no_servers).env == {"AUTOAGENT_MODEL": "demo"}
 
 
 def test_the_menu_without_an_answer_says_what_to_pass() -> None:
     with pytest.raises(StopRun, match="--model local") as caught:
-        choose_model(ScriptedTerminal("1"))
+        choose_model(ScriptedTerminal("1"), no_servers)
     assert caught.value.outcome.status == "unanswered"
 
 

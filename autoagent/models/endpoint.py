@@ -12,8 +12,6 @@ import contextlib
 import ipaddress
 import json
 import re
-import socket
-import ssl
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -224,6 +222,9 @@ class Endpoint:
         return said, line[:300] or "no reason given", str(param)
 
     def _connection_error(self, error: BaseException) -> Exception:
+        import socket
+        import ssl
+
         import httpx2
 
         limits, causes = self._limits, list(_causes(error))

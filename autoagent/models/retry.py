@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from random import random
 from typing import TypeVar
 
@@ -62,6 +61,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
             continue
         if 0 <= seconds < float("inf"):
             return seconds
+    from email.utils import parsedate_to_datetime  # costs as much as all of this room, and is seldom wanted
+
     try:
         return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - now)
     except (ValueError, OverflowError):

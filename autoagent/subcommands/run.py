@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from autoagent.messages import Goal, Task, Usage
 from autoagent.protocols import Model
 from autoagent.runlog import RunLog
 from autoagent.screen_text import CONTINUOUS_WARNING
+from autoagent.servers import find_servers
 from autoagent.settings import Settings, load
 from autoagent.subcommands import assembly
 from autoagent.subcommands.setup import ClickTerminal
@@ -32,7 +32,6 @@ from autoagent.welcome import (
 )
 
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
-PRELOAD_AFTER = 0.2  # seconds; the first question is on screen by then, and the rest loads while the user reads
 NO_EFFECT = ("browser_name", "allow_downloads", "speak", "install_plugin_deps")
 
 
@@ -49,11 +48,7 @@ def start(given: Mapping[str, Any]) -> int:
     given = {**given, "model": "demo"} if given.get("demo") else given
     settings = load(given, os.environ, Path.cwd()).settings
     check_flags(given, settings)
-    terminal = ClickTerminal()
-    preloading = threading.Timer(PRELOAD_AFTER, preload)
-    preloading.daemon = True
-    preloading.start()
-
+    terminal = ClickTerminal(while_reading=preload)
     settings = _with_model(given, settings, terminal)
     console = assembly.open_console(settings, json=bool(given.get("json_output")))
     model = assembly.open_model(settings, console)
@@ -89,7 +84,7 @@ def warn(given: Mapping[str, Any], settings: Settings, say: Any) -> None:
 
 
 def preload() -> None:
-    """Import what the first step needs."""
+    """Import what the first step needs; runs while the user reads the first question."""
     import autoagent.loop
     import autoagent.memory.embed
     import autoagent.memory.store
@@ -117,9 +112,7 @@ def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTer
     """The settings with a model chosen; the menu asks where nothing says which."""
     if model_is_chosen(settings):
         return settings
-    from autoagent.servers import find_servers
-
-    choice = choose_model(terminal, find_servers())
+    choice = choose_model(terminal, find_servers)
     if choice.save:
         store_variables(Path.cwd() / ".env", choice.env)
     return load(given, {**os.environ, **choice.env}, Path.cwd()).settings

