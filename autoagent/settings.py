@@ -43,8 +43,8 @@ class Settings:
     model: str = setting(
         "", "AUTOAGENT_MODEL", help="openai, local, local:FILE.gguf, human, replay:RUN, demo, or a model's name"
     )
-    smart_llm: str = setting("gpt-5", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
-    fast_llm: str = setting("gpt-5-mini", "FAST_LLM", "FAST_LLM_MODEL", help="the model that summarises")
+    smart_llm: str = setting("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
+    fast_llm: str = setting("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="the model that summarises")
     temperature: float = setting(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = setting(0, "AUTOAGENT_WINDOW", help="context length in tokens; 0: as the model has it")
     embedding_model: str = setting("text-embedding-3-small", "EMBEDDING_MODEL", help="the endpoint's embedder")

@@ -67,4 +67,4 @@ def _encoding(name: str) -> Encoding:
 
 
 def _is_recent_openai(model: str) -> bool:
-    return model.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "chatgpt", "o1", "o3", "o4"))
+    return model.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-6", "chatgpt", "o1", "o3", "o4"))

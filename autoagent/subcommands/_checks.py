@@ -17,6 +17,7 @@ from typing import Any, Literal, TextIO
 from autoagent.autogpt_env import NOT_USED
 from autoagent.dotenv import read_dotenv
 from autoagent.errors import SettingsError
+from autoagent.models.weights import installed
 from autoagent.redact import Redactor
 from autoagent.servers import Answer, list_models, request
 from autoagent.settings import Loaded, Settings, load
@@ -101,7 +102,10 @@ def _embedded(weights: str) -> Finding:
         return Finding("model", "fail", "the runtime xllamacpp is not installed", "pip install 'autoagent[local]'")
     if weights and not Path(weights).expanduser().is_file():
         return Finding("model", "fail", f"{weights} is not there", "give the path of a GGUF file, or `local` alone")
-    return Finding("model", "ok", f"{weights or 'the embedded model'}: the runtime is installed")
+    if not weights and not installed():
+        found = "the embedded model is not here yet; the first run fetches it"
+        return Finding("model", "warn", found, "autoagent model fetch")
+    return Finding("model", "ok", f"{weights or 'the embedded model'} and its runtime are here")
 
 
 def _endpoint(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
