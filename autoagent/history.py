@@ -105,6 +105,10 @@ class History:
         """The (run, step) of every step that is still shown whole."""
         return {(self.run, exchange.step) for exchange in self._exchanges}
 
+    def shows(self, step: int) -> bool:
+        """Whether this step of this run is still shown whole."""
+        return bool(self._exchanges) and self._exchanges[0].step <= step
+
     @property
     def newest(self) -> str:
         """The newest step as text, to be remembered and to recall by; '' before the first reply."""

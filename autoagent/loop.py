@@ -201,11 +201,12 @@ class Agent:
 
     def _authorize(self, call: Call) -> Generator[Event, None, Call | None]:
         """The call to run, perhaps with arguments the user changed; None where it may not run."""
-        if earlier := self._repeats.barred(call):
+        proposal = self._proposal(call)
+        if earlier := self._repeats.barred(proposal):
             reason = f"nothing has changed since step {earlier.step}, where this same call gave: {earlier.text}"
             yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
             return None
-        verdict = self._decide(self._proposal(call))
+        verdict = self._decide(proposal)
         edited = verdict.args is not None
         while verdict.args is not None:
             try:
@@ -240,6 +241,8 @@ class Agent:
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
         if "finished" in result.data and (look := self._review.text(self._start.task.goals, self._read)):
             result = Result(call.id, False, look, {"review": True})
+        elif (earlier := self._repeats.same(call, result.text)) and self._history.shows(earlier.step):
+            result = Result(call.id, result.ok, f"The same as in step {earlier.step}.", {"repeat": True})
         seconds = self._clock() - began
         yield self._record(
             Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds)

@@ -193,6 +193,11 @@ class Proposal:
     spec: CommandSpec
     preview: str = ""
 
+    @property
+    def is_diff(self) -> bool:
+        """Whether the preview shows a change of a file; else it is a note about the call."""
+        return self.preview.startswith("--- ")
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -1,8 +1,8 @@
 """The loop guard: a fold over the log that notices an agent going round in circles.
 
-Two kinds. A single call that was made before, with nothing changed since, would give the same result: it is barred
-before it runs. A cycle of up to four calls that keeps giving the same results is told to the model, then to the
-user, then ends the run. Polling is neither: its results change.
+A repeat that gives nothing new is barred: a change that changes nothing before it runs, a look that shows the same
+once it has been taken, as only looking tells. A cycle of up to four calls that keeps giving the same results is told
+to the model, then to the user, then ends the run. Polling is neither: its results change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoagent.messages import Call, CommandSpec, Decided, Event, Rejected, Returned, Thought
+from autoagent.messages import (
+    Call,
+    CommandSpec,
+    Decided,
+    Event,
+    Feedback,
+    Proposal,
+    Rejected,
+    Resumed,
+    Returned,
+    Thought,
+)
 
 LONGEST_CYCLE = 4
 TELL_MODEL, TELL_USER, STOP = 3, 4, 6  # rounds of the same cycle
@@ -27,10 +38,10 @@ class Earlier:
 
 
 class Repeats:
-    """Add every event in order; ask `barred` before a call is authorized and `alarm` after the step.
+    """Add every event in order; ask `barred` before a call is authorized, `same` and `alarm` after it ran.
 
-    `barred_names`: commands of which a call was barred since the last one that ran. They are not offered again until
-    another has run: a small model that is bound to what is offered gets out of its circle that way.
+    `barred_names`: commands with which the agent insists on a repeat. They are not offered again until another has
+    run: a small model that is bound to what is offered gets out of its circle that way.
     """
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
@@ -40,6 +51,7 @@ class Repeats:
         self._pending: Call | None = None
         self._recent: deque[int] = deque(maxlen=LONGEST_CYCLE * STOP)
         self._told = 1
+        self._insisted = ""  # the newest repeat
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -49,18 +61,32 @@ class Repeats:
             case Rejected():
                 self._recent.append(hash(event.text))
             case Decided(allowed=False, by="loop guard") if self._pending:
-                # It counts with the result it would have had, so that insisting on it is seen as a cycle.
-                earlier = self._results.get(_key(self._pending))
-                self._recent.append(hash((_key(self._pending), earlier.text if earlier else "")))
+                self._repeated(self._pending)
                 self.barred_names.add(self._pending.name)
+            case Returned(data={"repeat": True}) if self._pending:
+                if self._repeated(self._pending):
+                    self.barred_names.add(self._pending.name)
             case Returned() if self._pending:
                 self.barred_names.clear()
+                self._insisted = ""
                 self._returned(self._pending, event)
+            case Feedback() | Resumed():  # the user had the word, and may have changed anything
+                self.barred_names.clear()
+                self._results.clear()
 
-    def barred(self, call: Call) -> Earlier | None:
-        """The earlier run of this call, if running it again now would give the same result; else None."""
+    def barred(self, proposal: Proposal) -> Earlier | None:
+        """The earlier run of this call, if it is to change something, and its preview shows no change any more."""
+        if proposal.is_diff or proposal.spec.repeatable or proposal.spec.risk == "read":
+            return None
+        return self._results.get(_key(proposal.call))
+
+    def same(self, call: Call, text: str) -> Earlier | None:
+        """The earlier run of this call, if it is a look that has just shown the same text again."""
         spec = self._specs.get(call.name)
-        return None if spec is None or spec.repeatable else self._results.get(_key(call))
+        earlier = self._results.get(_key(call))
+        if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
+            return None
+        return earlier if earlier.text == text else None
 
     def alarm(self) -> int:
         """TELL_MODEL, TELL_USER or STOP when the newest cycle has just come round that often; else 0."""
@@ -81,6 +107,14 @@ class Repeats:
                 count += 1
             best = max(best, (count, length))
         return best
+
+    def _repeated(self, call: Call) -> bool:
+        """Count a repeat with the result it gave before, so that a cycle of them is seen; whether it is insisted on."""
+        key = _key(call)
+        earlier = self._results.get(key)
+        self._recent.append(hash((key, earlier.text if earlier else "")))
+        insisted, self._insisted = self._insisted == key, key
+        return insisted
 
     def _returned(self, call: Call, event: Returned) -> None:
         self._recent.append(hash((_key(call), event.text)))

@@ -21,7 +21,7 @@ def say(name: str, text: str = "", /, **args: Any) -> str:
 class ScriptedModel:
     """Answers with a script: texts, completions, errors to raise; a function is asked for each answer.
 
-    `prompts` holds what it was sent. Every prompt is checked against the window by the test that reads it.
+    `prompts` holds what it was sent, `offered` the commands it could choose from.
     """
 
     name = "scripted"
@@ -39,6 +39,7 @@ class ScriptedModel:
         self.price = price
         self.asking: Asking = asking
         self.prompts: list[tuple[Message, ...]] = []
+        self.offered: list[list[str]] = []
         self._script = script if callable(script) else iter(script)
         self._report = report
 
@@ -51,6 +52,7 @@ class ScriptedModel:
         listener: Listener | None = None,
     ) -> Completion:
         self.prompts.append(tuple(messages))
+        self.offered.append([spec.name for spec in commands])
         said = self._script(messages) if callable(self._script) else next(self._script)
         if isinstance(said, BaseException):
             raise said

@@ -301,19 +301,52 @@ def test_two_hundred_steps_in_a_small_window(bench: Bench) -> None:
     assert feedback == "Not 200.txt!"
 
 
-def test_a_repeat_that_must_give_the_same_is_barred(bench: Bench) -> None:
-    model = ScriptedModel(finish([say("list_files", directory="."), say("list_files", directory=".")]))
+def test_a_change_that_would_change_nothing_is_barred(bench: Bench) -> None:
+    write = say("write_to_file", filename="a.txt", text="x")
+    model = ScriptedModel(finish([write, write]))
     events = list(bench.agent(model).run())
     barred = [event for event in events if isinstance(event, Decided) and not event.allowed]
     assert [event.by for event in barred] == ["loop guard"]
     assert "nothing has changed since step 1" in model.prompts[2][-1].content
-    assert len([event for event in events if isinstance(event, Started)]) == 3
+    assert "write_to_file" not in model.offered[2]
+    assert "write_to_file" in model.offered[3]
+
+
+def test_a_change_of_what_somebody_else_changed_is_not_barred(bench: Bench) -> None:
+    write = say("write_to_file", filename="a.txt", text="x")
+    events = []
+    for event in bench.agent(ScriptedModel(finish([write, write]))).run():
+        events.append(event)
+        if isinstance(event, Returned) and event.step == 1:
+            (bench.workspace / "a.txt").write_text("by hand")
+    assert not [event for event in events if isinstance(event, Decided) and not event.allowed]
+    assert (bench.workspace / "a.txt").read_text() == "x"
+
+
+def test_a_look_that_shows_the_same_is_said_so_and_then_no_longer_offered(bench: Bench) -> None:
+    look = say("list_files", directory=".")
+    model = ScriptedModel(finish([look, look, look]))
+    events = list(bench.agent(model).run())
+    texts = [event.text for event in events if isinstance(event, Returned)]
+    assert texts[1:3] == ["The same as in step 1."] * 2
+    assert ["list_files" in offered for offered in model.offered[:5]] == [True, True, True, False, True]
+
+
+def test_a_look_that_shows_something_new_is_never_barred(bench: Bench) -> None:
+    look = say("list_files", directory=".")
+    texts = []
+    for event in bench.agent(ScriptedModel(finish([look] * 5))).run():
+        if isinstance(event, Returned):
+            texts.append(event.text)
+            (bench.workspace / f"{event.step}.txt").write_text("from outside")
+    assert "4.txt" in texts[4]
+    assert not [text for text in texts if text.startswith("The same as")]
 
 
 def test_after_a_change_the_same_call_runs_again(bench: Bench) -> None:
     look, write = say("list_files", directory="."), say("write_to_file", filename="a.txt", text="x")
     events = list(bench.agent(ScriptedModel(finish([look, write, look]))).run())
-    assert not [event for event in events if isinstance(event, Decided) and not event.allowed]
+    assert not [event for event in events if isinstance(event, Returned) and "repeat" in event.data]
 
 
 @pytest.mark.parametrize("cycle", [1, 2, 3, 4])
