@@ -85,7 +85,9 @@ class Budget:
     def check_command(self) -> None:
         """Raises StopRun where no further command may be started."""
         if self.limits.commands and self.commands >= self.limits.commands:
-            raise StopRun(Outcome("limit", f"The limit of {self.limits.commands} commands (-l) is reached."))
+            number = self.limits.commands
+            noun = "command" if number == 1 else "commands"
+            raise StopRun(Outcome("limit", f"The limit of {number} {noun} (-l) is reached."))
 
     def left(self, now: float) -> str:
         """What is left, as a line for the prompt; '' without limits."""

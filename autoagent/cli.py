@@ -157,7 +157,7 @@ def _main(arguments: list[str]) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
+        _tell("Interrupted.")
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
@@ -168,10 +168,18 @@ def _main(arguments: list[str]) -> int:
         from autoagent.errors import ForUser, StopRun
 
         if isinstance(error, ForUser):
-            click.echo(f"autoagent: {error}", err=True)
+            _tell(f"autoagent: {error}")
             return error.exit_code
         if isinstance(error, StopRun):  # before there was a run to end
-            click.echo(f"autoagent: {error}", err=True)
+            _tell(f"autoagent: {error}")
             return EXIT_CODES[error.outcome.status]
-        click.echo(f"autoagent: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        _tell(f"autoagent: internal error: {type(error).__name__}: {error} (--debug shows where)")
         return 1
+
+
+def _tell(line: str) -> None:
+    """A last line for the person; where stderr is gone, nobody is left to read it."""
+    try:
+        click.echo(line, err=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # or Python's flush at exit fails once more

@@ -85,6 +85,7 @@ class Console:
         self._streamed = ""
         self._heard: set[str] = set()  # reasons for asking the model again that were told as they came
         self._command = ""
+        self._undecided: Thought | None = None  # of a run that is resumed
         self._cost_unknown = False
 
     # Events ------------------------------------------------------------------------------------------------------
@@ -100,16 +101,24 @@ class Console:
             raise StateError(f"The output cannot be written: {self._broken}. The run is saved.")
 
     def pass_over(self, event: Event) -> None:
-        """Take up an event that was shown before."""
+        """Take up an event that was shown before; thoughts whose command was not started are shown once more."""
         self.tally.add(event)
-        if isinstance(event, Started):
-            self._command = event.call.name
+        match event:
+            case Thought():
+                self._undecided = event
+            case Decided(allowed=False):
+                self._undecided = None
+            case Started():
+                self._undecided = None
+                self._command = event.call.name
 
     def _show(self, event: Event) -> None:
         page = self._page()
         match event:
             case RunStarted():
                 self._lines(screen_text.started(event, page))
+                if self._undecided is not None:
+                    self._thought(self._undecided, page)
             case Prompted():
                 self._forget_stream()
             case Retried() if event.reason not in self._heard:
@@ -154,7 +163,10 @@ class Console:
 
     def report(self, log: Path) -> None:
         """The end report; `log` is the folder or file that holds the run."""
-        self._lines(["", *screen_text.report(self.tally, str(log), self._page())])
+        page = self._page()
+        if self._events is not None and self.tally.ended is not None:  # with `json`, not yet seen on this screen
+            self._lines([screen_text.ended(self.tally.ended, page)])
+        self._lines(["", *screen_text.report(self.tally, str(log), page)])
 
     # Listener ----------------------------------------------------------------------------------------------------
 

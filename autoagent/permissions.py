@@ -132,7 +132,8 @@ class Ask:
             return Verdict(True, f"user (always {name})")
         if self._credit:
             self._credit -= 1
-            self._terminal.say(f"Authorized in advance; {self._credit} more to come.")
+            left = f"{self._credit} more to come" if self._credit else "the last one"
+            self._terminal.say(f"Authorized in advance; {left}.")
             return Verdict(True, "user (in advance)")
         question = self._question()
         while True:

@@ -100,7 +100,7 @@ def rest_of(thoughts: Thoughts, page: Page) -> Iterator[str]:
 def status(tally: Tally, page: Page) -> str:
     """The one line of figures of a step."""
     cost = tally.usage.cost
-    limit = f" of ${tally.task.budget:g}" if tally.task and tally.task.budget else ""
+    limit = f" of ${tally.budget:g}" if tally.budget else ""
     parts = (
         f"step {tally.step}",
         f"{tally.tokens:,} tokens",
@@ -119,6 +119,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `1,200 steps`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 # What waits for authorization ------------------------------------------------------------------------------------
 
 
@@ -134,7 +139,7 @@ def proposal(proposed: Proposal, page: Page, *, whole: bool = False) -> Iterator
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if is_diff and "\n" in text and not whole:
             lines = text.count("\n") + (not text.endswith("\n"))
-            yield wrap(f"  {name} = {lines:,} lines, shown by the diff below", page.columns, indent=6)
+            yield wrap(f"  {name} = {counted(lines, 'line')}, shown by the diff below", page.columns, indent=6)
         else:
             yield from _argument(name, text, page, whole)
     for note in mixed_script("\n".join([*map(str, call.args.values()), preview])):
@@ -225,7 +230,7 @@ def report(tally: Tally, log: str, page: Page) -> Iterator[str]:
         "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
         "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
         "Cost": "unknown" if usage.cost is None else f"${usage.cost:.4f}",
-        "Time": f"{duration(tally.seconds)}, {tally.step} steps",
+        "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
         "Log": log,
     }
     if tally.ended is None or tally.ended.status != "finished":

@@ -17,6 +17,7 @@ class Tally:
         self.run = ""
         self.task: Task | None = None
         self.model = ""
+        self.budget = 0.0  # USD; 0 for none
         self.step = 0
         self.commands: Counter[str] = Counter()  # started, by name
         self.changed: dict[str, None] = {}  # workspace paths, in the order they were first changed
@@ -32,6 +33,7 @@ class Tally:
         match event:
             case RunStarted():
                 self.run, self.task, self.model, self._window = event.run, event.task, event.model, event.window
+                self.budget = event.settings.get("budget") or event.task.budget
                 self.ended = None
             case Prompted():
                 self.share = event.tokens / self._window if self._window else 0.0

@@ -118,7 +118,7 @@ def test_an_authorization_in_advance_holds_for_that_many_commands() -> None:
     ask = Ask(terminal)
     assert [ask.decide(PROPOSAL).allowed for _ in range(3)] == [True, True, True]
     assert terminal.asked == 1
-    assert terminal.said == ["Authorized in advance; 1 more to come.", "Authorized in advance; 0 more to come."]
+    assert terminal.said == ["Authorized in advance; 1 more to come.", "Authorized in advance; the last one."]
     with pytest.raises(StopRun) as stop:
         ask.decide(PROPOSAL)
     assert outcome(stop) == "stopped"

@@ -66,7 +66,8 @@ class OpenAIModel:
     """A chat model of an endpoint; satisfies protocols.Model.
 
     `count` gives a text's tokens where the server tells no usage. `window` and `price` come before what the table and
-    the server know; at a private endpoint the price is 0. `ways` is the file where it is kept how to ask.
+    the server know; at a private endpoint the price is 0. `ways` is the file where it is kept how to ask;
+    `waiting` is told of the retries while that is found out.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class OpenAIModel:
         window: int | None = None,
         price: Price | None = None,
         ways: Path | None = None,
+        waiting: Callable[[str, float], None] | None = None,
     ) -> None:
         self.name = name
         self.price = price or endpoint.price(name)
@@ -88,6 +90,7 @@ class OpenAIModel:
         self._temperature = None if self._reasons else temperature
         self._given_window = window
         self._ways = Ways(ways)
+        self._waiting = waiting or _unheard
         self._owed = Usage()  # spent on what gave no completion: the probe, answers that were cut short
 
     @property
@@ -113,7 +116,7 @@ class OpenAIModel:
     @property
     def asking(self) -> Asking:
         """Probed at the first look, once per endpoint and model."""
-        return self._asking(_unheard)
+        return self._asking(self._waiting)
 
     def complete(
         self,

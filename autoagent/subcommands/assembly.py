@@ -26,13 +26,14 @@ from autoagent.workspace import Workspace
 if TYPE_CHECKING:
     from autoagent.models.replay import ReplayModel
 
-# What a resumed run takes over from the run itself; that it runs without asking must be said anew.
+# What a resumed run takes over from the run itself, its paths absolute; that it runs without asking must be said anew.
 KEPT_SETTINGS = (
     "model",
     "smart_llm",
     "fast_llm",
     "temperature",
     "window",
+    "prompt_settings_file",
     "embedding_model",
     "openai_base_url",
     "workspace",
@@ -70,7 +71,7 @@ def open_model(settings: Settings, console: Console, answered: int = 0) -> Model
         return HumanModel(console.say, console.ask)
     if kind == "local":
         return _local_model(settings, rest)
-    return _endpoint_model(settings)
+    return _endpoint_model(settings, console)
 
 
 def _recorded_model(settings: Settings, run: str) -> ReplayModel:
@@ -93,7 +94,7 @@ def _local_model(settings: Settings, file: str) -> Model:
     return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)
 
 
-def _endpoint_model(settings: Settings) -> Model:
+def _endpoint_model(settings: Settings, console: Console) -> Model:
     from autoagent.models.endpoint import Endpoint
     from autoagent.models.openai import OpenAIModel
     from autoagent.tokens import counter
@@ -111,6 +112,7 @@ def _endpoint_model(settings: Settings) -> Model:
         temperature=settings.temperature,
         window=settings.window or None,
         ways=settings.state_dir / "models.json",
+        waiting=console.waiting,
     )
 
 
@@ -159,7 +161,7 @@ def describe(
         asking=asking,
         commands=tuple(spec.name for spec in registry.specs),
         workspace=str(workspace),
-        settings={name: str(value) if isinstance(value, Path) else value for name, value in kept.items()},
+        settings={name: str(value.absolute()) if isinstance(value, Path) else value for name, value in kept.items()},
     )
     history = History(count)
     history.add(start)

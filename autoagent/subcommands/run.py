@@ -14,7 +14,7 @@ from autoagent.cli import run_flags
 from autoagent.dotenv import store_variables
 from autoagent.errors import SettingsError
 from autoagent.messages import Goal, Task, Usage
-from autoagent.protocols import Model
+from autoagent.protocols import Listener, Model
 from autoagent.runlog import RunLog
 from autoagent.screen_text import CONTINUOUS_WARNING
 from autoagent.servers import find_servers
@@ -52,7 +52,7 @@ def start(given: Mapping[str, Any]) -> int:
     settings = _with_model(given, settings, terminal)
     console = assembly.open_console(settings, json=bool(given.get("json_output")))
     model = assembly.open_model(settings, console)
-    proposals = _Proposals(model)
+    proposals = _Proposals(model, console)
     task = _task(given, settings, terminal, proposals)
     attended = not settings.continuous or sys.stdin.isatty()
     registry = assembly.open_registry(settings, task, model.window, attended=attended)
@@ -98,12 +98,13 @@ def preload() -> None:
 class _Proposals:
     """Asks the model to turn a wish into a task; keeps what that cost."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, listener: Listener) -> None:
         self._model = model
+        self._listener = listener
         self.usage = Usage()
 
     def __call__(self, wish: str) -> str:
-        completion = self._model.complete(proposal_messages(wish), max_tokens=600)
+        completion = self._model.complete(proposal_messages(wish), max_tokens=600, listener=self._listener)
         self.usage += completion.usage
         return completion.text
 

@@ -17,6 +17,7 @@ from autoagent.errors import StateError
 from autoagent.messages import Rejected, Resumed, RunStarted, Thought
 from autoagent.printable import escape, shorten
 from autoagent.runlog import RunLog, find_run, read, run_ids
+from autoagent.screen_text import counted
 from autoagent.settings import Settings, load
 from autoagent.subcommands import assembly
 from autoagent.subcommands.run import check_flags, warn
@@ -40,8 +41,9 @@ def runs(ctx: click.Context, as_json: bool) -> None:
     for row in rows:
         cost = "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["updated"]))
-        goals = shorten(escape("; ".join(row["goals"])), 100)
-        click.echo(f"{row['id']}  {row['status']:11}  {row['steps']:4} steps  {cost}  {when}  {goals}")
+        goals = shorten(escape("; ".join(row["goals"])).replace("\n", " "), 100)
+        steps = counted(row["steps"], "step")
+        click.echo(f"{row['id']}  {row['status']:11}  {steps:>10}  {cost}  {when}  {goals}")
     if not rows:
         click.echo(f"There are no runs in {state_dir}.", err=True)
 
@@ -91,7 +93,7 @@ def resume(ctx: click.Context, /, run: str | None, **given: Any) -> None:
 
     Flags given here go before the settings of the run. Whether it runs without asking must be said anew (-c).
     """
-    given = {**(ctx.obj or {}), **{name: value for name, value in given.items() if value}}
+    given = {name: value for flags in (ctx.obj or {}, given) for name, value in flags.items() if value}
     state_dir = load(given, os.environ, Path.cwd()).settings.state_dir
     run = find_run(state_dir, run) if run else _newest_unfinished(state_dir)
     began = _last_start(state_dir, run)

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from autoagent.dotenv import store_variables
+from autoagent.printable import escape
 from autoagent.servers import find_servers
 from autoagent.settings import load
 from autoagent.taskfile import write_task
@@ -34,10 +35,17 @@ class ClickTerminal:
         click.echo(wrap(text, shutil.get_terminal_size().columns), err=True)
 
     def ask(self, prompt: str, default: str = "") -> str:
-        return self._prompt(prompt, default, hidden=False)
+        answer = self._prompt(prompt, default, hidden=False)
+        if not sys.stdin.isatty():
+            click.echo(escape(answer), err=True)  # a terminal has echoed it
+        return answer
 
     def secret(self, prompt: str) -> str:
-        return self._prompt(prompt, "", hidden=sys.stdin.isatty())  # getpass would not look at a pipe
+        if sys.stdin.isatty():
+            return self._prompt(prompt, "", hidden=True)
+        answer = self._prompt(prompt, "", hidden=False)  # getpass would not look at a pipe
+        click.echo(err=True)
+        return answer
 
     def _prompt(self, prompt: str, default: str, *, hidden: bool) -> str:
         if self._while_reading is not None:
@@ -73,7 +81,8 @@ def setup(ctx: click.Context) -> None:
             store_variables(Path(".env"), choice.env)
             terminal.say("Kept in .env.")
         else:
-            terminal.say(f"Not kept; to use it, set {' and '.join(choice.env)}.")
+            shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
+            terminal.say(f"Not kept; to use it, set {' and '.join(shown)}.")
     path = settings.ai_settings_file
     write_task(path, ask_task(terminal))
     terminal.say(f"Saved in {path}. Start with: autoagent")

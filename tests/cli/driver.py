@@ -1,0 +1,244 @@
+"""Drives the program as a user does: real processes, with pipes or in a real pseudo-terminal, in a folder of their own.
+
+A home is the world of one user: an empty folder to start in, an environment that names nothing but a scripted
+server, and what the program leaves behind there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import pexpect
+import pyte
+from server import Command, Request, ScriptedServer, command
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = [sys.executable, "-m", "autoagent"]
+PATIENCE = 60  # seconds, on a machine that does much else; nothing waits that long where all is well
+
+# The first task_complete is answered with what there is to look at, the second one ends the run.
+FINISH = (command("task_complete", reason="It is done."), command("task_complete", reason="It is done."))
+GOAL = ("--ai-goal", "Do the thing")
+
+_ANSI = re.compile(r"\x1b")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a process."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Everything that was shown; a traceback or a colour code in it is a failure of the program."""
+        text = self.out + self.err
+        assert "Traceback" not in text, text
+        assert not _ANSI.search(text), text
+        return text
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The events on stdout, which holds nothing else."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass
+class Home:
+    """A user's folder and environment."""
+
+    folder: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def point_at(self, server: ScriptedServer, model: str = "test-model") -> None:
+        """Let the program use a scripted server, also to embed: that spares loading the embedded table."""
+        self.env |= {"OPENAI_BASE_URL": server.base_url, "SMART_LLM": model, "EMBEDDING_MODEL": "test-embedder"}
+        self.env["AUTOAGENT_WINDOW"] = "32000"  # large enough for all commands to be offered
+
+    def run(
+        self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
+    ) -> Done:
+        """Run the program to its end, with these lines on a pipe."""
+        process = self.start(*arguments, env=env, stdout=stdout)
+        out, err = process.communicate(stdin, timeout=PATIENCE)
+        return Done(process.returncode, out or "", err)
+
+    def start(
+        self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start the program and leave it running."""
+        return subprocess.Popen(
+            [*PROGRAM, *arguments],
+            cwd=self.folder,
+            env=self._environment(env),
+            stdin=subprocess.PIPE,
+            stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def terminal(self, *arguments: str, columns: int = 80, env: Mapping[str, str] | None = None) -> Session:
+        """Start the program in a terminal."""
+        self.write(".inputrc", "set enable-bracketed-paste off\n")  # or its codes stand before every prompt
+        environment = self._environment({"TERM": "xterm-256color", **(env or {})})
+        return Session([*PROGRAM, *arguments], self.folder, environment, columns)
+
+    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        base = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "error",
+        }
+        return {**base, **self.env, **(more or {})}
+
+    # What is there afterwards ------------------------------------------------------------------------------------
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def read(self, name: str) -> str:
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    @property
+    def state(self) -> Path:
+        return self.folder / ".autoagent"
+
+    @property
+    def runs(self) -> list[str]:
+        """The ids of the runs, the last one written last: ids tell no order within a second."""
+        logs = sorted((self.state / "runs").glob("*/events.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+        return [path.parent.name for path in logs]
+
+    def log(self, run: str | None = None) -> list[dict[str, Any]]:
+        """The events of a run on disk, of the newest where none is named."""
+        path = self.state / "runs" / (run or self.runs[-1]) / "events.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+class Hanging:
+    """A reply that is not given before `leave`: while it hangs, the model thinks."""
+
+    def __init__(self, answer: Command | None = None) -> None:
+        self._answer = answer or command("do_nothing")
+        self._asked = threading.Event()
+        self._left = threading.Event()
+
+    def __call__(self, request: Request) -> Command:
+        self._asked.set()
+        self._left.wait(PATIENCE)
+        return self._answer
+
+    def is_asked(self) -> None:
+        assert self._asked.wait(PATIENCE), "the model was not asked"
+
+    def leave(self) -> None:
+        self._left.set()
+
+
+class Session:
+    """A person at a terminal that is as high as the whole session."""
+
+    ROWS = 400
+
+    def __init__(self, arguments: list[str], folder: Path, env: Mapping[str, str], columns: int) -> None:
+        self._folder = folder
+        self.raw = ""
+        self._screen = pyte.Screen(columns, self.ROWS)
+        self._stream = pyte.Stream(self._screen)
+        self._process = pexpect.spawn(
+            arguments[0],
+            arguments[1:],
+            cwd=folder,
+            env=dict(env),
+            encoding="utf-8",
+            timeout=PATIENCE,
+            dimensions=(self.ROWS, columns),
+        )
+        self._process.delaybeforesend = None  # the driver waits for the question, not for the clock
+        self._process.logfile_read = self
+
+    def write(self, text: str) -> None:
+        """Take what the program wrote to the terminal."""
+        self.raw += text
+        self._stream.feed(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def sees(self, text: str) -> None:
+        """Wait until this comes after what was seen before; between its lines there may be codes of colour."""
+        try:
+            for line in text.splitlines():
+                self._process.expect_exact(line)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            raise AssertionError(f"{text!r} did not come; the screen:\n{self.screen}") from None
+
+    def types(self, line: str) -> None:
+        self._process.send(line + "\r")
+
+    def answers(self, question: str, line: str) -> None:
+        """Wait for a question, then type a line."""
+        self.sees(question)
+        self.types(line)
+
+    def presses(self, key: str) -> None:
+        self._process.send(key)
+
+    def presses_ctrl_c(self) -> None:
+        self.presses("\x03")
+
+    def ends(self) -> int:
+        """Wait for the end of the program: its exit code, or the negative number of the signal that ended it."""
+        try:
+            self._process.expect_exact(pexpect.EOF)
+        except pexpect.TIMEOUT:
+            raise AssertionError(f"the program did not end; the screen:\n{self.screen}") from None
+        self._process.close()
+        assert "Traceback" not in self.raw, self.screen
+        if self._process.exitstatus is None:
+            return -int(self._process.signalstatus or 0)
+        return int(self._process.exitstatus)
+
+    def is_sent(self, number: int) -> None:
+        """Send a signal."""
+        self._process.kill(number)
+
+    def is_closed(self) -> int:
+        """Close the window, as when a connection is lost: the exit code."""
+        self._process.ptyproc.fileobj.close()
+        self._process.wait()
+        return int(self._process.exitstatus)
+
+    def close(self) -> None:
+        """End the program where a failed test left it running."""
+        if self._process.isalive():
+            self._process.kill(signal.SIGKILL)
+        self._process.close()
+
+    @property
+    def screen(self) -> str:
+        """What stands on the screen; ids, ports, seconds and the folder, which differ from run to run, made alike."""
+        text = "\n".join(line.rstrip() for line in self._screen.display).rstrip() + "\n"
+        text = text.replace(str(self._folder), "/home/user")
+        text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{4}", "20260101-120000-abcd", text)
+        text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", text)
+        return re.sub(r"\b\d+ s\b", "0 s", text)

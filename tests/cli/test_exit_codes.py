@@ -1,0 +1,185 @@
+"""Every way in which a run ends: its exit code, and that it says where the run is and how to go on."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from driver import FINISH, GOAL, Hanging, Home
+from server import Command, Fault, Reply, ScriptedServer, command
+
+KEY = "sk-never-to-be-seen-0123456789"
+LOOK = command("list_files", directory=".")
+
+
+def test_a_finished_run_has_nothing_to_resume(served: Home, server: ScriptedServer) -> None:
+    server.add(*FINISH)
+    done = served.run(*GOAL, "-c", "-m", "none")
+    assert done.code == 0
+    assert "FINISHED: It is done." in done.text
+    assert f"Log: .autoagent/runs/{served.runs[0]}/events.jsonl" in done.text
+    assert "Resume:" not in done.text
+
+
+@pytest.mark.parametrize(
+    ("script", "flags", "code", "says"),
+    [
+        ([Fault(400, "bad request")], [], 1, "FAILED: http://127.0.0.1:PORT/v1 answered 400: bad request"),
+        ([Fault(404, "no such model")], [], 3, "has no model 'test-model' (404"),
+        ([command("do_nothing")] * 3, ["-l", "2"], 4, "The limit of 2 commands (-l) is reached."),
+        ([command("do_nothing")] * 9, ["--max-seconds", "0.01"], 4, "The time limit of 0.01 s is reached."),
+        ([command("do_nothing")], ["--max-tokens", "3000"], 7, "of the limit of 3000 (--max-tokens)"),
+        ([Reply("I will."), Reply("At once."), Reply("Soon.")], [], 8, "3 unusable replies in a row"),
+        ([LOOK] * 9, [], 8, "The same call with the same results, 6 times over."),
+    ],
+    ids=["bad request", "model", "steps", "time", "tokens", "unusable", "circle"],
+)
+def test_an_end_has_its_code_and_says_how_to_go_on(
+    served: Home, server: ScriptedServer, script: list[Any], flags: list[str], code: int, says: str
+) -> None:
+    server.add(*script)
+    done = served.run(*GOAL, "-c", "-m", "none", *flags, env={"OPENAI_API_KEY": KEY})
+    assert done.code == code, done.text
+    text = " ".join(done.text.split()).replace(server.base_url, "http://127.0.0.1:PORT/v1")
+    assert says in text
+    assert f"Log: .autoagent/runs/{served.runs[0]}/events.jsonl" in text
+    assert f"Resume: autoagent resume {served.runs[0]}" in text
+    assert served.log()[-1]["type"] == "ended"
+
+
+def test_the_key_is_nowhere_but_in_the_request(served: Home, server: ScriptedServer) -> None:
+    served.write("autoagent_workspace/a.txt", f"OPENAI_API_KEY={KEY}")
+    server.add(
+        command("read_file", filename="a.txt"),
+        Fault(500, f"crashed with {KEY}", headers={"retry-after": "0"}),
+        Fault(401, f"Incorrect API key: {KEY}"),
+    )
+    done = served.run(*GOAL, "-c", "-m", "none", env={"OPENAI_API_KEY": KEY})
+    assert done.code == 3
+    assert "NOT SET UP: 127.0.0.1 refused the key in OPENAI_API_KEY (401" in done.text
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in done.text
+    assert all(KEY not in request.prompt for request in server.requests)
+    for path in served.state.rglob("*"):
+        assert path.is_dir() or KEY not in path.read_text(), path
+
+
+@pytest.mark.parametrize("where", ["flag", "ai_settings.yaml"])
+def test_a_budget_of_money_ends_the_run_before_it_is_passed(home: Home, server: ScriptedServer, where: str) -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 1000}
+    server.add(*[Command("write_to_file", {"filename": f"{i}.txt", "text": "x"}, {}, usage) for i in range(9)])
+    home.point_at(server, "gpt-5")
+    # What is sent to this machine costs nothing. A host elsewhere that is reached through a proxy here does.
+    proxy = server.base_url.removesuffix("/v1")
+    home.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": KEY}
+    home.write("ai_settings.yaml", "ai_name: A\nai_role: B\nai_goals: [C]\napi_budget: 0.05\n")
+    flags = [*GOAL, "--budget", "0.06"] if where == "flag" else ["-y"]
+    done = home.run(*flags, "-c", "-m", "none")
+    assert done.code == 7, done.text
+    assert "BUDGET USED UP: The next call may cost $0.0" in done.text
+    assert f"of the budget of ${'0.06' if where == 'flag' else '0.05'}" in " ".join(done.text.split())
+    assert 1 <= len(server.requests) < 9
+    assert home.log()[1]["estimate"] > 0
+
+
+def test_an_unknown_price_is_said_loudly_and_money_is_no_limit(home: Home, server: ScriptedServer) -> None:
+    server.add(*FINISH)
+    home.point_at(server, "nobody-knows-it")
+    proxy = server.base_url.removesuffix("/v1")
+    home.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": KEY}
+    done = home.run(*GOAL, "-c", "-m", "none", "--budget", "0.01")
+    assert done.code == 0
+    assert "THE COST OF THIS RUN IS UNKNOWN: there is no price for nobody-knows-it." in " ".join(done.text.split())
+    assert "Cost: unknown" in done.text
+
+
+def test_nobody_to_answer(home: Home) -> None:
+    done = home.run("--demo", "-m", "none")
+    assert done.code == 5
+    assert "pass -c to run without questions" in " ".join(done.text.split())
+    assert f"Resume: autoagent resume {home.runs[0]}" in done.text
+    assert home.log()[-1]["status"] == "unanswered"
+
+
+def test_the_user_stops(home: Home) -> None:
+    done = home.run("--demo", "-m", "none", stdin="n\n")
+    assert done.code == 6
+    assert f"Resume: autoagent resume {home.runs[0]}" in done.text
+
+
+def test_sigterm_saves_and_ends(served: Home, server: ScriptedServer) -> None:
+    thinking = Hanging()
+    server.add(command("write_to_file", filename="a.txt", text="x"), thinking)
+    process = served.start(*GOAL, "-c", "-m", "none")
+    thinking.is_asked()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    thinking.leave()
+    assert process.returncode == 130
+    assert "INTERRUPTED: Ended by SIGTERM." in out
+    assert "Resume: autoagent resume" in out
+    assert err == ""
+    assert served.log()[-1]["status"] == "interrupted"
+
+
+def test_without_a_key_nothing_is_begun(home: Home) -> None:
+    done = home.run(*GOAL, "-c", "--model", "gpt-5")
+    assert done.code == 3
+    assert done.err.startswith("autoagent: OPENAI_API_KEY is not set;")
+    assert not home.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["-l", "3"], "-l/--continuous-limit goes with -c/--continuous"),
+        (["-c", "-l", "0"], "0 is not in the range"),
+        (["-c", "-l", "-2"], "-2 is not in the range"),
+        (["-c", "--budget", "0"], "'--budget'"),
+        (["-c", "--max-tokens", "many"], "'many' is not a valid integer"),
+        (GOAL * 6, "--ai-goal was given 6 times; at most 5 are taken"),
+        (["--ai-name", "A"], "give at least one --ai-goal"),
+        (["--ai-goal", " "], "--ai-goal is empty"),
+        (["--gpt3only", "--gpt4only"], "--gpt3only and --gpt4only exclude each other"),
+        (["--commands", "dance", *GOAL], "neither a command nor a category 'dance'"),
+        (["-m", "pinecone"], "must be one of local"),
+        (["-C", "missing.yaml"], "missing.yaml: there is no such file"),
+        (["-P", "missing.yaml", *GOAL], "missing.yaml: there is no such file"),
+        (["--dance"], "No such option"),
+        (["dance"], "No such command 'dance'"),
+    ],
+    ids=lambda value: " ".join(value)[:24] if isinstance(value, list | tuple) else "",
+)
+def test_what_cannot_be_meant_is_a_usage_error(home: Home, flags: list[str], says: str) -> None:
+    done = home.run("--model", "human", *flags)
+    assert done.code == 2
+    assert says in done.err
+    assert done.out == ""
+    assert not home.state.exists()
+
+
+def test_settings_that_cannot_be_used_are_named_with_their_place(home: Home) -> None:
+    home.write("ai_settings.yaml", "ai_name: A\nai_role: B\nai_goals: [1, 2, 3, 4, 5, 6]\n")
+    done = home.run("--model", "human", "-y")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "autoagent: ai_settings.yaml:3: ai_goals: holds 6 goals; at most 5 are taken.\n"
+    done = home.run("--model", "human", *GOAL, env={"PLAIN_OUTPUT": "perhaps"})
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "autoagent: PLAIN_OUTPUT: must be true or false (1/0, yes/no, on/off), not 'perhaps'.\n"
+
+
+def test_a_window_too_small_for_the_system_prompt_is_said_before_the_first_call(
+    served: Home, server: ScriptedServer
+) -> None:
+    done = served.run(*GOAL, "-c", env={"AUTOAGENT_WINDOW": "2000"})
+    assert done.code == 2
+    assert "offer fewer commands (--commands)" in done.err
+    assert server.requests == []
+
+
+def test_only_debug_shows_a_traceback(home: Home) -> None:
+    for flags, shown in ((["--debug"], True), ([], False)):
+        done = home.run("show", "nothing", *flags) if not flags else home.run(*flags, "show", "nothing")
+        assert done.code == 1
+        assert ("Traceback" in done.err) is shown

@@ -1,0 +1,95 @@
+"""For scripts: `--json` gives events and nothing else on stdout, and every listing a list of objects."""
+
+from __future__ import annotations
+
+import json
+
+from driver import FINISH, GOAL, Home
+from server import ScriptedServer, command
+
+from autoagent.messages import from_json
+
+
+def test_stdout_is_the_log_and_stderr_is_for_the_person(served: Home, server: ScriptedServer) -> None:
+    server.add(command("write_to_file", filename="a.txt", text="one"), *FINISH)
+    done = served.run("--json", "-m", "none", stdin="\nA\nB\nC\n\ny -9\n")
+    assert done.code == 0
+    assert done.events == served.log()
+    assert [from_json(event).type for event in done.events][:2] == ["run_started", "prompted"]
+    assert done.events[-1]["status"] == "finished"
+    assert "Name of the AI" in done.err
+    assert "Run it? y = yes" in done.err
+    assert "Files changed: a.txt" in done.err
+
+    shown = served.run("show", served.runs[0], "--json")
+    assert (shown.events, shown.err) == (served.log(), "")
+
+    server.add(*FINISH)
+    continuous = served.run("--json", "-c", "-m", "none", *GOAL, "--speak")
+    assert continuous.events == served.log()
+    assert "Continuous mode" in continuous.err
+    assert "--speak has no effect yet." in continuous.err
+
+
+def test_an_end_before_the_run_leaves_stdout_empty(home: Home) -> None:
+    for flags, code in ((["--model", "gpt-5", *GOAL], 3), (["-l", "1"], 2), ([], 5)):
+        done = home.run("--json", *flags)
+        assert (done.code, done.out) == (code, "")
+        assert done.text.strip()
+
+
+def test_resume_goes_on_with_the_events_of_this_process(home: Home) -> None:
+    unanswered = home.run("--demo", "--json", "-m", "none", stdin="y\n")
+    assert unanswered.code == 5
+    assert "pass -c to run without questions" in " ".join(unanswered.err.split())
+    before = len(home.log())
+    done = home.run("resume", "--json", "-c")
+    assert done.code == 0
+    assert done.events == home.log()[before:]
+    assert done.events[0]["type"] == "resumed"
+
+
+def test_runs_are_listed_the_newest_first(home: Home) -> None:
+    empty = home.run("runs")
+    assert (empty.code, empty.out, empty.err) == (0, "", "There are no runs in .autoagent.\n")
+    assert json.loads(home.run("runs", "--json").out) == []
+    assert home.run("--demo", "-m", "none", "-c").code == 0
+    assert home.run("--demo", "-m", "none", "-w", "other", stdin="y\nn\n").code == 6
+    rows = json.loads(home.run("runs", "--json").out)
+    assert set(rows[0]) == {"id", "status", "steps", "cost", "updated", "workspace", "goals"}
+    rows.sort(key=lambda row: row["updated"], reverse=True)
+    assert [(row["status"], row["steps"], row["cost"]) for row in rows] == [("stopped", 2, 0.0), ("finished", 5, 0.0)]
+    assert rows[0]["workspace"] == str(home.folder / "other")
+    assert rows[0]["goals"][0] == "Write a haiku about autumn to haiku.txt"
+    listed = home.run("runs").text
+    assert len(listed.splitlines()) == 2
+    assert all(row["id"] in listed and row["status"] in listed for row in rows)
+
+    shown = home.run("show", rows[1]["id"]).text
+    assert "DEMOGPT THOUGHTS: Autumn in three lines" in shown
+    assert "FINISHED: haiku.txt holds a haiku about autumn" in shown
+    assert "Files changed: haiku.txt" in shown
+
+
+def test_commands_say_why_they_cannot_be_used(home: Home) -> None:
+    rows = {row["name"]: row for row in json.loads(home.run("commands", "--json").out)}
+    assert rows["read_file"]["signature"] == "read_file(filename)"
+    assert rows["read_file"]["reason"] == ""
+    assert rows["task_complete"]["aliases"] == ["goals_accomplished"]
+    off = home.run("commands", "--json", env={"DISABLED_COMMAND_CATEGORIES": "memory", "MEMORY_BACKEND": "none"})
+    rows = {row["name"]: row for row in json.loads(off.out)}
+    assert rows["recall"]["reason"] == "the category memory is switched off (DISABLED_COMMAND_CATEGORIES)"
+    assert rows["read_file"]["reason"] == ""
+    said = home.run("commands", env={"MEMORY_BACKEND": "none"}).text
+    assert "memory_add(text) [remember]" in said
+    assert "NOT HERE: the memory is switched off (MEMORY_BACKEND=none)" in said
+
+
+def test_settings_and_their_origins(home: Home) -> None:
+    home.write(".env", "TEMPERATURE=0.7\nSMART_LLM=from-dotenv\n")
+    done = home.run("--state-dir", "mine", "config", "--json", env={"SMART_LLM": "from-env"})
+    rows = {row["name"]: (row["value"], row["origin"]) for row in json.loads(done.out)}
+    assert rows["temperature"] == (0.7, ".env:1")
+    assert rows["smart_llm"] == ("from-env", "environment: SMART_LLM")
+    assert rows["state_dir"] == ("mine", "flag")
+    assert rows["exit_key"] == ("n", "default")

@@ -1,0 +1,138 @@
+"""Going on with a run: after a stop, a limit, a kill, from elsewhere, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from driver import FINISH, GOAL, PATIENCE, Home
+from server import ScriptedServer, command
+
+WRITE = command("write_to_file", filename="a.txt", text="one")
+
+
+def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server: ScriptedServer) -> None:
+    server.add(WRITE, command("append_to_file", filename="a.txt", text=" two"))
+    served.write("mine.yaml", "constraints: [Never hurry.]")
+    flags = ("-P", "mine.yaml", "-w", "ws", "-m", "none", "--commands", "files", "--max-tokens", "50000")
+    assert served.run(*GOAL, *flags, stdin="y\n").code == 5
+    assert served.read("ws/a.txt") == "one"
+    began = served.log()[0]
+
+    elsewhere = served.folder / "elsewhere"
+    elsewhere.mkdir()
+    server.add(*FINISH)
+    there = Home(elsewhere)  # an environment that says nothing of the model
+    done = there.run("--state-dir", "../.autoagent", "resume", served.runs[0][:12], stdin="y\ny\ny\n")
+    assert done.code == 0, done.text
+    assert f"RESUMED: run {served.runs[0]}, after step 2" in done.text
+    assert served.read("ws/a.txt") == "one two"
+    assert list(elsewhere.iterdir()) == []
+    resumed = next(event for event in served.log() if event["type"] == "resumed")
+    for kept in ("model", "window", "commands", "workspace", "task", "system", "asking"):
+        assert resumed[kept] == began[kept], kept
+    assert resumed["settings"] == began["settings"]
+    # What was approved but not started is asked again, and not thought again.
+    assert len(server.requests) == 4
+    assert [event["type"] for event in served.log()].count("started") == 4
+
+
+def test_a_limit_of_commands_counts_anew_and_continuous_must_be_said_anew(home: Home) -> None:
+    assert home.run("--demo", "-c", "-l", "1", "-m", "none").code == 4
+    asked = home.run("resume")
+    assert asked.code == 5
+    assert "Run it?" in asked.text
+    assert home.run("resume", "-l", "1").code == 2
+    assert home.run("resume", "-c", "-l", "1").code == 4
+    assert home.run("resume", "-c").code == 0
+    assert len(home.runs) == 1
+    steps = [event["step"] for event in home.log() if event["type"] == "started"]
+    assert steps == [1, 2, 3, 4, 5]  # none twice
+    nothing_left = home.run("resume")
+    assert (nothing_left.code, nothing_left.err) == (1, "autoagent: There is no unfinished run in .autoagent.\n")
+    finished = home.run("resume", home.runs[0])
+    assert (finished.code, finished.err) == (
+        1,
+        f"autoagent: The run {home.runs[0]} is finished; there is nothing to go on with.\n",
+    )
+
+
+def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: Home, server: ScriptedServer) -> None:
+    server.add(command("ask_user", question="What is your colour?"))
+    process = served.start(*GOAL, "-m", "none")
+    assert process.stdin and process.stdout
+    process.stdin.write("y\n")
+    process.stdin.flush()
+    while "The agent asks" not in process.stdout.readline():  # the command runs, and waits
+        assert process.poll() is None
+
+    held = served.run("resume")
+    assert held.code == 1
+    assert f"The run {served.runs[0]} is held by process {process.pid}; end that first" in held.err
+
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    assert served.log()[-1]["type"] == "started"
+    runs = json.loads(served.run("runs", "--json").out)
+    assert [run["status"] for run in runs] == ["unfinished"]
+
+    server.add(*FINISH)
+    done = served.run("resume", stdin="y\ny\n")
+    assert done.code == 0
+    assert "Command ask_user may have run: The program ended while this command ran" in " ".join(done.text.split())
+    assert "it may have run, wholly or in part. Look before repeating it." in server.requests[1].prompt
+    assert [e["call"]["name"] for e in served.log() if e["type"] == "started"] == ["ask_user"] + ["task_complete"] * 2
+
+
+@pytest.fixture
+def stopped(home: Home) -> Path:
+    """The log of a demo that was stopped after its first command."""
+    assert home.run("--demo", "-m", "none", stdin="y\nn\n").code == 6
+    return home.state / "runs" / home.runs[0] / "events.jsonl"
+
+
+def test_a_torn_last_line_is_dropped(home: Home, stopped: Path) -> None:
+    with stopped.open("a") as log:
+        log.write('{"v":1,"type":"ended","ru')
+    assert home.run("resume", "-c").code == 0
+    assert [event["seq"] for event in home.log()] == list(range(len(home.log())))
+
+
+def test_damage_is_named_with_its_line(home: Home, stopped: Path) -> None:
+    lines = stopped.read_text().splitlines(keepends=True)
+    for damage, says in (
+        ("nonsense\n", "events.jsonl:3: not an event of version 1"),
+        (lines[2].replace('"v":1', '"v":2'), "events.jsonl:3: not an event of version 1: event version 2 is newer"),
+        ("", "events.jsonl:3: event 3 stands where 2 belongs"),
+    ):
+        stopped.write_text("".join([*lines[:2], damage, *lines[3:]]))
+        for arguments in (("resume",), ("show", home.runs[0])):
+            done = home.run(*arguments)
+            assert done.code == 1
+            assert says in done.err
+        listed = home.run("runs")
+        assert (listed.code, listed.out) == (0, "")
+        assert says in listed.err
+
+
+def test_a_run_is_named_by_any_prefix_that_fits_one_alone(home: Home, stopped: Path) -> None:
+    first = home.runs[0]
+    other = stopped.parent.with_name(first[:-1] + ("0" if first[-1] != "0" else "1"))
+    other.mkdir()
+    (other / "events.jsonl").write_bytes(stopped.read_bytes())
+    assert home.run("show", first).code == 0
+    two = home.run("show", first[:-1])
+    assert two.code == 1
+    assert f"'{first[:-1]}' fits 2 runs" in two.err
+    none = home.run("resume", "1999")
+    assert (none.code, none.err) == (1, "autoagent: No run '1999' in .autoagent; `autoagent runs` lists them.\n")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_state_folder_that_cannot_be_written_is_named(home: Home) -> None:
+    home.state.mkdir(mode=0o500)
+    done = home.run("--demo", "-c", "-m", "none")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "Cannot write the log .autoagent/runs/" in done.err

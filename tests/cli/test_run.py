@@ -1,0 +1,220 @@
+"""What the flags and files of a run do, seen on the screen, in the requests and in the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from driver import FINISH, GOAL, Home
+from server import Broken, Fault, Request, ScriptedServer, command
+
+SAVED = "ai_name: SavedGPT\nai_role: a saved one\nai_goals:\n- A saved goal\n- Goal 2: with a colon\n"
+
+
+MODELS = {"SMART_LLM": "smart", "FAST_LLM": "fast"}
+
+
+def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> None:
+    served.write(
+        "mine.yaml",
+        "constraints: [Never hurry.]\nresources: [A quiet room.]\nperformance_evaluations: [Be kind to the reader.]\n",
+    )
+    server.add(*FINISH)
+    task = ("--ai-name", "FlagGPT", "--ai-role", "a flagged one", "--ai-goal", "First", "--ai-goal", "Second")
+    places = ("-P", "mine.yaml", "-w", "elsewhere", "--state-dir", "state", "-m", "none")
+    ignored = ("-b", "chrome", "--allow-downloads", "--speak", "--install-plugin-deps", "--skip-news")
+    chosen = ("--gpt3only", "--commands", "read_file,system")
+    done = served.run("-c", *task, *places, *ignored, *chosen, env={**MODELS, "TEMPERATURE": "0.5"})
+    assert done.code == 0
+    assert {request.body["model"] for request in [*server.probes, *server.requests]} == {"fast"}
+    assert "MODEL: fast, window 32,000 tokens" in done.text
+    prompt = server.requests[0].prompt
+    assert "You are FlagGPT, a flagged one" in prompt
+    assert "1. First\n2. Second" in prompt
+    assert "1. Never hurry.\n\n" in prompt
+    assert "1. A quiet room.\n\n" in prompt
+    assert "1. Be kind to the reader.\n\n" in prompt
+    offered = [tool["function"]["name"] for tool in server.requests[0].body["tools"]]
+    assert offered == ["read_file", "do_nothing", "task_complete"]  # ask_user: nobody is there
+    assert server.requests[0].body["temperature"] == 0.5
+    assert (served.folder / "elsewhere").is_dir()
+    assert len(list((served.folder / "state" / "runs").iterdir())) == 1
+    assert sorted(path.name for path in served.folder.iterdir()) == ["elsewhere", "mine.yaml", "state"]
+    for flag in ("--browser-name", "--allow-downloads", "--speak", "--install-plugin-deps"):
+        assert f"{flag} has no effect yet." in done.text
+    assert done.text.startswith("Continuous mode: commands run without a question")
+
+
+def test_saved_settings_are_taken_and_flags_go_before_them(served: Home, server: ScriptedServer) -> None:
+    served.write("ai_settings.yaml", SAVED)
+    served.write("other.yaml", SAVED.replace("SavedGPT", "OtherGPT"))
+    server.add(*FINISH * 3)
+    assert served.run("-y", "-c", "-m", "none").code == 0
+    assert "You are SavedGPT, a saved one" in server.requests[0].prompt
+    assert "1. A saved goal\n2. Goal 2: with a colon" in server.requests[0].prompt
+    assert served.run("-C", "other.yaml", "--skip-reprompt", "-c", "-m", "none", "--gpt4only", env=MODELS).code == 0
+    assert "You are OtherGPT, a saved one" in server.requests[2].prompt
+    flags = ("--ai-role", "a new one", "--model", "named")
+    done = served.run(*flags, "-c", "-m", "none", env={**MODELS, "AI_SETTINGS_FILE": "other.yaml"})
+    assert done.code == 0
+    assert "You are OtherGPT, a new one" in server.requests[4].prompt
+    assert served.read("ai_settings.yaml") == SAVED
+    models = [request.body["model"] for request in server.requests]
+    assert models == ["test-model"] * 2 + ["smart"] * 2 + ["named"] * 2
+
+
+@pytest.mark.parametrize(
+    ("rejects", "ignores", "asking"),
+    [((), (), "tools"), (("tools",), (), "schema"), (("response_format",), ("tools",), "text")],
+)
+def test_the_way_of_asking_is_found_out_once(
+    home: Home, rejects: tuple[str, ...], ignores: tuple[str, ...], asking: str
+) -> None:
+    with ScriptedServer(*FINISH * 2, rejects=rejects, ignores=ignores) as server:
+        home.point_at(server)
+        for _ in range(2):
+            assert home.run(*GOAL, "-c", "-m", "none").code == 0
+            assert home.log()[0]["asking"] == asking
+            probes, refused = len(server.probes), len(server.refused)
+            server.on_probe = lambda request: Fault(500, "probed again", headers={"x-should-retry": "false"})
+        assert (len(server.probes), len(server.refused)) == (probes, refused)
+        assert ("tools" in server.requests[-1].body) is (asking == "tools")
+        assert ("response_format" in server.requests[-1].body) is (asking == "schema")
+
+
+def test_answers_on_a_pipe_are_read_as_if_typed(served: Home, server: ScriptedServer) -> None:
+    server.add(
+        command("write_to_file", filename="a.txt", text="one"),
+        command("write_to_file", filename="b.txt", text="two"),
+        command("ask_user", question="Which colour?"),
+        *FINISH,
+    )
+    answers = ["", "PipedGPT", "an AI on a pipe", "Write two files", "", "", "rather b.txt", "y -2", "green", "y", "y"]
+    done = served.run("-m", "none", stdin="\n".join(answers) + "\n")
+    assert done.code == 0
+    assert not (served.folder / "autoagent_workspace" / "a.txt").exists()
+    assert served.read("autoagent_workspace/b.txt") == "two"
+    assert "Human feedback: rather b.txt" in server.requests[1].prompt
+    assert "The user answered: green" in server.requests[3].prompt
+    assert "The agent asks: Which colour?" in done.out
+    assert "You are PipedGPT, an AI on a pipe" in server.requests[0].prompt
+    assert "ai_name: PipedGPT" in served.read("ai_settings.yaml")
+    assert "\nGoal 1: Write two files\nGoal 2: \nSaved in ai_settings.yaml.\n" in done.err
+
+
+def test_without_a_terminal_one_line_says_what_to_pass(home: Home) -> None:
+    saved = "autoagent: an answer was needed and the input has ended; "
+    nothing = home.run()
+    assert nothing.code == 5
+    assert nothing.err.endswith(f"\n{saved}set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo\n")
+    no_task = home.run("--model", "human", "-c")
+    assert no_task.code == 5
+    assert f"\n{saved}pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y\n" in no_task.err
+    home.write("ai_settings.yaml", SAVED)
+    not_confirmed = home.run("--model", "human", "-c")
+    assert not_confirmed.code == 5
+    assert f"\n{saved}pass -y to take the saved settings\n" in not_confirmed.err
+    assert not home.state.exists()
+
+
+def test_asking_again_is_seen_and_a_broken_reply_is_never_run(served: Home, server: ScriptedServer) -> None:
+    half = '{"thoughts": {"text": "I delete"}, "command": {"name": "delete_file", "args": {"filename": "a.txt"}}'
+    served.write("autoagent_workspace/a.txt", "keep me")
+    server.add(
+        Broken("drop", half),  # first, as the waits grow
+        Fault(429, "slow down", headers={"retry-after": "0"}),
+        Fault(503, "too busy", headers={"retry-after": "0"}),
+        *FINISH,
+    )
+
+    def loading(request: Request) -> Fault:
+        server.on_probe = None
+        return Fault(500, "still loading", headers={"retry-after": "0"})
+
+    server.on_probe = loading
+    done = served.run(*GOAL, "-c", "-m", "none")
+    assert done.code == 0
+    assert "WAITING: 127.0.0.1 answered 500: still loading" in done.text.partition("NAME:")[0]  # while it is probed
+    assert "WAITING: 127.0.0.1 answered 429: slow down" in done.text
+    assert "WAITING: 127.0.0.1 answered 503: too busy" in done.text
+    assert "WAITING: the connection to 127.0.0.1 broke" in done.text
+    assert [event["type"] for event in served.log()].count("retried") == 3
+    assert served.read("autoagent_workspace/a.txt") == "keep me"
+
+
+def test_what_a_run_did_is_recalled_by_the_next_for_this_user_alone(served: Home, server: ScriptedServer) -> None:
+    fact = "The lamp of the lighthouse is green."
+    server.add(command("write_to_file", filename="lighthouse.txt", text=fact), *FINISH)
+    assert served.run("--ai-goal", "Write down the colour of the lighthouse lamp", "-c").code == 0
+    first = served.runs[0]
+
+    listed = json.loads(served.run("memory", "list", "--json").out)
+    assert [memory["step"] for memory in listed] == [3, 2, 1]
+    assert {memory["run"] for memory in listed} == {first}
+    found = served.run("memory", "search", "lighthouse lamp green", "-k", "1")
+    assert "lighthouse.txt" in found.text
+    assert f"memories  {len(listed)}" in served.run("memory", "stats").text
+
+    server.add(*FINISH)
+    before = len(server.requests)
+    assert served.run("--ai-goal", "Tell the colour of the lighthouse lamp", "-c").code == 0
+    told = server.requests[before].body["messages"][-1]["content"]
+    assert "Memories that may matter now:" in told
+    assert fact in told
+    recalled = next(event for event in served.log() if event["type"] == "recalled")
+    assert {memory["run"] for memory in recalled["memories"]} == {first}
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [served.state, *served.state.rglob("*")]}
+    folders = {".autoagent", "runs", "memory", *served.runs}
+    assert folders | {"events.jsonl", "models.json"} <= set(modes)
+    for name, mode in modes.items():
+        assert oct(mode) == oct(0o700 if name in folders else 0o600), name
+
+
+def test_a_run_can_be_replayed_without_a_model(home: Home) -> None:
+    assert home.run("--demo", "-c", "-m", "none").code == 0
+    recorded = home.runs[0]
+    (home.folder / "autoagent_workspace" / "haiku.txt").unlink()
+    done = home.run("--model", f"replay:{recorded[:15]}", "-c", "-m", "none", *GOAL)
+    assert done.code == 0, done.text
+    assert home.read("autoagent_workspace/haiku.txt").startswith("Last leaf")
+
+
+def test_the_subcommand_run_is_the_same_as_none(home: Home) -> None:
+    before = home.run("--model", "demo", "-m", "none", "run", "-c", "-l", "1")
+    assert before.code == 4
+    assert "The limit of 1 command" in before.text
+    assert home.run("run", "--help").out.startswith("Usage: autoagent run [OPTIONS]")
+
+
+def test_pipes_get_no_colour_unless_it_is_forced(home: Home) -> None:
+    assert "DEMOGPT THOUGHTS" in home.run("--demo", "-c", "-l", "1", "-m", "none").text
+    forced = home.run("--demo", "-c", "-l", "1", "-m", "none", env={"CLICOLOR_FORCE": "1"})
+    assert "\x1b[" in forced.out
+
+
+def test_a_full_disk_and_a_closed_pipe_end_the_run_in_order(home: Home) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = home.run("--demo", "-c", "-m", "none", stdout=full)
+    assert (done.code, done.err) == (
+        1,
+        "autoagent: The output cannot be written: No space left on device. The run is saved.\n",
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        done = home.run("--demo", "-c", "-m", "none", stdout=closed)
+    assert done.code == 1
+    assert "Broken pipe" in done.text
+    assert home.run("resume", "-c").code == 0
+
+
+def test_an_ascii_terminal_shows_escapes_and_the_files_stay_readable(home: Home) -> None:
+    home.env |= {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    done = home.run("--model", "human", "--ai-goal", "Schreib über 雪", "-m", "none", stdin="do_nothing\nn\n")
+    assert done.code == 6, done.text
+    assert "Schreib \\xfcber \\u96ea" in done.text
+    assert home.log()[0]["task"]["goals"][0]["text"] == "Schreib über 雪"

@@ -1,0 +1,285 @@
+"""Whole sessions at a real terminal; the screens are kept as golden text under tests/screens/."""
+
+from __future__ import annotations
+
+import re
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from driver import FINISH, GOAL, Hanging, Home, Session
+from server import THOUGHTS, Command, Reply, ScriptedServer, command
+
+Golden = Callable[[str, str], None]
+QUESTION = "? = help)\n> "
+NARROW_QUESTION = "= help)\n> "
+INTERRUPTED = "stops too.\n> "
+
+
+@contextmanager
+def opened(session: Session) -> Iterator[Session]:
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def saying(text: str, name: str, /, **args: object) -> Command:
+    """A command with thoughts of its own."""
+    return Command(name, args, {**THOUGHTS, "text": text, "plan": "- write the list\n- look at it"})
+
+
+# From set-up to the end ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_from_set_up_over_ctrl_c_to_the_end(served: Home, server: ScriptedServer, golden: Golden, columns: int) -> None:
+    server.add(
+        saying("I write the list down first.", "write_to_file", filename="list.txt", text="bread\nmilk\n"),
+        saying("Now I read it back.", "read_file", filename="list.txt"),
+        saying("The eggs are missing.", "append_to_file", filename="list.txt", text="eggs\n"),
+        saying("I clean up.", "delete_file", filename="list.txt"),
+        saying("I keep the file and look around.", "list_files", directory="."),
+    )
+    question = QUESTION if columns == 80 else NARROW_QUESTION
+    with opened(served.terminal("-m", "none", columns=columns)) as session:
+        session.answers("I want it to:", "")
+        session.answers("Name of the AI", "ShopGPT")
+        session.answers("ShopGPT is", "an AI that keeps a shopping list")
+        session.answers("Goal 1:", "Write the shopping list to list.txt")
+        session.answers("Goal 2:", "Keep it :: test -s list.txt")
+        session.answers("Goal 3:", "")
+        session.answers(question, "y")
+        session.answers(question, "y -2")
+        session.answers(question, "y -abc")
+        session.answers(question, "The list is to stay; just look around.")
+        session.sees(question)
+        session.presses_ctrl_c()
+        session.sees(question)
+        session.presses_ctrl_c()
+        assert session.ends() == 130
+        golden(f"set-up-to-ctrl-c-{columns}", session.screen)
+    assert served.read("autoagent_workspace/list.txt") == "bread\nmilk\neggs\n"
+    assert "Human feedback: The list is to stay; just look around." in server.requests[-1].prompt
+    assert not any("y -abc" in request.prompt for request in server.requests)
+
+    server.add(*FINISH)
+    with opened(served.terminal("resume", columns=columns)) as session:
+        session.answers(question, "y -3")
+        assert session.ends() == 0
+        golden(f"resume-{columns}", session.screen)
+    assert [event["type"] for event in served.log()].count("started") == 6  # nothing ran twice
+
+
+def test_the_first_run_menu_offers_a_demo(home: Home, golden: Golden) -> None:
+    with opened(home.terminal("-m", "none")) as session:
+        session.answers("1-4:", "5")
+        session.answers("1-4:", "4")
+        session.answers(QUESTION, "y -5")
+        assert session.ends() == 0
+        golden("first-run-demo-80", re.sub(r"server \(.*\)", "server (...)", session.screen))  # what runs here
+    assert home.read("autoagent_workspace/haiku.txt").startswith("Last leaf")
+    assert not (home.folder / ".env").exists()
+
+
+def test_a_key_typed_into_the_menu_is_stored_for_this_user_alone_and_never_shown(home: Home) -> None:
+    key = "sk-typed-by-hand-0123456789"
+    with opened(home.terminal("-m", "none")) as session:
+        session.answers("1-4:", "1")
+        session.answers("API key:", key)
+        session.answers("(y/n) [y]:", "")
+        session.sees("I want it to:")
+        session.presses("\x04")
+        assert session.ends() == 5
+        assert key not in session.raw
+        assert "pass --ai-name" in session.screen
+    stored = home.folder / ".env"
+    assert key in stored.read_text()
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    shown = home.run("config", "--show-origin").text
+    assert "openai_api_key = [masked]  (.env:1)" in shown
+    assert key not in shown
+
+
+def test_set_up_keeps_nothing_that_it_is_told_not_to_keep(home: Home) -> None:
+    answers = ["1", "too short", "sk-typed-by-hand-0123456789", "n", "NewGPT", "a new one", "Do it", ""]
+    done = home.run("setup", stdin="\n".join(answers) + "\n")
+    assert done.code == 0
+    assert "Not kept; to use it, set OPENAI_API_KEY." in done.err
+    assert "sk-typed" not in done.text
+    assert "ai_name: NewGPT" in home.read("ai_settings.yaml")
+    assert [path.name for path in home.folder.iterdir()] == ["ai_settings.yaml"]
+    assert "set AUTOAGENT_MODEL=demo." in home.run("setup", stdin="4\n\n\n\n\n").err
+
+
+def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
+    served: Home, server: ScriptedServer, golden: Golden
+) -> None:
+    server.add(
+        Reply('{"name": "PoetGPT", "role": "an AI that writes verse", "goals": ["Write a poem to poem.txt"]}'),
+        command("write_to_file", filename="poem.txt", text="Roses are red."),
+    )
+    with opened(served.terminal("-m", "none")) as session:
+        session.answers("I want it to:", "write a poem to poem.txt")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+        golden("wish-80", session.screen)
+    assert "write a poem to poem.txt" in server.requests[0].prompt
+    assert "You are PoetGPT, an AI that writes verse" in server.requests[1].prompt
+    assert "ai_name: PoetGPT" in served.read("ai_settings.yaml")
+
+    server.add(*FINISH)
+    with opened(served.terminal("-m", "none")) as session:
+        session.answers("(y/n) [y]:", "perhaps")
+        session.answers("(y/n) [y]:", "y")
+        session.answers(QUESTION, "y -2")
+        assert session.ends() == 0
+        golden("welcome-back-80", session.screen)
+
+
+def test_who_is_not_to_come_back_is_asked_for_anew(home: Home) -> None:
+    home.write("ai_settings.yaml", "ai_name: Old\nai_role: an old one\nai_goals: [An old goal]\n")
+    with opened(home.terminal("--model", "human", "-m", "none")) as session:
+        session.answers("(y/n) [y]:", "n")
+        session.answers("Name of the AI", "New")
+        session.answers("New is", "")
+        session.answers("Goal 1:", "A new goal")
+        session.answers("Goal 2:", "")
+        session.sees("Your reply, as the model:\n> ")
+        session.presses("\x04")
+        assert session.ends() == 5
+    assert "ai_name: New" in home.read("ai_settings.yaml")
+    assert "Old" not in home.read("ai_settings.yaml")
+
+
+def test_a_person_can_be_the_model(home: Home) -> None:
+    with opened(home.terminal("--model", "human", "-m", "none", *GOAL)) as session:
+        session.answers("as the model:\n> ", "dance")
+        session.answers("as the model:\n> ", "write_to_file filename=a.txt text=hello")
+        session.answers(QUESTION, "y")
+        for _ in range(2):
+            session.answers("as the model:\n> ", 'task_complete {"reason": "a.txt is there"}')
+            session.answers(QUESTION, "y")
+        assert session.ends() == 0
+    assert home.read("autoagent_workspace/a.txt") == "hello"
+    assert home.log()[-1]["reason"] == "a.txt is there"
+
+
+# The keys at the question ----------------------------------------------------------------------------------------
+
+
+def test_the_letters_at_the_question(home: Home, golden: Golden) -> None:
+    with opened(home.terminal("--demo", "-m", "none")) as session:
+        session.answers(QUESTION, "")
+        session.answers(QUESTION, "?")
+        session.answers(QUESTION, "e")
+        session.answers("Enter keeps them\n> ", "filename=autumn.txt")
+        session.answers(QUESTION, "d")
+        session.answers(QUESTION, "a")
+        session.answers(QUESTION, " Y ")
+        session.answers(QUESTION, "quit")
+        assert session.ends() == 6
+        golden("letters-80", session.screen)
+    assert home.read("autoagent_workspace/autumn.txt").startswith("Last leaf")
+    assert not (home.folder / "autoagent_workspace" / "haiku.txt").exists()
+
+
+def test_what_is_typed_before_the_question_answers_nothing(served: Home, server: ScriptedServer) -> None:
+    thinking = Hanging(command("write_to_file", filename="a.txt", text="x"))
+    server.add(thinking)
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        thinking.is_asked()
+        session.types("y")
+        session.sees("y\n")  # the terminal has it
+        thinking.leave()
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    assert not (served.folder / "autoagent_workspace" / "a.txt").exists()
+
+
+# Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_the_model_thinks_gives_the_user_the_word(served: Home, server: ScriptedServer) -> None:
+    first, second = Hanging(), Hanging()
+    server.add(command("do_nothing"), first, command("list_files", directory="."), second)
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        session.answers(QUESTION, "y -9")
+        first.is_asked()
+        session.presses_ctrl_c()
+        session.sees(INTERRUPTED)
+        first.leave()
+        session.types("Look around first.")
+        session.sees(QUESTION)  # the rest of `y -9` is forfeited
+        assert "Human feedback: Look around first." in server.requests[-1].prompt
+        session.types("y")
+        second.is_asked()
+        session.presses_ctrl_c()
+        session.sees(INTERRUPTED)
+        session.presses_ctrl_c()
+        assert session.ends() == 130
+        assert "autoagent resume 20260101-120000-abcd" in session.screen
+    second.leave()
+    assert served.log()[-1]["status"] == "interrupted"
+
+
+def test_a_signal_at_the_question_saves_the_run(home: Home) -> None:
+    with opened(home.terminal("--demo", "-m", "none")) as session:
+        session.sees(QUESTION)
+        session.is_sent(signal.SIGTERM)
+        assert session.ends() == 130
+        assert "INTERRUPTED: Ended by SIGTERM." in session.screen
+    assert home.log()[-1]["status"] == "interrupted"
+
+
+def test_a_terminal_that_is_closed_saves_the_run(home: Home) -> None:
+    with opened(home.terminal("--demo", "-m", "none")) as session:
+        session.sees(QUESTION)
+        assert session.is_closed() == 1  # there was nowhere to say how it ended
+    assert home.log()[-1]["reason"] == "Ended by SIGHUP."
+    assert home.run("resume", "-c").code == 0
+
+
+def test_ctrl_c_during_set_up_ends_the_program(home: Home) -> None:
+    with opened(home.terminal()) as session:
+        session.sees("1-4:")
+        session.presses_ctrl_c()
+        assert session.ends() == 130
+        assert session.screen.endswith("1-4: ^C\nInterrupted.\n")
+
+
+def test_continuous_mode_at_a_terminal_asks_only_after_ctrl_c(served: Home, server: ScriptedServer) -> None:
+    thinking = Hanging()
+    server.add(command("write_to_file", filename="a.txt", text="x"), thinking)
+    with opened(served.terminal("-c", "-m", "none", *GOAL)) as session:
+        thinking.is_asked()
+        session.presses_ctrl_c()
+        session.answers(INTERRUPTED, "n")
+        assert session.ends() == 6
+        assert "Continuous mode: commands run without a question" in session.screen
+        assert "? = help" not in session.screen
+    thinking.leave()
+    assert served.read("autoagent_workspace/a.txt") == "x"
+
+
+# Colours ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "colored"),
+    [
+        ((), {}, True),
+        ((), {"NO_COLOR": "1"}, False),
+        (("--plain",), {}, False),
+        ((), {"TERM": "dumb"}, False),
+    ],
+)
+def test_colours_are_for_those_who_want_them(
+    home: Home, flags: tuple[str, ...], env: dict[str, str], colored: bool
+) -> None:
+    with opened(home.terminal("--demo", "-m", "none", *flags, env=env)) as session:
+        session.answers("> ", "n")
+        assert session.ends() == 6
+    assert ("\x1b[" in session.raw) is colored
