@@ -196,8 +196,12 @@ class Agent:
                 return None
             reason = f"{UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
             raise StopRun(Outcome("stuck", reason)) from None
-        yield self._record(Thought(thoughts=reply.thoughts, call=reply.call, text=reply.text, usage=completion.usage))
-        return reply.call
+        thought = self._record(
+            Thought(thoughts=reply.thoughts, call=reply.call, text=reply.text, usage=completion.usage)
+        )
+        yield thought
+        assert isinstance(thought, Thought)
+        return thought.call  # as it is in the log, without secrets: what is shown and resumed is what runs
 
     def _authorize(self, call: Call) -> Generator[Event, None, Call | None]:
         """The call to run, perhaps with arguments the user changed; None where it may not run."""

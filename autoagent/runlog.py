@@ -70,12 +70,12 @@ class RunLog:
     @classmethod
     def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> RunLog:
         """A new run under `state_dir` (made with mode 0700), locked."""
-        run = time.strftime("%Y%m%d-%H%M%S-", time.localtime(clock())) + os.urandom(2).hex()
-        path = _path(state_dir, run)
+        path = _path(state_dir, "")
         try:
-            for folder in (state_dir, runs_folder(state_dir), path.parent):
+            for folder in (state_dir, runs_folder(state_dir)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            log = cls(path, run, 0, mask, clock)
+            path = _new_path(state_dir, clock())
+            log = cls(path, path.parent.name, 0, mask, clock)
             log._take(os.O_CREAT | os.O_EXCL)
             _sync_folder(path.parent)
             _sync_folder(path.parent.parent)
@@ -158,6 +158,18 @@ class RunLog:
         if whole < size:
             os.ftruncate(self._file, whole)
             os.fdatasync(self._file)
+
+
+def _new_path(state_dir: Path, now: float) -> Path:
+    """A folder of its own for a run that starts now; the id is its time, so that ids sort as the runs began."""
+    while True:
+        fraction = int(now % 1 * 65536)
+        path = _path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{fraction:04x}")
+        try:
+            path.parent.mkdir(mode=0o700)
+            return path
+        except FileExistsError:
+            now += 2 / 65536  # another run began in the same instant
 
 
 def _path(state_dir: Path, run: str) -> Path:

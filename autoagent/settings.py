@@ -156,11 +156,20 @@ def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
         yield name, variable, env[variable], f"environment: {variable}"
 
 
+_FLAGS = {  # where the flag has another name than the setting
+    "memory_backend": "use-memory",
+    "workspace": "workspace-directory",
+    "ai_settings_file": "ai-settings",
+    "prompt_settings_file": "prompt-settings",
+    "plain_output": "plain",
+}
+
+
 def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
     for name in _kinds():
         value = flags.get(name)
         if value not in (None, ()):
-            yield name, f"{name} (given as a flag)", value, "flag"
+            yield name, f"--{_FLAGS.get(name, name).replace('_', '-')}", value, "flag"
 
 
 def _set_by(variables: Mapping[str, Any], value: Callable[[str], str]) -> Iterator[tuple[str, str]]:

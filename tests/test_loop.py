@@ -42,6 +42,7 @@ from autoagent.messages import (
     Verdict,
 )
 from autoagent.prompt import system_prompt
+from autoagent.redact import Redactor
 from autoagent.runlog import RunLog
 from autoagent.settings import Settings
 from autoagent.tokens import counter
@@ -92,7 +93,8 @@ class Bench:
             workspace=str(self.workspace),
         )
         state = self.folder / "state"
-        self.log = RunLog.open(state, resume) if resume else RunLog.create(state)
+        mask = Redactor(["hunter2-hunter2"]).mask_json
+        self.log = RunLog.open(state, resume, mask=mask) if resume else RunLog.create(state, mask=mask)
         return Agent(
             start,
             model,
@@ -224,6 +226,15 @@ def test_an_edit_that_does_not_fit_is_asked_again(bench: Bench) -> None:
     list(bench.agent(model, answers).run())
     assert "Not changed: " in answers.asked[1].preview
     assert (bench.workspace / "a.txt").read_text() == "its"
+
+
+def test_a_secret_that_the_model_writes_is_masked_before_anybody_is_asked(bench: Bench) -> None:
+    authorizer = Allow()
+    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="key = hunter2-hunter2")]))
+    list(bench.agent(model, authorizer).run())
+    assert authorizer.asked[0].call.args["text"] == "key = [masked]"
+    assert (bench.workspace / "a.txt").read_text() == "key = [masked]"
+    assert not [prompt for prompt in model.prompts for message in prompt if "hunter2" in message.content]
 
 
 def test_the_command_limit_ends_the_run_after_that_many(bench: Bench) -> None:

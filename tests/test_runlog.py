@@ -118,6 +118,15 @@ def test_runs_are_found_by_any_unique_prefix(tmp_path: Path) -> None:
     assert run_ids(tmp_path / "nowhere") == []
 
 
+def test_ids_sort_as_the_runs_began_also_within_one_instant(tmp_path: Path) -> None:
+    runs = []
+    for now in (1e9, 1e9, 1e9 + 0.25, 1e9 + 0.25, 1e9 + 1):
+        with RunLog.create(tmp_path, clock=lambda now=now: now) as log:  # type: ignore[misc]
+            runs.append(log.run)
+    assert runs == sorted(set(runs))
+    assert run_ids(tmp_path) == runs[::-1]
+
+
 def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"Cannot write the log .*file/state/runs"):

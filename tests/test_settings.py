@@ -379,3 +379,8 @@ def test_prompt_settings_under_autogpts_and_under_our_name(tmp_path: Path) -> No
 def test_broken_prompt_settings_are_named(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         read_prompt_settings(write(tmp_path / "p.yaml", text))
+
+
+def test_a_wrong_value_of_a_flag_is_named_by_the_flag(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^--use-memory: must be one of"):
+        load({"memory_backend": "pinecone"}, {}, tmp_path, tmp_path / "none")

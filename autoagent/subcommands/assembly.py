@@ -21,6 +21,7 @@ from autoagent.printable import escape
 from autoagent.protocols import Authorizer, Model
 from autoagent.runlog import RunLog
 from autoagent.settings import Settings, user_config_path
+from autoagent.window import SMALL_WINDOW
 from autoagent.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -124,6 +125,18 @@ def open_registry(settings: Settings, task: Task, window: int, *, attended: bool
     if not attended:
         registry = registry.without("ask_user", "nobody is there to answer")
     return catalogue.choose(registry, settings.commands, task.goals, window)
+
+
+def tell_choice(registry: Registry, settings: Settings, window: int, say: Callable[[str], None]) -> None:
+    """Say so where commands were left out for the window's sake."""
+    from autoagent.commands import catalogue
+
+    offered, usable = len(registry.specs), len(catalogue.available(settings).specs)
+    if not settings.commands and offered < usable and window < SMALL_WINDOW:
+        say(
+            f"{offered} of {usable} commands are offered, those that fit the goals, as the window is small "
+            f"({window:,} tokens); --commands all offers every one."
+        )
 
 
 def describe(

@@ -58,6 +58,7 @@ def start(given: Mapping[str, Any]) -> int:
     registry = assembly.open_registry(settings, task, model.window, attended=attended)
     begin = assembly.describe(task, settings, model, registry, settings.workspace.absolute(), resumed=False)
     warn(given, settings, console.warn)
+    assembly.tell_choice(registry, settings, model.window, console.say)
     with RunLog.create(settings.state_dir, mask=assembly.mask_of(settings)) as log:
         return assembly.drive(
             begin, model, registry, settings, console, log, attended=attended, owed=proposals.usage
