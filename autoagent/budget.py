@@ -2,7 +2,7 @@
 
 Every call counts, also one whose reply could not be used. A ceiling is checked before a call, with an estimate of
 that call, so that it is not passed and then noticed. Money cannot be counted where the price is unknown: that is
-said once, and the other ceilings hold.
+said once, and the other ceilings hold, as does this one for what is known.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Budget:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.usage = Usage()
+        self.usd = 0.0  # what is known of the cost; `usage.cost` is None once a call had no price
         self.commands = 0
         self._seconds = 0.0  # of earlier processes
         self._since: float | None = None  # start of this process
@@ -46,6 +47,7 @@ class Budget:
                 self._since = event.t
             case Thought() | Rejected() | Spent():
                 self.usage += event.usage
+                self.usd += event.usage.cost or 0.0
             case Started():
                 self.commands += 1
         self._last = event.t
@@ -71,14 +73,13 @@ class Budget:
                     f"(--max-tokens) {max(0, limits.tokens - self.tokens)} are left.",
                 )
             )
-        estimate = estimated_cost(prompt_tokens, reply_tokens, price)
-        spent = self.usage.cost
-        if limits.usd and estimate is not None and spent is not None and spent + estimate > limits.usd:
+        estimate = estimated_cost(prompt_tokens, reply_tokens, price) or 0.0
+        if limits.usd and self.usd + estimate > limits.usd:
             raise StopRun(
                 Outcome(
                     "budget",
                     f"The next call may cost ${estimate:.4f}; of the budget of ${limits.usd:g} "
-                    f"${max(0.0, limits.usd - spent):.4f} is left.",
+                    f"${max(0.0, limits.usd - self.usd):.4f} is left.",
                 )
             )
 
@@ -91,12 +92,12 @@ class Budget:
 
     def left(self, now: float) -> str:
         """What is left, as a line for the prompt; '' without limits."""
-        limits, spent = self.limits, self.usage.cost
+        limits = self.limits
         parts = []
         if limits.commands:
             parts.append(f"{max(0, limits.commands - self.commands)} of {limits.commands} commands")
-        if limits.usd and spent is not None:
-            parts.append(f"${max(0.0, limits.usd - spent):.3f} of ${limits.usd:g}")
+        if limits.usd:
+            parts.append(f"${max(0.0, limits.usd - self.usd):.3f} of ${limits.usd:g}")
         if limits.tokens:
             parts.append(f"{max(0, limits.tokens - self.tokens)} tokens")
         if limits.seconds:

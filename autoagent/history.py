@@ -30,7 +30,7 @@ from autoagent.messages import (
     Thought,
 )
 from autoagent.schema import THOUGHTS
-from autoagent.tokens import PER_MESSAGE, Count, shorten
+from autoagent.tokens import PER_MESSAGE, Count, fits, shorten
 from autoagent.window import Shares, share_out
 
 OPENING = "The run begins here."
@@ -73,7 +73,7 @@ class History:
         self._failures: deque[tuple[int, str]] = deque(maxlen=_KEPT_FAILURES)
         self._feedback: tuple[int, str] | None = None
         self._estimated = 0
-        self._scale = 1.0
+        self.scale = 1.0  # tokens as the server counts them, for each of ours
         self._started: RunStarted | None = None
 
     @property
@@ -86,7 +86,7 @@ class History:
     @property
     def messages(self) -> list[Message]:
         """User and assistant in turn, beginning and ending with the user; empty before the first reply."""
-        if not self._exchanges and not self._summary:
+        if not self._exchanges and self._opening == OPENING:
             return []
         found = [Message("user", self._opening)]
         for exchange in self._exchanges:
@@ -139,7 +139,7 @@ class History:
             case Prompted():
                 self._estimated = event.tokens
             case Retried(shortened=True):
-                self._scale = min(2.0, self._scale * 1.25)
+                self.scale = min(2.0, self.scale * 1.25)
                 self._share_out()
                 self._trim(min(self.shares.history, self.tokens - 1))
             case Thought():
@@ -174,14 +174,14 @@ class History:
         started = self._started
         assert started is not None, "a run's first event is RunStarted"
         goals = sum(self._count(goal.text) + PER_MESSAGE for goal in started.task.goals)
-        self.shares = share_out(int(started.window / self._scale), started.reply_tokens, started.system_tokens, goals)
+        self.shares = share_out(int(started.window / self.scale), started.reply_tokens, started.system_tokens, goals)
         self._message_limit = max(64, min(self.shares.history // 5, 6000))
         self._summary_limit = max(32, self.shares.history // 8)
 
     def _calibrate(self, reported: int) -> None:
         """Where the server counts more tokens than we do, ours are worth so much more from now on."""
-        if self._estimated and reported > self._estimated * self._scale:
-            self._scale = min(2.0, reported / self._estimated)
+        if self._estimated and reported > self._estimated * self.scale:
+            self.scale = min(2.0, reported / self._estimated)
             self._share_out()
         self._estimated = 0
 
@@ -212,7 +212,7 @@ class History:
 
         limit, count = self._message_limit, self._count
         whole = render(event.call.args)
-        if len(whole) <= limit or count(whole) <= limit:
+        if fits(whole, limit, count):
             return whole
         room = max(16, (limit - count(render({}))) // max(1, len(event.call.args)))
         args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
@@ -224,7 +224,8 @@ class History:
             self._opening += f"\n\n{shorten(text, self._message_limit, self._count)}"
             self._opening_tokens = self._count(self._opening) + PER_MESSAGE
             return
-        text = shorten(text, self._message_limit, self._count)
+        room = self.shares.history - self._opening_tokens - self._exchanges[-1].tokens  # were it the only step left
+        text = shorten(text, max(32, min(self._message_limit, room // 2)), self._count)
         tokens = self._count(text) + 1
         self._exchanges[-1].user.append(text)
         self._exchanges[-1].tokens += tokens

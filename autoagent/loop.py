@@ -7,14 +7,15 @@ stopped. Each event is on disk before it is yielded, and `Started` is on disk be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 from autoagent.budget import Budget, estimated_cost
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import ContextOverflow, ModelError, ReplyError, SetupError, StopRun
+from autoagent.errors import ContextOverflow, ModelError, ReplyError, SetupError, StateError, StopRun
 from autoagent.history import History
 from autoagent.messages import (
     Call,
@@ -39,6 +40,7 @@ from autoagent.messages import (
     RunStarted,
     Spent,
     Started,
+    Status,
     Thought,
     Usage,
     Verdict,
@@ -54,8 +56,14 @@ from autoagent.tokens import Count
 RECALLED = 10  # memories asked for at every step
 UNUSABLE_REPLIES = 3  # in a row, then the run ends
 RECALLED_CHARACTERS = 400  # of each memory; a prompt shows no more
+QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
 REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
 SHORTENINGS = 2  # of the history in one step, when the endpoint says that the prompt does not fit
+
+
+MAY_HAVE_RUN = (
+    "The program ended while this command ran: it may have run, wholly or in part. Look before you repeat it."
+)
 
 
 class Agent:
@@ -116,15 +124,15 @@ class Agent:
                     call = yield from self._parse(completion)
                 if call is not None:
                     call = yield from self._authorize(call)
-                result = None if call is None else (yield from self._execute(call))
-                yield from self._store(result)
+                data = {} if call is None else (yield from self._execute(call)).data
+                yield from self._store(data)
                 call = None
         except StopRun as stop:
             yield self._record(Ended(status=stop.outcome.status, reason=stop.outcome.reason))
-        except SetupError as error:
-            yield self._record(Ended(status="setup", reason=str(error)))
-        except ModelError as error:
-            yield self._record(Ended(status="failed", reason=str(error)))
+        except (SetupError, ModelError) as error:
+            yield from self._charge("replies that were cut short", self._model.take_usage())
+            status: Status = "setup" if isinstance(error, SetupError) else "failed"
+            yield self._record(Ended(status=status, reason=str(error)))
 
     # The parts of a step -----------------------------------------------------------------------------------------
 
@@ -135,21 +143,28 @@ class Agent:
             for event in self._log.events():
                 self._fold(event)
             self._step = self._progress.step
+        open_call, began, returned = self._progress.call, self._progress.started, self._progress.returned
         started = self._record(self._start)
         assert isinstance(started, RunStarted)
         self._start = started  # as it is in the log: without secrets
         yield started
-        if self._owed != Usage():
-            yield self._record(Spent(purpose="set-up", usage=self._owed))
-        if not resumed:
-            return None
-        call = self._progress.call
-        if call is None or not self._progress.started:
-            return call
-        text = "The program ended while this command ran: it may have run, wholly or in part. Look before repeating it."
-        yield self._record(Returned(call_id=call.id, ok=False, text=text, known=False))
-        yield from self._store(None)
+        yield from self._charge("set-up", self._owed + self._model.take_usage())
+        if open_call is not None and not began:
+            return (yield from self._take_up(open_call))
+        if open_call is not None:
+            yield self._record(Returned(call_id=open_call.id, ok=False, text=MAY_HAVE_RUN, known=False))
+            yield from self._store({})
+        elif returned is not None:
+            yield from self._store(returned.data)
         return None
+
+    def _take_up(self, call: Call) -> Generator[Event, None, Call | None]:
+        """A call that waited when the program ended, if it can still be run as this run offers its commands now."""
+        try:
+            return self._registry.check(call)
+        except ReplyError as error:
+            yield self._record(Decided(call_id=call.id, allowed=False, by="resume", reason=str(error)))
+            return None
 
     def _think(self) -> Generator[Event, None, Completion]:
         """Ask the model with all that fits; cut the history where the endpoint finds the prompt too long."""
@@ -177,6 +192,7 @@ class Agent:
                 yield self._record(Retried(reason=f"{error} The history is cut.", shortened=True))
         for reason in completion.retries:
             yield self._record(Retried(reason=reason))
+        yield from self._charge("replies that were cut short", self._model.take_usage())
         return completion
 
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
@@ -205,19 +221,21 @@ class Agent:
 
     def _authorize(self, call: Call) -> Generator[Event, None, Call | None]:
         """The call to run, perhaps with arguments the user changed; None where it may not run."""
-        proposal = self._proposal(call)
+        proposal = self._registry.propose(call, self._context)
         if earlier := self._repeats.barred(proposal):
-            reason = f"nothing has changed since step {earlier.step}, where this same call gave: {earlier.text}"
+            gave = earlier.text[:QUOTED_CHARACTERS]
+            reason = f"nothing has changed since step {earlier.step}, where this same call gave: {gave}"
             yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
             return None
-        verdict = self._decide(proposal)
+        verdict = yield from self._decide(proposal)
         edited = verdict.args is not None
         while verdict.args is not None:
             try:
                 call = self._registry.check(replace(call, args=verdict.args))
-                verdict = self._decide(self._proposal(call))
+                proposal = self._registry.propose(call, self._context)
             except ReplyError as error:
-                verdict = self._decide(replace(self._proposal(call), preview=f"Not changed: {error}"))
+                proposal = replace(proposal, preview=f"Not changed: {error}")
+            verdict = yield from self._decide(proposal)
         by_user = verdict.by == "user"
         yield self._record(
             Decided(
@@ -255,19 +273,19 @@ class Agent:
             yield from self._interrupted()
         return result
 
-    def _store(self, result: Result | None) -> Generator[Event, None, None]:
-        """Remember the step, look whether the run goes in circles, and end it where the result says so."""
+    def _store(self, data: Mapping[str, Any]) -> Generator[Event, None, None]:
+        """Remember the step, end the run where the result's data says so, look whether it goes in circles."""
         text = self._history.newest
         if text:
             try:
                 memory = self._memory.add(text, kind="step", run=self._log.run, step=self._step)
                 if memory is not None:
                     yield self._record(Remembered(memory=memory))
-            except ModelError as error:
+            except (ModelError, StateError) as error:
                 yield self._record(Retried(reason=f"This step is not remembered: {error}"))
-            yield from self._charge("embedding")
-        if result is not None and "finished" in result.data:
-            raise StopRun(Outcome("finished", str(result.data["finished"])))
+            yield from self._charge("embedding", self._memory.take_usage())
+        if "finished" in data:
+            raise StopRun(Outcome("finished", str(data["finished"])))
         if alarm := self._repeats.alarm():
             rounds, length = self._repeats.rounds()
             what = "call" if length == 1 else f"{length} calls"
@@ -284,14 +302,17 @@ class Agent:
         query = self._history.newest or " ".join(goal.text for goal in self._start.task.goals)
         try:
             found = self._memory.recall(query, RECALLED, skip=self._history.steps)
-        except ModelError as error:
+        except (ModelError, StateError) as error:
             yield self._record(Retried(reason=f"Nothing is recalled: {error}"))
             return ()
-        yield from self._charge("embedding")
+        yield from self._charge("embedding", self._memory.take_usage())
         memories = tuple(replace(memory, text=memory.text[:RECALLED_CHARACTERS]) for memory in found)
-        if memories:
-            yield self._record(Recalled(query=query[:RECALLED_CHARACTERS], memories=memories))
-        return memories
+        if not memories:
+            return ()
+        recalled = self._record(Recalled(query=query[:RECALLED_CHARACTERS], memories=memories))
+        yield recalled
+        assert isinstance(recalled, Recalled)
+        return recalled.memories  # as they are in the log: without secrets
 
     def _prompt(self, memories: tuple[Recollection, ...]) -> Generator[Event, None, Prompt]:
         """The prompt of this step, within the window and the budget, announced in the log."""
@@ -307,15 +328,16 @@ class Agent:
             count=self._count,
             fixed_tokens=history.fixed_tokens,
         )
-        reply_tokens, price = self._start.reply_tokens, self._model.price
-        self._budget.check(prompt.tokens, reply_tokens, price, now)
+        expected = int(prompt.tokens * history.scale)
+        reply_tokens, price = self._start.reply_tokens + self._model.reasoning_room, self._model.price
+        self._budget.check(expected, reply_tokens, price, now)
         yield self._record(
             Prompted(
                 sha256=prompt.sha256,
                 tokens=prompt.tokens,
                 messages=len(prompt.messages),
                 at=now,
-                estimate=estimated_cost(prompt.tokens, reply_tokens, price),
+                estimate=estimated_cost(expected, reply_tokens, price),
             )
         )
         return prompt
@@ -324,26 +346,30 @@ class Agent:
     def _offered(self) -> list[CommandSpec]:
         return [spec for spec in self._registry.specs if spec.name not in self._repeats.barred_names]
 
-    def _proposal(self, call: Call) -> Proposal:
-        return Proposal(call, self._registry.spec(call.name), self._registry.preview(call, self._context))
-
-    def _decide(self, proposal: Proposal) -> Verdict:
-        self._listener.proposed(proposal)
-        with self._interruptible():
-            return self._authorizer.decide(proposal)
+    def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:
+        while True:
+            self._listener.proposed(proposal)
+            try:
+                with self._interruptible():
+                    return self._authorizer.decide(proposal)
+            except KeyboardInterrupt:  # it came before there was a question
+                yield from self._interrupted()
 
     def _read(self, path: str) -> str:
         return self._context.workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
 
     def _interrupted(self) -> Generator[Event, None, None]:
         """Ctrl-C came: what was allowed in advance is forfeited, and the user has the word."""
-        with self._interruptible():
-            feedback = self._authorizer.interrupted()
+        try:
+            with self._interruptible():
+                feedback = self._authorizer.interrupted()
+        except KeyboardInterrupt:
+            raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
         if feedback:
             yield self._record(Feedback(text=feedback))
 
-    def _charge(self, purpose: str) -> Generator[Event, None, None]:
-        usage = self._memory.take_usage()
+    def _charge(self, purpose: str, usage: Usage) -> Generator[Event, None, None]:
+        """Record what was spent beside the steps."""
         if usage != Usage():
             yield self._record(Spent(purpose=purpose, usage=usage))
 

@@ -187,11 +187,15 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call that waits for authorization, with what it would change (a diff, or nothing)."""
+    """A call that waits for authorization, with what it would do as far as that can be foretold: a diff, or a note.
+
+    `changes`: the preview foretells a change; False where there is no preview at all.
+    """
 
     call: Call
     spec: CommandSpec
     preview: str = ""
+    changes: bool = False
 
     @property
     def is_diff(self) -> bool:
@@ -280,7 +284,7 @@ class Resumed(RunStarted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(Event):
-    """Memories that were put into this step's prompt."""
+    """Memories found for this step's prompt, which shows as many of them as fit."""
 
     type: ClassVar[str] = "recalled"
     query: str
@@ -301,7 +305,10 @@ class Prompted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried(Event):
-    """The model had to be asked again, and why. `shortened`: with half the history, as the prompt did not fit."""
+    """Something did not work at once, and why: the model had to be asked again, or the memory could not be used.
+
+    `shortened`: the model was asked with a shorter history, as the prompt did not fit.
+    """
 
     type: ClassVar[str] = "retried"
     reason: str
@@ -361,7 +368,7 @@ class Feedback(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed(Event):
-    """Words of the program to the agent: a loop it is in, a repeat that was barred, what to look at before the end."""
+    """Words of the program to the agent: that it goes round in circles."""
 
     type: ClassVar[str] = "noticed"
     text: str

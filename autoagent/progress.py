@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoagent.messages import Call, Decided, Event, Rejected, Returned, Started, Thought
+from autoagent.messages import Call, Decided, Ended, Event, Prompted, Rejected, Resumed, Returned, Started, Thought
 
 
 class Progress:
     """Add every event in order.
 
-    `step` is the newest one; `unusable` counts the unusable replies since the last usable one. `call` was asked for
-    and is neither refused nor done; `started` says that it began to run, so that nobody can know whether it did.
+    `step` is the newest one; `unusable` counts the unusable replies of this process since the last usable one. `call`
+    was asked for and is neither refused nor done; `started` says that it began to run, so that nobody can know whether
+    it did. `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
     """
 
     def __init__(self) -> None:
@@ -19,6 +20,7 @@ class Progress:
         self.unusable = 0
         self.call: Call | None = None
         self.started = False
+        self.returned: Returned | None = None
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -32,5 +34,11 @@ class Progress:
                 self.call = replace(self.call, args=args)
             case Started():
                 self.started = True
-            case Returned() | Decided(allowed=False):
+            case Returned():
+                self.call, self.started, self.returned = None, False, event
+            case Decided(allowed=False):
                 self.call, self.started = None, False
+            case Prompted() | Ended():
+                self.returned = None
+            case Resumed():
+                self.unusable = 0

@@ -39,6 +39,7 @@ class Model(Protocol):
     """A language model.
 
     `window` is its context length in tokens, prompt and reply together; `price` is None where it is not known.
+    `reasoning_room` is how many tokens a reply may take beyond `max_tokens`, for thoughts that are not shown.
     """
 
     @property
@@ -49,6 +50,9 @@ class Model(Protocol):
 
     @property
     def price(self) -> Price | None: ...
+
+    @property
+    def reasoning_room(self) -> int: ...
 
     @property
     def asking(self) -> Asking:
@@ -72,6 +76,9 @@ class Model(Protocol):
             QuotaExceeded: the account is empty.
             ModelError: any other failure, after the retries.
         """
+
+    def take_usage(self) -> Usage:
+        """What was spent beside the completions since this was last asked: a probe, replies that were cut short."""
 
 
 class Embedder(Protocol):

@@ -22,6 +22,7 @@ from autoagent.messages import (
     Rejected,
     Resumed,
     Returned,
+    Started,
     Thought,
 )
 
@@ -56,8 +57,8 @@ class Repeats:
     def add(self, event: Event) -> None:
         """Take up one event."""
         match event:
-            case Thought():
-                self._pending = event.call
+            case Thought() | Started():
+                self._pending = event.call  # as it was asked for, then as it runs
             case Rejected():
                 self._recent.append(hash(event.text))
             case Decided(allowed=False, by="loop guard") if self._pending:
@@ -76,7 +77,7 @@ class Repeats:
 
     def barred(self, proposal: Proposal) -> Earlier | None:
         """The earlier run of this call, if it is to change something, and its preview shows no change any more."""
-        if proposal.is_diff or proposal.spec.repeatable or proposal.spec.risk == "read":
+        if proposal.changes or proposal.spec.repeatable or proposal.spec.risk == "read":
             return None
         return self._results.get(_key(proposal.call))
 

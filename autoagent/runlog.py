@@ -161,10 +161,10 @@ class RunLog:
 
 
 def _new_path(state_dir: Path, now: float) -> Path:
-    """A folder of its own for a run that starts now; the id is its time, so that ids sort as the runs began."""
+    """A folder of its own for a run that starts now; the id is its time, in UTC, so that ids sort as the runs began."""
     while True:
         fraction = int(now % 1 * 65536)
-        path = _path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{fraction:04x}")
+        path = _path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{fraction:04x}")
         try:
             path.parent.mkdir(mode=0o700)
             return path

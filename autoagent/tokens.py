@@ -42,9 +42,16 @@ def counter(model: str) -> Count:
     return lambda text: len(_encoding(name).encode_ordinary(text)) if text else 0
 
 
+def fits(text: str, limit: int, count: Count) -> bool:
+    """Whether the text has at most `limit` tokens; counts only where its length leaves a doubt."""
+    if 4 * len(text) <= limit:  # a token has at least one byte, a character at most four
+        return True
+    return len(text) <= 8 * limit and count(text) <= limit
+
+
 def shorten(text: str, limit: int, count: Count) -> str:
     """The text within `limit` tokens: unchanged, or its head and tail with a note of what is left out between."""
-    if len(text) <= limit or (len(text) <= 8 * limit and count(text) <= limit):
+    if fits(text, limit, count):
         return text
     room = limit - 20  # for the note
     keep = min(len(text) // 2, room * 2)

@@ -25,6 +25,7 @@ class ScriptedModel:
     """
 
     name = "scripted"
+    reasoning_room = 0
 
     def __init__(
         self,
@@ -42,6 +43,9 @@ class ScriptedModel:
         self.offered: list[list[str]] = []
         self._script = script if callable(script) else iter(script)
         self._report = report
+
+    def take_usage(self) -> Usage:
+        return Usage()
 
     def complete(
         self,

@@ -120,6 +120,30 @@ def test_a_server_that_counts_more_tokens_makes_the_history_shorter() -> None:
     assert history.shares.history < before * 0.75
 
 
+def test_what_the_user_says_before_the_first_reply_is_in_the_first_prompt() -> None:
+    history = History(COUNT)
+    history.add(started(8192, "system"))
+    history.add(Feedback(step=1, text="Use purple ink."))
+    assert [message.role for message in history.messages] == ["user"]
+    assert "Use purple ink." in history.messages[0].content
+
+
+@pytest.mark.parametrize("character", ["\U00012000", "\U00013000", "ꙮ", "e"])
+def test_characters_of_several_tokens_do_not_burst_the_window(character: str) -> None:
+    history = History(COUNT)
+    history.add(started(8192, "system"))
+    for step in (1, 2):
+        call = Call(str(step), "write_to_file", {"filename": "a", "text": character * 2000})
+        history.add(Thought(step=step, thoughts=Thoughts(character * 500), call=call, text="", usage=Usage()))
+        history.add(Returned(step=step, call_id="1", ok=True, text=character * 3000))
+        history.add(Feedback(step=step, text=character * 3000))
+        prompt = build(
+            "system", history.messages, [], history.standing, goals=GOALS, now=0, shares=history.shares, count=COUNT,
+            fixed_tokens=history.fixed_tokens,
+        )  # fmt: skip
+        assert sum(COUNT(message.content) + 4 for message in prompt.messages) <= 8192 - 1024
+
+
 def test_the_last_failures_outlive_their_steps() -> None:
     rng = random.Random(3)
     history = History(COUNT)

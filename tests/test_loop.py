@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from autoagent.budget import Budget, Limits
 from autoagent.commands.catalogue import available
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError, ContextOverflow, ModelError, SetupError, StopRun
+from autoagent.errors import CommandError, ContextOverflow, ModelError, SetupError, StateError, StopRun
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.messages import (
@@ -427,6 +428,73 @@ def test_resume_goes_on_with_the_same_prompt_as_if_it_had_never_stopped(bench: B
     again = ScriptedModel(finish(second))
     list(bench.agent(again, resume=run, **clock).run())
     assert again.prompts == whole.prompts[3:]
+
+
+def test_resume_does_not_run_what_is_no_longer_offered(bench: Bench) -> None:
+    run = interrupted_at(bench, ScriptedModel([say("memory_add", text="x")]), lambda event: isinstance(event, Thought))
+    agent = bench.agent(ScriptedModel(finish([])), resume=run)
+    agent._registry = agent._registry.without("memory_add", "it is switched off")
+    events = list(agent.run())
+    refused = next(event for event in events if isinstance(event, Decided))
+    assert (refused.allowed, refused.by) == (False, "resume")
+    assert events[-1].status == "finished"
+
+
+def test_resume_ends_a_run_that_was_cut_between_its_last_result_and_its_end(bench: Bench) -> None:
+    def is_last(event: Event) -> bool:
+        return isinstance(event, Returned) and "finished" in event.data
+
+    run = interrupted_at(bench, ScriptedModel(finish([])), is_last)
+    model = ScriptedModel([])
+    events = list(bench.agent(model, resume=run).run())
+    assert kinds(events) == ["resumed", "ended"]
+    assert events[-1].status == "finished"
+    assert not model.prompts
+
+
+def test_after_a_resume_unusable_replies_are_counted_anew(bench: Bench) -> None:
+    list(bench.agent(ScriptedModel(["no", "no", "no"])).run())
+    assert bench.log is not None
+    bench.log.close()
+    model = ScriptedModel(finish(["no", "no"]))
+    assert list(bench.agent(model, resume=bench.log.run).run())[-1].status == "finished"
+
+
+def test_ctrl_c_before_there_is_a_question_asks_the_user(bench: Bench) -> None:
+    entered = 0
+
+    @contextmanager
+    def interruptible() -> Iterator[None]:
+        nonlocal entered
+        entered += 1
+        if entered == 2:  # the first is the model, the second the question
+            raise KeyboardInterrupt
+        yield
+
+    class Interrupted(Allow):
+        def interrupted(self) -> str:
+            return "Stay calm."
+
+    model = ScriptedModel(finish([]))
+    events = list(bench.agent(model, Interrupted(), interruptible=interruptible).run())
+    assert [event.text for event in events if isinstance(event, Feedback)] == ["Stay calm."]
+    assert events[-1].status == "finished"
+
+
+def test_a_memory_that_cannot_be_used_does_not_end_the_run(bench: Bench) -> None:
+    class Broken(NoMemory):
+        def add(self, text: str, **known: Any) -> int | None:
+            raise StateError("The disk is full.")
+
+        def recall(self, query: str, k: int = 10, **options: Any) -> Any:
+            raise StateError("The disk is full.")
+
+    agent = bench.agent(ScriptedModel(finish([])))
+    agent._memory = Broken()
+    events = list(agent.run())
+    assert events[-1].status == "finished"
+    told = [event.reason for event in events if isinstance(event, Retried)]
+    assert told[:2] == ["Nothing is recalled: The disk is full.", "This step is not remembered: The disk is full."]
 
 
 def test_ctrl_c_while_the_model_thinks_asks_the_user_and_goes_on(bench: Bench) -> None:

@@ -18,7 +18,7 @@ import pytest
 from server import Broken, Command, Fault, Reply, Request, ScriptedServer, command
 
 from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError
-from autoagent.messages import CommandSpec, Message, Parameter, Price, Proposal, ToolCall
+from autoagent.messages import CommandSpec, Message, Parameter, Price, Proposal, ToolCall, Usage
 from autoagent.models import prices
 from autoagent.models.embeddings import OpenAIEmbedder
 from autoagent.models.endpoint import Endpoint, Limits
@@ -227,11 +227,13 @@ def test_a_damaged_record_of_ways_costs_a_probe(server: ScriptedServer, tmp_path
     assert len(server.probes) == 1
 
 
-def test_what_the_probe_cost_is_counted_with_the_next_answer(server: ScriptedServer) -> None:
+def test_what_the_probe_cost_is_counted_beside_the_answers(server: ScriptedServer) -> None:
     server.add(command("read_file", filename="a"), command("read_file", filename="b"))
     asked = model(server)
-    assert asked.complete(HELLO, commands=[READ], max_tokens=9).usage.prompt == 200
     assert asked.complete(HELLO, commands=[READ], max_tokens=9).usage.prompt == 100
+    assert asked.take_usage().prompt == 100
+    assert asked.complete(HELLO, commands=[READ], max_tokens=9).usage.prompt == 100
+    assert asked.take_usage() == Usage()
 
 
 def test_an_error_that_is_not_about_the_way_is_raised_and_not_recorded(server: ScriptedServer, tmp_path: Path) -> None:
@@ -470,8 +472,11 @@ def test_of_two_usage_blocks_the_last_counts(server: ScriptedServer) -> None:
 
 def test_a_cut_answer_is_paid_for_too(server: ScriptedServer) -> None:
     server.add(Broken("drop", "one two three"), Reply("Hi."))
-    spent = model(server).complete(HELLO, max_tokens=9).usage
-    assert (spent.prompt, spent.completion) == (100 + 5, 10 + 3)
+    asked = model(server)
+    spent = asked.complete(HELLO, max_tokens=9).usage
+    assert (spent.prompt, spent.completion) == (100, 10)
+    cut = asked.take_usage()
+    assert (cut.prompt, cut.completion) == (5, 3)
 
 
 def test_prices_known_unknown_and_none() -> None:

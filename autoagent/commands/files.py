@@ -65,7 +65,7 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
     return _diff(context, filename, before.text, before.text + text)
 
 
-@command("append_to_file", "Append to file", risk="write", preview=_preview_append)
+@command("append_to_file", "Append to file", risk="write", preview=_preview_append, repeatable=True)
 def append_to_file(context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]) -> Output:
     before, _ = _text(context, filename)
     context.workspace.append(filename, _encoded(text, Decoded("", before.encoding)))
@@ -92,7 +92,7 @@ def edit_file(
 def _preview_delete(context: Context, filename: str) -> str:
     found = context.workspace.find(filename, follow=False)
     if found is None or found.kind == "folder":
-        return f"This will fail: there is no file {filename}."
+        raise CommandError(f"There is no file {filename}.")
     if found.kind != "file":
         return f"Deletes {_listed(found)}."
     decoded = decode(context.workspace.read(filename, READ_LIMIT))
@@ -248,7 +248,7 @@ def _encoded(text: str, like: Decoded) -> bytes:
 
 def _diff(context: Context, filename: str, before: str, after: str) -> str:
     name = context.workspace.display(filename)  # where a link leads is what the person has to see
-    return unified(name, before, after) or f"{name} already holds exactly this text."
+    return unified(name, before, after)
 
 
 def _changed(context: Context, filename: str, done: str) -> Output:

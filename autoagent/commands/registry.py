@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
 from autoagent.errors import CommandError, ReplyError
-from autoagent.messages import Call, CommandSpec, Parameter, Result, Risk
+from autoagent.messages import Call, CommandSpec, Parameter, Proposal, Result, Risk
 from autoagent.settings import Settings
 
 Available = Callable[[Settings], str]
@@ -67,8 +67,8 @@ def command(
 ) -> Callable[[Callable[..., str | Output]], Command]:
     """Make a typed function a command. Its category is the name of its module.
 
-    `preview` takes the same arguments and gives what the call would change, as a diff; `repeatable` says that the
-    same call may give another result although nothing changed here.
+    `preview` takes the same arguments and gives what the call would change, as a diff or a note, and '' where that is
+    nothing; `repeatable` says that the same call may give another result although nothing changed here.
     """
 
     def register(function: Callable[..., str | Output]) -> Command:
@@ -156,15 +156,16 @@ class Registry:
         """The spec of a checked call's command."""
         return self._commands[name].spec
 
-    def preview(self, call: Call, context: Context) -> str:
-        """What a checked call would change, as a diff; '' where it shows nothing or cannot be foretold."""
-        preview = self._commands[call.name].preview
-        if preview is None:
-            return ""
+    def propose(self, call: Call, context: Context) -> Proposal:
+        """A checked call with what it would change, as far as its command can foretell that."""
+        command = self._commands[call.name]
+        if command.preview is None:
+            return Proposal(call, command.spec)
         try:
-            return preview(context, **call.args)
+            preview = command.preview(context, **call.args)
         except CommandError as error:
-            return f"This will fail: {error}"
+            return Proposal(call, command.spec, f"This will fail: {error}")
+        return Proposal(call, command.spec, preview or "This changes nothing.", changes=bool(preview))
 
     def execute(self, call: Call, context: Context) -> Result:
         """Run a checked call. The one boundary where a failure becomes a value; only StopRun and Ctrl-C pass."""

@@ -31,12 +31,17 @@ class HumanModel:
     name = "human"
     window = 1_000_000
     price: Price | None = Price(0.0, 0.0, 0.0)
+    reasoning_room = 0
     asking: Asking = "text"
 
     def __init__(self, show: Callable[[str], None], ask: Callable[[str], str]) -> None:
         self._show = show
         self._ask = ask
         self._seen: frozenset[Message] = frozenset()
+
+    def take_usage(self) -> Usage:
+        """Nothing is spent beside the completions."""
+        return Usage()
 
     def complete(
         self,

@@ -50,6 +50,7 @@ class LocalModel:
 
     asking: Asking = "schema"
     price = Price(0.0, 0.0, 0.0)
+    reasoning_room = 0
 
     def __init__(
         self, path: Path, *, window: int = DEFAULT_WINDOW, temperature: float = 0.0, threads: int | None = None
@@ -80,6 +81,10 @@ class LocalModel:
                 f"{self._path} cannot be loaded: it is damaged, its kind is unknown to the runtime, "
                 f"or a window of {self.window} tokens does not fit into memory."
             ) from error
+
+    def take_usage(self) -> Usage:
+        """Nothing is spent beside the completions."""
+        return Usage()
 
     def complete(
         self,

@@ -99,7 +99,12 @@ class OpenAIModel:
 
         What a model that reasons needs for it is not part of it.
         """
-        return self._full_window - self._room
+        return self._full_window - self.reasoning_room
+
+    @property
+    def reasoning_room(self) -> int:
+        """Tokens of the window that are kept for the reasoning, and added to the limit of a reply."""
+        return min(_REASONING_ROOM, self._full_window // 2) if self._reasons else 0
 
     @cached_property
     def _full_window(self) -> int:
@@ -107,11 +112,6 @@ class OpenAIModel:
             return self._given_window
         known = prices.known(self.name)
         return known.window if known else self._listed_window()
-
-    @cached_property
-    def _room(self) -> int:
-        """Tokens of the window that are kept for the reasoning."""
-        return min(_REASONING_ROOM, self._full_window // 2) if self._reasons else 0
 
     @property
     def asking(self) -> Asking:
@@ -130,9 +130,12 @@ class OpenAIModel:
         heard, waiting = (listener.text, listener.waiting) if listener else (_unheard, _unheard)
         asked = _asked(self._asking(waiting), commands) if commands else {}
         answer, retries = self._ask(messages, asked, max_tokens, heard, waiting)
-        usage = self._owed + self._usage(messages, answer)
-        self._owed = Usage()
-        return Completion(answer.text, usage, answer.calls, answer.truncated, retries)
+        return Completion(answer.text, self._usage(messages, answer), answer.calls, answer.truncated, retries)
+
+    def take_usage(self) -> Usage:
+        """See protocols.Model."""
+        owed, self._owed = self._owed, Usage()
+        return owed
 
     def _asking(self, waiting: Callable[[str, float], None]) -> Asking:
         asking = self._way.asking
@@ -209,7 +212,7 @@ class OpenAIModel:
             **asked,
         }
         if limit:
-            body[limit] = max_tokens + self._room
+            body[limit] = max_tokens + self.reasoning_room
         if self._temperature is not None:
             body["temperature"] = self._temperature
         if "stream" in without:

@@ -31,6 +31,7 @@ class ReplayModel:
     """
 
     price: Price | None = Price(0.0, 0.0, 0.0)
+    reasoning_room = 0
     asking: Asking = "text"
 
     def __init__(self, replies: Iterable[str | Completion], name: str = "replay", window: int = WINDOW) -> None:
@@ -55,6 +56,10 @@ class ReplayModel:
     def skip(self, count: int) -> None:
         """Pass over replies that were given before: a resumed run goes on in the recording where it stopped."""
         self._replies = itertools.islice(self._replies, count, None)
+
+    def take_usage(self) -> Usage:
+        """Nothing is spent beside the completions."""
+        return Usage()
 
     def complete(
         self,

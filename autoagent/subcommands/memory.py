@@ -49,10 +49,20 @@ def open_memory(settings: Settings, listen: Callable[[str], None] = _say) -> Loc
     return LocalMemory(folder / name if name else folder, LateEmbedder(lambda: _embedder(settings)), listen=listen)
 
 
-def _embedder(settings: Settings) -> Embedder:
-    """OpenAI's own endpoint embeds; another one where EMBEDDING_MODEL names its model; else this machine does."""
+def embeds_remotely(settings: Settings) -> bool:
+    """Whether the endpoint embeds: OpenAI's own does, another one where EMBEDDING_MODEL names its model.
+
+    Nothing leaves the machine for the sake of the memory where the model that thinks is no endpoint's.
+    """
+    if settings.model.partition(":")[0] in ("local", "human", "demo", "replay"):
+        return False
     named = settings.embedding_model != Settings().embedding_model
-    if not (named if settings.openai_base_url else settings.openai_api_key):
+    return named if settings.openai_base_url else bool(settings.openai_api_key)
+
+
+def _embedder(settings: Settings) -> Embedder:
+    """The endpoint's, or this machine's own."""
+    if not embeds_remotely(settings):
         from autoagent.memory.embed import embedded
 
         return embedded()

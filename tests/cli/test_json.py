@@ -15,7 +15,7 @@ def test_stdout_is_the_log_and_stderr_is_for_the_person(served: Home, server: Sc
     done = served.run("--json", "-m", "none", stdin="\nA\nB\nC\n\ny -9\n")
     assert done.code == 0
     assert done.events == served.log()
-    assert [from_json(event).type for event in done.events][:2] == ["run_started", "prompted"]
+    assert [from_json(event).type for event in done.events][:3] == ["run_started", "spent", "prompted"]
     assert done.events[-1]["status"] == "finished"
     assert "Name of the AI" in done.err
     assert "Run it? y = yes" in done.err

@@ -82,7 +82,7 @@ def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: H
     done = served.run("resume", stdin="y\ny\n")
     assert done.code == 0
     assert "Command ask_user may have run: The program ended while this command ran" in " ".join(done.text.split())
-    assert "it may have run, wholly or in part. Look before repeating it." in server.requests[1].prompt
+    assert "it may have run, wholly or in part. Look before you repeat it." in server.requests[1].prompt
     assert [e["call"]["name"] for e in served.log() if e["type"] == "started"] == ["ask_user"] + ["task_complete"] * 2
 
 

@@ -51,7 +51,7 @@ class Files:
         return result.text
 
     def preview(self, name: str, /, **args: Any) -> str:
-        return self.registry.preview(self.registry.check(Call("1", name, args)), self.context)
+        return self.registry.propose(self.registry.check(Call("1", name, args)), self.context).preview
 
 
 def over(workspace: Workspace) -> Files:
@@ -204,7 +204,7 @@ def test_previews_show_the_change_and_make_none(ws: Files) -> None:
     assert ws.preview("write_to_file", filename="n", text="new") == (
         "--- a/n\n+++ b/n\n@@ -0,0 +1 @@\n+new\n\\ No newline at end of file"
     )
-    assert ws.preview("write_to_file", filename="x", text="one\ntwo\n") == "x already holds exactly this text."
+    assert ws.preview("write_to_file", filename="x", text="one\ntwo\n") == "This changes nothing."
     assert ws.preview("append_to_file", filename="x", text="three") == (
         "--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n one\n two\n+three\n\\ No newline at end of file"
     )
@@ -221,7 +221,7 @@ def test_previews_of_what_will_fail_say_so(ws: Files) -> None:
     )
     assert ws.preview("write_to_file", filename="folder", text="x").startswith("This will fail: 'folder' is a folder")
     assert ws.preview("append_to_file", filename="no", text="x") == "This will fail: There is no 'no' in the workspace."
-    assert ws.preview("delete_file", filename="folder") == "This will fail: there is no file folder."
+    assert ws.preview("delete_file", filename="folder") == "This will fail: There is no file folder."
 
 
 def test_a_preview_shows_where_a_link_leads(ws: Files) -> None:
