@@ -54,6 +54,7 @@ class LazyGroup(click.Group):
             return None
         module = import_module(f"autoagent.subcommands.{SUBCOMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
+        _take_common_flags(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -75,6 +76,7 @@ _TASK_FLAGS = (
                  help="Constraints, resources and best practices in place of the built-in ones."),
     click.option("-y", "--skip-reprompt", is_flag=True, help="Take saved settings without asking."),
     click.option("-w", "--workspace-directory", "workspace", metavar="DIR", help="Default: ./autoagent_workspace."),
+    click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download."),
 )  # fmt: skip
 _RUN_FLAGS = (
     click.option("-c", "--continuous", is_flag=True, default=None, help="Run without asking (warns first)."),
@@ -100,10 +102,18 @@ _AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no ef
     click.option("--install-plugin-deps", is_flag=True, help="No effect yet: plugins are not loaded."),
     click.option("--skip-news", is_flag=True, help="No effect: there is no news to skip."),
 )
-_COMMON_FLAGS = (
-    click.option("--state-dir", metavar="DIR", help="Runs and memory. Default: ./.autoagent."),
-    click.option("--debug", is_flag=True, default=None, help="Show tracebacks."),
-)
+
+
+def _keep(ctx: click.Context, flag: click.Parameter, value: Any) -> None:
+    if value is not None:
+        ctx.obj = {**(ctx.obj or {}), flag.name: value}
+
+
+_COMMON_FLAGS = (  # taken before and after the name of every subcommand; what they say is in `ctx.obj`
+    click.option("--state-dir", metavar="DIR", expose_value=False, callback=_keep,
+                 help="Runs and memory. Default: ./.autoagent."),
+    click.option("--debug", is_flag=True, default=None, expose_value=False, callback=_keep, help="Show tracebacks."),
+)  # fmt: skip
 
 
 def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
@@ -117,8 +127,18 @@ def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
     return decorate
 
 
-run_flags = flags(_TASK_FLAGS, _RUN_FLAGS, _AUTOGPT_FLAGS, _COMMON_FLAGS)
-resume_flags = flags(_RUN_FLAGS, _COMMON_FLAGS)
+run_flags = flags(_TASK_FLAGS, _RUN_FLAGS, _AUTOGPT_FLAGS)
+resume_flags = flags(_RUN_FLAGS)
+common_flags = flags(_COMMON_FLAGS)
+
+
+def _take_common_flags(command: click.Command) -> None:
+    """Add the common flags to a subcommand, and to each of its own, once."""
+    if not any(parameter.name == "state_dir" for parameter in command.params):
+        common_flags(command)
+    if isinstance(command, click.Group):
+        for own in command.commands.values():
+            _take_common_flags(own)
 
 
 @click.group(
@@ -127,7 +147,7 @@ resume_flags = flags(_RUN_FLAGS, _COMMON_FLAGS)
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @run_flags
-@click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download.")
+@common_flags
 @click.version_option(__version__)
 @click.pass_context
 def autoagent(ctx: click.Context, /, **given: Any) -> None:
@@ -137,11 +157,11 @@ def autoagent(ctx: click.Context, /, **given: Any) -> None:
     until the goals are met. Exit codes: 0 finished, 1 failure, 2 usage, 3 set-up, 4 a limit, 5 an answer was needed,
     6 stopped, 7 budget, 8 stuck, 130 interrupted.
     """
-    ctx.obj = given
+    ctx.obj = {**(ctx.obj or {}), **given}
     if ctx.invoked_subcommand is None:
         from autoagent.subcommands.run import start
 
-        ctx.exit(start(given))
+        ctx.exit(start(ctx.obj))
 
 
 def main() -> None:

@@ -191,6 +191,10 @@ class Console:
         when = f"; asking again in {seconds:.0f} s" if seconds >= 1 else ""
         self._lines([self._page().said("WAITING:", f"{reason}{when}")])
 
+    def working(self, what: str, seconds: float) -> None:
+        self._forget_stream()
+        self._lines([self._page().said("WORKING:", f"{what} (about {seconds:.0f} s)")])
+
     def proposed(self, proposal: Proposal) -> None:
         self._lines(screen_text.proposal(proposal, self._page()))
 

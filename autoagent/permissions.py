@@ -297,8 +297,8 @@ class AllOf:
 
 
 _REASONS: Mapping[Status, str] = {
-    "stopped": "Stopped by the user.",
-    "interrupted": "Interrupted by the user.",
+    "stopped": "Ended by the user.",
+    "interrupted": "Ended by Ctrl-C.",
     "unanswered": "A question was asked and nobody could answer it; pass -c to run without questions.",
 }
 

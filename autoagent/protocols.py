@@ -29,7 +29,10 @@ class Listener(Protocol):
         """A piece of the reply that is streaming in."""
 
     def waiting(self, reason: str, seconds: float) -> None:
-        """The model is asked again in so many seconds, because of `reason`; also said before a long silent wait."""
+        """The model is asked again in so many seconds, because of `reason`."""
+
+    def working(self, what: str, seconds: float) -> None:
+        """What goes on in a long silence that begins now, and about how many seconds it lasts."""
 
     def proposed(self, proposal: Proposal) -> None:
         """A call is about to be decided on. What is shown here is what runs."""

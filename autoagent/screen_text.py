@@ -134,17 +134,16 @@ def proposal(proposed: Proposal, page: Page, *, whole: bool = False) -> Iterator
     """
     call, preview = proposed.call, proposed.preview
     yield page.said("NEXT ACTION:", f"COMMAND = {call.name}  ARGUMENTS ={'' if call.args else ' none'}", "action")
-    is_diff = preview.startswith("--- ")
     for name, value in call.args.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if is_diff and "\n" in text and not whole:
+        if proposed.is_diff and "\n" in text and not whole:
             lines = text.count("\n") + (not text.endswith("\n"))
             yield wrap(f"  {name} = {counted(lines, 'line')}, shown by the diff below", page.columns, indent=6)
         else:
             yield from _argument(name, text, page, whole)
     for note in mixed_script("\n".join([*map(str, call.args.values()), preview])):
         yield page.alarm(f"Letters that look alike: {note}")
-    if is_diff:
+    if proposed.is_diff:
         yield from _diff(preview, page, whole)
     elif preview:
         yield page.said("NOTE:", preview if whole else shorten(preview, ARGUMENT_CHARACTERS), "alarm")
@@ -180,7 +179,7 @@ def block(text: str, page: Page, most: int | None = None) -> Iterator[str]:
     """Lines of a text, each behind a bar; with `most`, the middle ones left out."""
     lines = text.split("\n")
     for line in lines if most is None else shorten_lines(lines, most):
-        yield from cut(line, page.columns, "  | ")
+        yield from cut(line, page.columns, "  | ", at_spaces=True)
 
 
 # What came of it -------------------------------------------------------------------------------------------------
@@ -231,9 +230,19 @@ def report(tally: Tally, log: str, page: Page) -> Iterator[str]:
         "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
         "Cost": "unknown" if usage.cost is None else f"${usage.cost:.4f}",
         "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
-        "Log": log,
     }
-    if tally.ended is None or tally.ended.status != "finished":
-        rows["Resume"] = f"autoagent resume {tally.run}"
     for label, text in rows.items():
         yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
+    yield from _whole("Log:", log, page)
+    if tally.ended is None or tally.ended.status != "finished":
+        yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
+
+
+def _whole(label: str, text: str, page: Page) -> Iterator[str]:
+    """A text to be copied, never broken: behind its label, or on the next line where there is no room for it."""
+    text = escape(text)
+    if width(label) + 1 + width(text) <= page.columns:
+        yield f"{page.ink('label', label)} {text}"
+    else:
+        yield page.ink("label", label)
+        yield text

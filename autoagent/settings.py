@@ -22,6 +22,9 @@ from autoagent.dotenv import read_dotenv
 from autoagent.errors import SettingsError
 from autoagent.yamlfile import read_mapping
 
+WITHOUT_ENDPOINT = ("local", "human", "demo", "replay")
+"""The values of `model`, up to a colon, with which nothing but this machine thinks."""
+
 # ruff: noqa: RUF009 - `setting` is dataclasses.field with our metadata, and the paths in it cannot change
 
 
@@ -44,7 +47,7 @@ class Settings:
         "", "AUTOAGENT_MODEL", help="openai, local, local:FILE.gguf, human, replay:RUN, demo, or a model's name"
     )
     smart_llm: str = setting("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
-    fast_llm: str = setting("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="the model that summarises")
+    fast_llm: str = setting("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
     temperature: float = setting(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = setting(0, "AUTOAGENT_WINDOW", help="context length in tokens; 0: as the model has it")
     embedding_model: str = setting("text-embedding-3-small", "EMBEDDING_MODEL", help="the endpoint's embedder")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from autoagent.errors import ModelError, StopRun
@@ -69,7 +69,11 @@ def _proposed(terminal: Terminal, propose: Callable[[str], str], wish: str) -> T
         return None
     if task is None:
         terminal.say("The model's proposal cannot be used; please give name, role and goals yourself.")
-    return task
+        return None
+    if left_out := task.goals[MOST_GOALS:]:
+        said = "; ".join(goal.text for goal in left_out)
+        terminal.say(f"The model proposed {len(task.goals)} goals; the first {MOST_GOALS} are taken, without: {said}")
+    return replace(task, goals=task.goals[:MOST_GOALS])
 
 
 def _ask_one_by_one(terminal: Terminal) -> Task:
@@ -116,7 +120,7 @@ def proposal_messages(wish: str) -> tuple[Message, ...]:
 def parse_proposal(text: str) -> Task | None:
     """The task in a model's answer: JSON, or lines `Name:`, `Description:` (or `Role:`) and `Goals:` with `- ` items.
 
-    None where name, role or goals are missing or only echo the prompt's form. Goals beyond the fifth are dropped.
+    None where name, role or goals are missing or only echo the prompt's form. There may be more goals than are taken.
     """
     fields = _proposal_json(text) or _proposal_lines(text)
     name, role, goals = fields.get("name"), fields.get("role"), fields.get("goals")
@@ -127,7 +131,7 @@ def parse_proposal(text: str) -> Task | None:
     texts = [name, role, *goals]
     if not goals or not all(isinstance(text, str) and _has_content(text) for text in texts):
         return None
-    return Task(name.strip(), role.strip(), tuple(Goal(" ".join(goal.split())) for goal in goals[:MOST_GOALS]))
+    return Task(name.strip(), role.strip(), tuple(Goal(" ".join(goal.split())) for goal in goals))
 
 
 def _has_content(text: str) -> bool:

@@ -76,17 +76,27 @@ def wrap(text: str, columns: int, *, at: int = 0, indent: int = 2) -> str:
     return flow.feed(text) + flow.end()
 
 
-def cut(line: str, columns: int, before: str = "", *, hanging: int = 4) -> Iterator[str]:
+def cut(
+    line: str, columns: int, before: str = "", *, hanging: int = 4, at_spaces: bool = False
+) -> Iterator[str]:
     """One line, escaped, as lines of at most `columns`, each with `before` in front; at least one.
 
-    All but the first stand `hanging` columns further in, so that none of them passes for a line of its own.
+    All but the first stand `hanging` columns further in, so that none of them passes for a line of its own. It is cut
+    where it is full, or with `at_spaces` at the last space before that; those at a cut are left out.
     """
     columns = max(columns, NARROWEST)
-    piece, at = before, width(before)
+    further = before + " " * hanging
+    piece, at = "", width(before)
     for char in escape(line.expandtabs(4)):
-        if at + width(char) > columns:
-            yield piece
-            piece, at = before + " " * hanging, width(before) + hanging
         piece += char
         at += width(char)
-    yield piece
+        if at > columns:
+            words, _, rest = piece.rpartition(" ")
+            if at_spaces and words.strip() and width(further + rest) <= columns:
+                yield before + words.rstrip()
+                piece = rest
+            else:
+                yield before + piece[:-1]
+                piece = char
+            before, at = further, width(further + piece)
+    yield before + piece

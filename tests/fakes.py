@@ -98,6 +98,7 @@ class Silent:
     def __init__(self) -> None:
         self.streamed = ""
         self.waits: list[tuple[str, float]] = []
+        self.works: list[tuple[str, float]] = []
         self.proposals: list[Proposal] = []
 
     def text(self, delta: str) -> None:
@@ -105,6 +106,9 @@ class Silent:
 
     def waiting(self, reason: str, seconds: float) -> None:
         self.waits.append((reason, seconds))
+
+    def working(self, what: str, seconds: float) -> None:
+        self.works.append((what, seconds))
 
     def proposed(self, proposal: Proposal) -> None:
         self.proposals.append(proposal)

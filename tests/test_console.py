@@ -120,7 +120,7 @@ def session(screen: Screen) -> None:
     console.show(Returned(step=3, call_id="3", ok=False, text="No such file: gone.txt"))
     barred = Decided(step=4, call_id="4", allowed=False, by="loop guard", reason="nothing has changed since step 3")
     console.show(barred)
-    console.show(Ended(step=4, t=1100.0, status="stopped", reason="Stopped by the user."))
+    console.show(Ended(step=4, t=1100.0, status="stopped", reason="Ended by the user."))
     console.report(Path(".autoagent/runs/20261121-091500-ab12"))
 
 
@@ -217,6 +217,22 @@ def test_a_broken_escape_ends_the_stream() -> None:
     stream = ThoughtsStream()
     assert stream.feed('{"thoughts": {"text": "good \\x bad, and more of it') == "good "
     assert stream.feed('"more') == ""
+
+
+def test_work_that_takes_long_is_not_called_a_wait() -> None:
+    screen = Screen()
+    screen.console.working("the embedded model reads 204 tokens", 6.8)
+    assert screen.text == "WORKING: the embedded model reads 204 tokens (about 7 s)\n"
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_what_is_to_be_copied_from_the_report_is_never_broken(columns: int) -> None:
+    screen = Screen(columns)
+    screen.console.show(run_started())
+    screen.console.report(Path(".autoagent/runs/20261121-091500-ab12/events.jsonl"))
+    lines = screen.text.replace("Log: ", "Log:\n").replace("Resume: ", "Resume:\n").splitlines()
+    assert lines[lines.index("Log:") + 1] == ".autoagent/runs/20261121-091500-ab12/events.jsonl"
+    assert lines[lines.index("Resume:") + 1] == "autoagent resume 20261121-091500-ab12"
 
 
 # Colours ---------------------------------------------------------------------------------------------------------

@@ -85,6 +85,15 @@ def test_an_endpoint_with_all_that_is_needed_is_usable(folder: Path, endpoint: s
     assert list(folder.iterdir()) == []  # looking changes nothing
 
 
+def test_the_embedder_that_is_looked_at_is_the_one_that_is_used(folder: Path, endpoint: str) -> None:
+    env = {"OPENAI_BASE_URL": endpoint, "OPENAI_API_KEY": KEY, "FAST_LLM": "small"}
+    _, found = examine({**env, "EMBEDDING_MODEL": "vectors"}, {"model": "big"})
+    assert found["embedder"]["found"] == f"vectors at {endpoint}"
+    for model in ("openai", "human"):
+        _, found = examine(env if model == "openai" else {**env, "EMBEDDING_MODEL": "vectors"}, {"model": model})
+        assert "embedded one" in found["embedder"]["found"]
+
+
 def test_nothing_chosen_is_exit_3_and_says_the_ways(folder: Path) -> None:
     code, found = examine({})
     assert code == 3

@@ -59,6 +59,16 @@ def test_only_what_is_new_is_shown_and_never_the_persons_own_reply() -> None:
     assert person.shown == ["[system]\nYou are Ada.", "[user]\nBegin.", "[user]\nMore."]
 
 
+def test_a_message_that_lost_its_tail_is_not_shown_again() -> None:
+    person = Person("read_file filename=a", "read_file filename=b")
+    model = person.as_model()
+    system = Message("system", "You are Ada.")
+    model.complete([system, Message("user", "The run begins.\n\nIt is nine.")], commands=[READ_FILE], max_tokens=100)
+    begun = (system, Message("user", "The run begins."), Message("assistant", "..."))
+    model.complete([*begun, Message("user", "a: text\n\nIt is ten.")], commands=[READ_FILE], max_tokens=100)
+    assert person.shown[1:] == ["[user]\nThe run begins.\n\nIt is nine.", "[user]\na: text\n\nIt is ten."]
+
+
 @pytest.mark.parametrize(
     ("line", "args"),
     [

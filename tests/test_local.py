@@ -34,7 +34,7 @@ class Ear:
 
     def __init__(self, patience: int = -1) -> None:
         self.heard: list[str] = []
-        self.waits: list[str] = []
+        self.works: list[str] = []
         self.patience = patience
 
     def text(self, delta: str) -> None:
@@ -43,7 +43,10 @@ class Ear:
             os.kill(os.getpid(), signal.SIGINT)
 
     def waiting(self, reason: str, seconds: float) -> None:
-        self.waits.append(reason)
+        raise AssertionError("nothing is asked again")
+
+    def working(self, what: str, seconds: float) -> None:
+        self.works.append(what)
 
     def proposed(self, proposal: Proposal) -> None:
         raise AssertionError("a model proposes nothing")
@@ -199,7 +202,7 @@ def test_a_process_ends_in_the_middle_of_a_reply_without_a_word(gguf: Path) -> N
         from autoagent.models.local import LocalModel
         class Ear:
             def text(self, delta): raise KeyboardInterrupt
-            def waiting(self, reason, seconds): pass
+            def working(self, what, seconds): pass
         try:
             LocalModel(Path({str(gguf)!r}), window=4096).complete(
                 [Message("user", "Hello")], max_tokens=3000, listener=Ear())

@@ -98,3 +98,11 @@ def test_a_line_of_a_block_is_cut_by_columns() -> None:
     assert list(cut("x" * 30, 20, "| ")) == ["| " + "x" * 18, "|     " + "x" * 12]
     assert list(cut("漢" * 10, 20, "|")) == ["|" + "漢" * 9, "|    " + "漢"]
     assert list(cut("", 20, "| ")) == ["| "]
+
+
+def test_a_line_may_be_cut_at_its_spaces() -> None:
+    line = "one two three four five six"
+    assert list(cut(line, 20, "| ", at_spaces=True)) == ["| one two three four", "|     five six"]
+    assert list(cut("x" * 30, 20, "| ", at_spaces=True)) == list(cut("x" * 30, 20, "| "))
+    assert list(cut("a " + "x" * 30, 20, "| ", at_spaces=True)) == ["| a " + "x" * 16, "|     " + "x" * 14]
+    assert list(cut("    " + "x" * 15, 20, "| ", at_spaces=True)) == ["|     " + "x" * 14, "|     x"]

@@ -47,6 +47,9 @@ class Listening:
     def waiting(self, reason: str, seconds: float) -> None:
         raise AssertionError("a recording never waits")
 
+    def working(self, what: str, seconds: float) -> None:
+        raise AssertionError("a recording is there at once")
+
     def proposed(self, proposal: Proposal) -> None:
         raise AssertionError("a model proposes nothing")
 

@@ -68,3 +68,20 @@ def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], ques
         assert "numpy" in imported(child.before)
     finally:
         child.close(force=True)
+
+
+def test_who_answers_as_the_model_needs_no_client_of_an_endpoint(tmp_path: Path) -> None:
+    child = pexpect.spawn(
+        sys.executable,
+        [*PROGRAM, "--model", "human"],
+        cwd=tmp_path,
+        env=environment(tmp_path, {"OPENAI_API_KEY": "sk-never-sent"}),
+        encoding="utf-8",
+        timeout=60,
+    )
+    try:
+        child.expect(r"\| +tiktoken\r\n")  # the last that is loaded while the user reads
+        assert "numpy" in imported(child.before)
+        assert "openai" not in imported(child.before)
+    finally:
+        child.close(force=True)

@@ -167,10 +167,12 @@ def test_proposals_that_cannot_be_used(text: str) -> None:
     assert parse_proposal(text) is None
 
 
-def test_at_most_five_goals_are_taken_from_a_proposal() -> None:
-    task = parse_proposal(json.dumps({"name": "N", "role": "r", "goals": [f"g{i}" for i in range(9)]}))
-    assert task is not None
+def test_at_most_five_goals_are_taken_from_a_proposal_and_the_others_are_named() -> None:
+    terminal = ScriptedTerminal("do seven things")
+    proposal = json.dumps({"name": "N", "role": "r", "goals": [f"g{i}" for i in range(7)]})
+    task = ask_task(terminal, lambda wish: proposal)
     assert [goal.text for goal in task.goals] == ["g0", "g1", "g2", "g3", "g4"]
+    assert "The model proposed 7 goals; the first 5 are taken, without: g5; g6" in terminal.shown
 
 
 def test_the_prompt_for_a_proposal_holds_the_wish_and_the_form_of_the_answer() -> None:

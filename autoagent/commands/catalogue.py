@@ -64,4 +64,4 @@ def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], win
     elif not wanted and window < SMALL_WINDOW:
         text = " ".join(goal.text for goal in goals).lower()
         names = [n for n in names if n in _CORE or any(word in text for word in _WORDS.get(n, ()))]
-    return registry.only(names)
+    return registry.only(names, "it is not offered in this run")

@@ -123,15 +123,17 @@ class Registry:
     def specs(self) -> tuple[CommandSpec, ...]:
         return tuple(c.spec for c in self._commands.values())
 
-    def only(self, names: Iterable[str]) -> Registry:
-        """The same registry with these commands alone, in its own order."""
+    def only(self, names: Iterable[str], reason: str) -> Registry:
+        """The same registry with these commands, in its own order; the others are switched off for the reason."""
         wanted = set(names)
-        return Registry((c for name, c in self._commands.items() if name in wanted), self.switched_off)
+        kept = [c for name, c in self._commands.items() if name in wanted]
+        left_out = [c.spec for name, c in self._commands.items() if name not in wanted]
+        off = {name: reason for spec in left_out for name in (spec.name, *spec.aliases)}
+        return Registry(kept, {**self.switched_off, **off})
 
     def without(self, name: str, reason: str) -> Registry:
         """The same registry with one command switched off for a reason."""
-        kept = (c for known, c in self._commands.items() if known != name)
-        return Registry(kept, {**self.switched_off, name: reason})
+        return self.only([known for known in self._commands if known != name], reason)
 
     def check(self, call: Call) -> Call:
         """The call under its present name, with its arguments under theirs, of the right types and with no extras.
@@ -186,7 +188,8 @@ class Registry:
         if found is not None:
             return found
         if reason := self.switched_off.get(wanted):
-            raise ReplyError(f"The command {wanted!r} cannot be used here: {reason}.")
+            offered = ", ".join(self._commands)
+            raise ReplyError(f"The command {wanted!r} cannot be used here: {reason}. The commands are: {offered}.")
         folded = wanted.lower().replace(" ", "_").replace("-", "_")
         names = [*self._commands, *self._aliases]
         near = difflib.get_close_matches(folded, names, n=1, cutoff=0.6)

@@ -37,7 +37,7 @@ class HumanModel:
     def __init__(self, show: Callable[[str], None], ask: Callable[[str], str]) -> None:
         self._show = show
         self._ask = ask
-        self._seen: frozenset[Message] = frozenset()
+        self._seen: tuple[Message, ...] = ()
 
     def take_usage(self) -> Usage:
         """Nothing is spent beside the completions."""
@@ -53,14 +53,18 @@ class HumanModel:
     ) -> Completion:
         """The person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
         for message in messages:
-            if message.role != "assistant" and message not in self._seen:
+            if message.role != "assistant" and not self._was_shown(message):
                 self._show(f"[{message.role}]\n{message.content}")
-        self._seen = frozenset(messages)
+        self._seen = tuple(messages)
         try:
             return Completion(self._command(commands) if commands else self._ask(_QUESTION), Usage())
         except EOFError as error:
             outcome = Outcome("unanswered", "The person who answers as the model gave no reply: end of input.")
             raise StopRun(outcome) from error
+
+    def _was_shown(self, message: Message) -> bool:
+        """Whether it was in the prompt before; there, something may have followed that held for that step alone."""
+        return any(seen.role == message.role and seen.content.startswith(message.content) for seen in self._seen)
 
     def _command(self, commands: Sequence[CommandSpec]) -> str:
         """A reply in JSON; asks until there is one, so that a slip at the keyboard costs no step."""

@@ -96,7 +96,7 @@ class LocalModel:
     ) -> Completion:
         """As in the protocol. Ctrl-C comes through at once; the work it broke off ends within a batch."""
         if listener is not None and self._server is None:
-            listener.waiting(f"loading {self.name}", _SILENCE)
+            listener.working(f"loading {self.name}", _SILENCE)
         self.preload()
         reading = _Reading(listener, self._speed)
         with contextlib.closing(self._stream(self._request(messages, commands, max_tokens))) as chunks:
@@ -200,7 +200,7 @@ class _Reading:
         """Say once, at the start, how long reading the prompt will take."""
         seconds = (progress["total"] - progress["cache"]) / self.speed
         if self.listener is not None and progress["processed"] == progress["cache"] and seconds > _SILENCE:
-            self.listener.waiting(f"the embedded model reads {progress['total'] - progress['cache']} tokens", seconds)
+            self.listener.working(f"the embedded model reads {progress['total'] - progress['cache']} tokens", seconds)
 
 
 def _grammar(commands: Sequence[CommandSpec]) -> str:

@@ -20,7 +20,8 @@ from autoagent.errors import SettingsError
 from autoagent.models.weights import installed
 from autoagent.redact import Redactor
 from autoagent.servers import Answer, list_models, request
-from autoagent.settings import Loaded, Settings, load
+from autoagent.settings import WITHOUT_ENDPOINT, Loaded, Settings, load
+from autoagent.subcommands.memory import embeds_remotely
 from autoagent.taskfile import read_prompt_settings, read_task
 
 OPENAI = "https://api.openai.com/v1"
@@ -86,10 +87,10 @@ def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
 def _model(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
     settings = loaded.settings
     kind, _, rest = settings.model.partition(":")
-    if kind in ("human", "demo", "replay"):
-        yield Finding("model", "ok", f"{settings.model}: needs no key")
-    elif kind == "local":
+    if kind == "local":
         yield _embedded(rest)
+    elif kind in WITHOUT_ENDPOINT:
+        yield Finding("model", "ok", f"{settings.model}: needs no key")
     elif settings.openai_api_key or settings.openai_base_url:
         yield from _endpoint(loaded, env)
     else:
@@ -166,9 +167,8 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
     if settings.memory_backend == "none":
         yield Finding("embedder", "ok", "not needed: the memory is off")
         return
-    remote = settings.model in ("", "openai") and (settings.openai_api_key or settings.openai_base_url)
     name = settings.embedding_model
-    if remote and not settings.openai_api_key.startswith("your-"):
+    if embeds_remotely(settings) and not settings.openai_api_key.startswith("your-"):
         base_url = settings.openai_base_url or OPENAI
         answer = request(base_url, "/embeddings", settings.openai_api_key, {"model": name, "input": "doctor"})
         if answer.status == 200 and isinstance(answer.body, dict) and answer.body.get("data"):

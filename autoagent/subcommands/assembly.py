@@ -14,10 +14,9 @@ from autoagent.budget import Budget, Limits
 from autoagent.cli import EXIT_CODES
 from autoagent.commands.registry import Registry
 from autoagent.console import Console, decide_color
-from autoagent.errors import CommandError, SettingsError
+from autoagent.errors import CommandError, ForUser, SettingsError
 from autoagent.messages import Ended, Resumed, RunStarted, Task, Usage
 from autoagent.permissions import AllOf, Ask, Continuous
-from autoagent.printable import escape
 from autoagent.protocols import Authorizer, Model
 from autoagent.runlog import RunLog
 from autoagent.settings import Settings, user_config_path
@@ -25,6 +24,7 @@ from autoagent.window import SMALL_WINDOW
 from autoagent.workspace import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.models.endpoint import Endpoint
     from autoagent.models.replay import ReplayModel
 
 # What a resumed run takes over from the run itself, its paths absolute; that it runs without asking must be said anew.
@@ -95,8 +95,18 @@ def _local_model(settings: Settings, file: str) -> Model:
     return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)
 
 
-def _endpoint_model(settings: Settings, console: Console) -> Model:
+def open_endpoint(settings: Settings) -> Endpoint:
+    """The OpenAI-compatible endpoint that the settings name. Raises SettingsError, SetupError."""
     from autoagent.models.endpoint import Endpoint
+
+    return Endpoint(
+        api_key=settings.openai_api_key,
+        base_url=settings.openai_base_url or None,
+        organization=settings.openai_organization or None,
+    )
+
+
+def _endpoint_model(settings: Settings, console: Console) -> Model:
     from autoagent.models.openai import OpenAIModel
     from autoagent.tokens import counter
 
@@ -104,11 +114,7 @@ def _endpoint_model(settings: Settings, console: Console) -> Model:
     name = settings.model if named else settings.smart_llm
     return OpenAIModel(
         name=name,
-        endpoint=Endpoint(
-            api_key=settings.openai_api_key,
-            base_url=settings.openai_base_url or None,
-            organization=settings.openai_organization or None,
-        ),
+        endpoint=open_endpoint(settings),
         count=counter(name),
         temperature=settings.temperature,
         window=settings.window or None,
@@ -139,12 +145,19 @@ def tell_choice(registry: Registry, settings: Settings, window: int, say: Callab
         )
 
 
-def describe(
-    task: Task, settings: Settings, model: Model, registry: Registry, workspace: Path, *, resumed: bool
-) -> RunStarted:
-    """The event that begins or resumes the run: everything that shapes its prompts.
+def protected_paths(settings: Settings) -> list[str]:
+    """The agent's own files as they are seen from here, absolute: out of reach of every command."""
+    own_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(".env"), user_config_path(os.environ))
+    return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
 
-    Raises SettingsError where the system prompt leaves no room for a history in the model's window.
+
+def describe(
+    task: Task, settings: Settings, model: Model, registry: Registry, began: RunStarted | None = None
+) -> RunStarted:
+    """The event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
+
+    What was protected where the run began stays so, wherever it is resumed. Raises SettingsError where the system
+    prompt leaves no room for a history in the model's window.
     """
     import json
 
@@ -162,8 +175,7 @@ def describe(
     tokens = count(system) + PER_MESSAGE
     if asking == "tools":
         tokens += count(json.dumps(schema.tools(registry.specs)))
-    kept = {name: getattr(settings, name) for name in KEPT_SETTINGS}
-    start = (Resumed if resumed else RunStarted)(
+    start = (Resumed if began else RunStarted)(
         version=__version__,
         task=task,
         model=model.name,
@@ -173,8 +185,8 @@ def describe(
         system_tokens=tokens,
         asking=asking,
         commands=tuple(spec.name for spec in registry.specs),
-        workspace=str(workspace),
-        settings={name: str(value.absolute()) if isinstance(value, Path) else value for name, value in kept.items()},
+        workspace=began.workspace if began else str(settings.workspace.absolute()),
+        settings=_kept_settings(settings, began),
     )
     history = History(count)
     history.add(start)
@@ -184,6 +196,15 @@ def describe(
             "fewer commands (--commands), shorten the goals, or use a model with a larger window."
         )
     return start
+
+
+def _kept_settings(settings: Settings, began: RunStarted | None) -> dict[str, Any]:
+    kept = {name: getattr(settings, name) for name in KEPT_SETTINGS}
+    earlier = began.settings.get("protected", ()) if began else ()
+    return {
+        **{name: str(value.absolute()) if isinstance(value, Path) else value for name, value in kept.items()},
+        "protected": list(dict.fromkeys([*earlier, *protected_paths(settings)])),
+    }
 
 
 def authorizer_of(settings: Settings, console: Console, *, attended: bool) -> Authorizer:
@@ -203,8 +224,9 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
     """What the command `ask_user` calls."""
 
     def ask(question: str, timeout: float | None) -> str:
+        console.discard_typeahead()
         try:
-            return console.ask(f"The agent asks: {escape(question)}", timeout=timeout)
+            return console.ask(f"The agent asks: {question}", timeout=timeout)
         except TimeoutError:
             raise CommandError(f"The user did not answer within {timeout:g} s.") from None
         except EOFError:
@@ -219,26 +241,32 @@ def drive(
     registry: Registry,
     settings: Settings,
     console: Console,
-    log: RunLog,
+    open_log: Callable[[], RunLog],
     *,
     attended: bool,
     owed: Usage | None = None,
 ) -> int:
-    """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code."""
+    """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code.
+
+    The log is opened last: what cannot be opened before it leaves no empty run behind. Raises ForUser.
+    """
     from autoagent.commands.context import Context
     from autoagent.interrupts import Interrupts
     from autoagent.loop import Agent
     from autoagent.subcommands.memory import open_memory
     from autoagent.tokens import counter
 
-    own_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(".env"), user_config_path(os.environ))
-    protected = [path.absolute() for path in (settings.state_dir, *own_files) if path]
-    with closing(open_memory(settings, console.say)) as memory, Interrupts().installed() as interrupts:
+    workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
+    with (
+        closing(open_memory(settings, console.say)) as memory,
+        open_log() as log,
+        Interrupts().installed() as interrupts,
+    ):
         agent = Agent(
             start,
             model,
             registry,
-            Context(Workspace(Path(start.workspace), protected), memory, ask_the_user(console), log.run),
+            Context(workspace, memory, ask_the_user(console), log.run),
             authorizer_of(settings, console, attended=attended),
             Budget(limits_of(settings, start.task)),
             log,
@@ -248,8 +276,13 @@ def drive(
             interruptible=interrupts.allowed,
             owed=owed,
         )
-        for event in agent.run():
-            console.show(event)
+        try:
+            for event in agent.run():
+                console.show(event)
+        except ForUser:
+            if console.tally.run:  # else nothing of the run is on disk
+                console.report(log.path)
+            raise
     console.report(log.path)
     assert isinstance(event, Ended)
     return EXIT_CODES[event.status]

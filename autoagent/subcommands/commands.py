@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import click
 
-from autoagent.settings import load
+from autoagent.subcommands.here import settings_here
 
 
 @click.command("commands")
-@click.option("--json", "as_json", is_flag=True, help="A list of objects: name, label, category, risk, args, reason.")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects; `reason`: why it cannot be used.")
 @click.pass_context
 def commands(ctx: click.Context, as_json: bool) -> None:
     """List the commands; those that cannot be used with these settings say why."""
     from autoagent.commands import catalogue
 
-    registry = catalogue.available(load(ctx.obj or {}, os.environ, Path.cwd()).settings)
+    registry = catalogue.available(settings_here(ctx.obj))
     rows: list[dict[str, Any]] = []
     for command in catalogue.all_commands():
         spec = command.spec

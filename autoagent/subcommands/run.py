@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from autoagent.protocols import Listener, Model
 from autoagent.runlog import RunLog
 from autoagent.screen_text import CONTINUOUS_WARNING
 from autoagent.servers import find_servers
-from autoagent.settings import Settings, load
+from autoagent.settings import WITHOUT_ENDPOINT, Settings
 from autoagent.subcommands import assembly
+from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.setup import ClickTerminal
 from autoagent.taskfile import MOST_GOALS, read_task, write_task
 from autoagent.welcome import (
@@ -46,23 +47,24 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 def start(given: Mapping[str, Any]) -> int:
     """A new run from these flags; the exit code."""
     given = {**given, "model": "demo"} if given.get("demo") else given
-    settings = load(given, os.environ, Path.cwd()).settings
+    settings = settings_here(given)
     check_flags(given, settings)
-    terminal = ClickTerminal(while_reading=preload)
+    told = _task_of_flags(given, settings)
+    terminal = ClickTerminal(while_reading=partial(preload, settings))
     settings = _with_model(given, settings, terminal)
     console = assembly.open_console(settings, json=bool(given.get("json_output")))
     model = assembly.open_model(settings, console)
     proposals = _Proposals(model, console)
-    task = _task(given, settings, terminal, proposals)
+    task = told or _task(given, settings, terminal, proposals)
     attended = not settings.continuous or sys.stdin.isatty()
     registry = assembly.open_registry(settings, task, model.window, attended=attended)
-    begin = assembly.describe(task, settings, model, registry, settings.workspace.absolute(), resumed=False)
+    begin = assembly.describe(task, settings, model, registry)
     warn(given, settings, console.warn)
     assembly.tell_choice(registry, settings, model.window, console.say)
-    with RunLog.create(settings.state_dir, mask=assembly.mask_of(settings)) as log:
-        return assembly.drive(
-            begin, model, registry, settings, console, log, attended=attended, owed=proposals.usage
-        )
+    new_log = partial(RunLog.create, settings.state_dir, mask=assembly.mask_of(settings))
+    return assembly.drive(
+        begin, model, registry, settings, console, new_log, attended=attended, owed=proposals.usage
+    )
 
 
 def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
@@ -84,7 +86,7 @@ def warn(given: Mapping[str, Any], settings: Settings, say: Any) -> None:
             say(f"--{name.replace('_', '-')} has no effect yet.")
 
 
-def preload() -> None:
+def preload(settings: Settings) -> None:
     """Import what the first step needs; runs while the user reads the first question."""
     import autoagent.loop
     import autoagent.memory.embed
@@ -92,7 +94,8 @@ def preload() -> None:
     import autoagent.models.endpoint
     from autoagent.tokens import counter
 
-    autoagent.models.endpoint.preload()
+    if settings.model.partition(":")[0] not in WITHOUT_ENDPOINT:
+        autoagent.models.endpoint.preload()
     counter("")("warm")
 
 
@@ -117,14 +120,12 @@ def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTer
     choice = choose_model(terminal, find_servers)
     if choice.save:
         store_variables(Path.cwd() / ".env", choice.env)
-    return load(given, {**os.environ, **choice.env}, Path.cwd()).settings
+    return settings_here(given, choice.env)
 
 
 def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal, proposals: _Proposals) -> Task:
-    """The task by flags, from the saved file, from the demo, or asked for and then saved."""
+    """The task of the demo, from the saved file, or asked for and then saved."""
     path = settings.ai_settings_file
-    if any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
-        return _task_of_flags(given, read_task(path) if path.exists() else None)
     if settings.model == "demo":
         from autoagent.models.demo import DEMO_TASK
 
@@ -133,8 +134,6 @@ def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal,
         saved = read_task(path)
         if given.get("skip_reprompt") or welcome_back(terminal, saved, path):
             return saved
-    elif given.get("ai_settings_file"):
-        raise SettingsError(f"{path}: there is no such file; leave out -C to be asked for name, role and goals.")
     proposes = settings.model.partition(":")[0] not in ("human", "replay")
     task = ask_task(terminal, proposals if proposes else None)
     write_task(path, task)
@@ -142,8 +141,17 @@ def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal,
     return task
 
 
-def _task_of_flags(given: Mapping[str, Any], saved: Task | None) -> Task:
-    """Flags go before what is saved; goals must come from one of the two."""
+def _task_of_flags(given: Mapping[str, Any], settings: Settings) -> Task | None:
+    """The task where flags tell it, with what is saved for what they leave out; None where they do not.
+
+    Raises click.UsageError and SettingsError for what cannot be used, before anything is asked.
+    """
+    path = settings.ai_settings_file
+    if not any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
+        if given.get("ai_settings_file") and not path.exists():
+            raise SettingsError(f"{path}: there is no such file; leave out -C to be asked for name, role and goals.")
+        return None
+    saved = read_task(path) if path.exists() else None
     goals = tuple(Goal.parse(goal) for goal in given.get("ai_goals") or ()) or (saved.goals if saved else ())
     if not all(goal.text for goal in goals):
         raise click.UsageError("--ai-goal is empty.")

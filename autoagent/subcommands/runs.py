@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -14,18 +13,15 @@ import click
 
 from autoagent.cli import resume_flags
 from autoagent.errors import StateError
-from autoagent.messages import Rejected, Resumed, RunStarted, Thought
+from autoagent.messages import Rejected, RunStarted, Thought
 from autoagent.printable import escape, shorten
 from autoagent.runlog import RunLog, find_run, read, run_ids
 from autoagent.screen_text import counted
-from autoagent.settings import Settings, load
+from autoagent.settings import Settings
 from autoagent.subcommands import assembly
+from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.run import check_flags, warn
 from autoagent.tally import Tally
-
-
-def _settings(ctx: click.Context) -> Settings:
-    return load(ctx.obj or {}, os.environ, Path.cwd()).settings
 
 
 @click.command("runs")
@@ -33,7 +29,7 @@ def _settings(ctx: click.Context) -> Settings:
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> None:
     """List the runs of the state folder, the newest first."""
-    state_dir = _settings(ctx).state_dir
+    state_dir = settings_here(ctx.obj).state_dir
     rows = list(_rows(state_dir))
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
@@ -49,24 +45,31 @@ def runs(ctx: click.Context, as_json: bool) -> None:
 
 
 def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
-    for run in run_ids(state_dir):
-        tally, workspace = Tally(), ""
-        try:
-            for event in read(state_dir, run):
-                tally.add(event)
-                workspace = event.workspace if isinstance(event, RunStarted) else workspace
-        except StateError as error:
-            click.echo(f"autoagent: {error}", err=True)
-            continue
+    for run, began, tally in _readable(state_dir):
         yield {
             "id": run,
             "status": tally.ended.status if tally.ended else "unfinished",
             "steps": tally.step,
             "cost": tally.usage.cost,
             "updated": tally.updated,
-            "workspace": workspace,
-            "goals": [str(goal) for goal in tally.task.goals] if tally.task else [],
+            "workspace": began.workspace,
+            "goals": [str(goal) for goal in began.task.goals],
         }
+
+
+def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, Tally]]:
+    """Every run that began, the newest first, with its newest start; says which logs are damaged."""
+    for run in run_ids(state_dir):
+        tally, began = Tally(), None
+        try:
+            for event in read(state_dir, run):
+                tally.add(event)
+                began = event if isinstance(event, RunStarted) else began
+        except StateError as error:
+            click.echo(f"autoagent: {error}", err=True)
+        else:
+            if began is not None:
+                yield run, began, tally
 
 
 @click.command("show")
@@ -75,7 +78,7 @@ def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
 @click.pass_context
 def show(ctx: click.Context, run: str, as_json: bool) -> None:
     """Show RUN again as it was on screen, from its log. RUN is any unique prefix of an id."""
-    settings = _settings(ctx)
+    settings = settings_here(ctx.obj)
     run = find_run(settings.state_dir, run)
     console = assembly.open_console(settings, json=as_json)
     for event in read(settings.state_dir, run):
@@ -94,11 +97,11 @@ def resume(ctx: click.Context, /, run: str | None, **given: Any) -> None:
     Flags given here go before the settings of the run. Whether it runs without asking must be said anew (-c).
     """
     given = {name: value for flags in (ctx.obj or {}, given) for name, value in flags.items() if value}
-    state_dir = load(given, os.environ, Path.cwd()).settings.state_dir
+    state_dir = settings_here(given).state_dir
     run = find_run(state_dir, run) if run else _newest_unfinished(state_dir)
     began = _last_start(state_dir, run)
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
-    settings = load({**own, **given}, os.environ, Path.cwd()).settings
+    settings = settings_here({**own, **given})
     ctx.exit(_resume(given, settings, run, began))
 
 
@@ -115,16 +118,13 @@ def _resume(given: Mapping[str, Any], settings: Settings, run: str, began: RunSt
         model = assembly.open_model(settings, console, answered)
         attended = not settings.continuous or sys.stdin.isatty()
         registry = assembly.open_registry(settings, began.task, model.window, attended=attended)
-        start = assembly.describe(began.task, settings, model, registry, Path(began.workspace), resumed=True)
+        start = assembly.describe(began.task, settings, model, registry, began)
         warn(given, settings, console.warn)
-        return assembly.drive(start, model, registry, settings, console, log, attended=attended)
+        return assembly.drive(start, model, registry, settings, console, lambda: log, attended=attended)
 
 
 def _newest_unfinished(state_dir: Path) -> str:
-    for run in run_ids(state_dir):
-        tally = Tally()
-        for event in read(state_dir, run):
-            tally.add(event)
+    for run, _, tally in _readable(state_dir):
         if tally.ended is None or tally.ended.status != "finished":
             return run
     raise StateError(f"There is no unfinished run in {state_dir}.")
@@ -132,7 +132,7 @@ def _newest_unfinished(state_dir: Path) -> str:
 
 def _last_start(state_dir: Path, run: str) -> RunStarted:
     """The newest event that says what shapes the run."""
-    found = [event for event in read(state_dir, run) if isinstance(event, (RunStarted, Resumed))]
+    found = [event for event in read(state_dir, run) if isinstance(event, RunStarted)]
     if not found:
         raise StateError(f"The run {run} was cut off before it began; start a new one.")
     return found[-1]

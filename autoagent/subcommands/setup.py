@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import threading
@@ -14,7 +13,7 @@ import click
 from autoagent.dotenv import store_variables
 from autoagent.printable import escape
 from autoagent.servers import find_servers
-from autoagent.settings import load
+from autoagent.subcommands.here import settings_here
 from autoagent.taskfile import write_task
 from autoagent.welcome import ask_task, choose_model, model_is_chosen
 from autoagent.wrapping import wrap
@@ -72,7 +71,7 @@ class ClickTerminal:
 def setup(ctx: click.Context) -> None:
     """Choose a model, name the agent and its goals; writes .env and ai_settings.yaml."""
     terminal = ClickTerminal()
-    settings = load(ctx.obj or {}, os.environ, Path.cwd()).settings
+    settings = settings_here(ctx.obj)
     if model_is_chosen(settings):
         terminal.say("The model is set up already; `autoagent config` shows it, and .env is where to change it.")
     else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from typing import Any
 
 import pytest
-from driver import FINISH, GOAL, Hanging, Home
+from driver import FINISH, GOAL, PROGRAM, ROOT, Hanging, Home
 from server import Command, Fault, Reply, ScriptedServer, command
 
 KEY = "sk-never-to-be-seen-0123456789"
@@ -184,3 +186,32 @@ def test_only_debug_shows_a_traceback(home: Home) -> None:
         done = home.run("show", "nothing", *flags) if not flags else home.run(*flags, "show", "nothing")
         assert done.code == 1
         assert ("Traceback" in done.err) is shown
+
+
+@pytest.mark.parametrize("flags", [["--ai-goal", " "], ["--ai-name", "A"], ["-C", "missing.yaml"]])
+def test_flags_that_cannot_be_used_are_told_before_anything_is_asked(home: Home, flags: list[str]) -> None:
+    done = home.run(*flags, stdin="3\nn\n")
+    assert done.code == 2
+    assert "Which one shall think?" not in done.text
+    assert list(home.folder.iterdir()) == []
+
+
+def test_what_cannot_be_opened_leaves_no_empty_run(home: Home) -> None:
+    home.write("a-file", "")
+    done = home.run("--demo", "-c", "-m", "none", "-w", "a-file")
+    assert done.code == 2
+    assert "The workspace" in done.err
+    home.write(".autoagent/memory", "a file where the folder should be")
+    assert home.run("--demo", "-c").code == 1
+    assert home.runs == []
+
+
+def test_a_log_that_cannot_be_written_any_more_still_tells_how_to_go_on(home: Home) -> None:
+    limited = ["bash", "-c", 'ulimit -f 12; exec "$@"', "bash", *PROGRAM, "--demo", "-c", "-m", "none"]  # KiB a file
+    env = {"PATH": os.environ["PATH"], "HOME": str(home.folder), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
+    done = subprocess.run(limited, cwd=home.folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    assert f"Resume: autoagent resume {home.runs[0]}" in done.stdout
+    assert done.stderr.startswith("autoagent: Cannot write the log")
+    assert "File too large" in done.stderr
+    assert f"RESUMED: run {home.runs[0]}" in home.run("resume", "-c").text

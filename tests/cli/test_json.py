@@ -93,3 +93,16 @@ def test_settings_and_their_origins(home: Home) -> None:
     assert rows["smart_llm"] == ("from-env", "environment: SMART_LLM")
     assert rows["state_dir"] == ("mine", "flag")
     assert rows["exit_key"] == ("n", "default")
+
+
+def test_the_state_folder_is_named_before_or_after_the_subcommand(home: Home) -> None:
+    assert home.run("run", "--demo", "-c", "-m", "none", "--state-dir", "mine").code == 0
+    listed = home.run("--state-dir", "mine", "runs", "--json").out
+    assert len(json.loads(listed)) == 1
+    assert home.run("runs", "--json", "--state-dir", "mine", "--debug").out == listed
+    assert json.loads(home.run("--state-dir", "other", "memory", "list", "--json", "--state-dir", "mine").out) == []
+    rows = {row["name"]: row["value"] for row in json.loads(home.run("config", "--json", "--state-dir", "x").out)}
+    assert rows["state_dir"] == "x"
+    for subcommand in (("doctor",), ("commands",), ("setup",), ("show",), ("resume",), ("model", "list")):
+        assert "--state-dir DIR" in home.run(*subcommand, "--help").out
+    assert not home.state.exists()

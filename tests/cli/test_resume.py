@@ -33,10 +33,37 @@ def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server:
     resumed = next(event for event in served.log() if event["type"] == "resumed")
     for kept in ("model", "window", "commands", "workspace", "task", "system", "asking"):
         assert resumed[kept] == began[kept], kept
+    hidden, hidden_now = began["settings"].pop("protected"), resumed["settings"].pop("protected")
     assert resumed["settings"] == began["settings"]
+    assert hidden_now[: len(hidden)] == hidden
+    assert str(elsewhere / ".env") in hidden_now
     # What was approved but not started is asked again, and not thought again.
     assert len(server.requests) == 4
     assert [event["type"] for event in served.log()].count("started") == 4
+
+
+def test_the_agents_own_files_stay_out_of_reach_wherever_it_is_resumed(served: Home, server: ScriptedServer) -> None:
+    served.write("project/.env", "OPENAI_API_KEY=sk-out-of-reach-0123456789\n")
+    project = Home(served.folder / "project", served.env)
+    server.add(command("read_file", filename=".env"))
+    assert project.run(*GOAL, "-w", ".", "-m", "none").code == 5  # nobody answers
+    server.add(*FINISH)
+    done = served.run("--state-dir", "project/.autoagent", "resume", "-c")
+    assert done.code == 0, done.text
+    assert "Command read_file failed:" in done.text
+    assert not any("sk-out-of-reach" in request.prompt for request in server.requests)
+
+
+def test_a_run_without_a_start_and_a_damaged_one_are_passed_over(home: Home) -> None:
+    assert home.run("--demo", "-c", "-l", "1", "-m", "none").code == 4
+    unfinished = home.runs[0]
+    home.write(".autoagent/runs/29990101-000000-0000/events.jsonl", "")
+    damaged = home.write(".autoagent/runs/29990101-000000-0001/events.jsonl", "nonsense\n")
+    assert [row["id"] for row in json.loads(home.run("runs", "--json").out)] == [unfinished]
+    done = home.run("resume", "-c")
+    assert done.code == 0
+    assert f"RESUMED: run {unfinished}" in done.text
+    assert f"{damaged.relative_to(home.folder)}:1: not an event" in done.err
 
 
 def test_a_limit_of_commands_counts_anew_and_continuous_must_be_said_anew(home: Home) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from driver import FINISH, GOAL, Hanging, Home, Session
+from driver import FINISH, GOAL, ROOT, Hanging, Home, Session
 from server import THOUGHTS, Command, Reply, ScriptedServer, command
 
 Golden = Callable[[str, str], None]
@@ -117,9 +117,16 @@ def test_set_up_keeps_nothing_that_it_is_told_not_to_keep(home: Home) -> None:
 def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
     served: Home, server: ScriptedServer, golden: Golden
 ) -> None:
+    thoughts = {
+        "text": "Two lines are enough for a first poem.",
+        "reasoning": "The wish names the file and nothing else.",
+        "plan": "- write poem.txt\n- read it once more",
+        "criticism": "It should not rhyme for the sake of rhyming.",
+        "speak": "",
+    }
     server.add(
         Reply('{"name": "PoetGPT", "role": "an AI that writes verse", "goals": ["Write a poem to poem.txt"]}'),
-        command("write_to_file", filename="poem.txt", text="Roses are red."),
+        Command("write_to_file", {"filename": "poem.txt", "text": "Roses are red,\nviolets are blue.\n"}, thoughts),
     )
     with opened(served.terminal("-m", "none")) as session:
         session.answers("I want it to:", "write a poem to poem.txt")
@@ -137,6 +144,13 @@ def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
         session.answers(QUESTION, "y -2")
         assert session.ends() == 0
         golden("welcome-back-80", session.screen)
+
+
+def test_the_readme_shows_what_is_printed() -> None:
+    block = (ROOT / "README.md").read_text().partition("```\n$ autoagent\n")[2].partition("```")[0]
+    printed = iter((ROOT / "tests" / "screens" / "wish-80.txt").read_text().splitlines())
+    missing = [line for line in block.splitlines() if line not in printed]  # each comes after the one before
+    assert not missing
 
 
 def test_who_is_not_to_come_back_is_asked_for_anew(home: Home) -> None:
@@ -197,6 +211,19 @@ def test_what_is_typed_before_the_question_answers_nothing(served: Home, server:
         session.answers(QUESTION, "n")
         assert session.ends() == 6
     assert not (served.folder / "autoagent_workspace" / "a.txt").exists()
+
+
+def test_what_is_typed_before_the_agent_asks_is_not_the_answer(served: Home, server: ScriptedServer) -> None:
+    thinking = Hanging(command("ask_user", question="Which colour?\x1b[2J"))
+    server.add(thinking, *FINISH)
+    with opened(served.terminal("-c", "-m", "none", *GOAL)) as session:
+        thinking.is_asked()
+        session.types("red")
+        session.sees("red\n")  # the terminal has it
+        thinking.leave()
+        session.answers("The agent asks: Which colour?\\x1b[2J\n> ", "green")
+        assert session.ends() == 0
+    assert "The user answered: green" in server.requests[1].prompt
 
 
 # Ctrl-C ----------------------------------------------------------------------------------------------------------
