@@ -48,7 +48,7 @@ from autoagent.messages import (
 from autoagent.progress import Progress
 from autoagent.prompt import Prompt, build
 from autoagent.protocols import Authorizer, Listener, Memory, Model, Recorder
-from autoagent.repeats import STOP, TELL_USER, Repeats
+from autoagent.repeats import STOP, TELL_USER, Repeats, refusal
 from autoagent.reply import parse, written
 from autoagent.review import Review
 from autoagent.tokens import Count
@@ -56,7 +56,6 @@ from autoagent.tokens import Count
 RECALLED = 10  # memories asked for at every step
 UNUSABLE_REPLIES = 3  # in a row, then the run ends
 RECALLED_CHARACTERS = 400  # of each memory; a prompt shows no more
-QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
 REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
 SHORTENINGS = 2  # of the history in one step, when the endpoint says that the prompt does not fit
 
@@ -223,9 +222,7 @@ class Agent:
         """The call to run, perhaps with arguments the user changed; None where it may not run."""
         proposal = self._registry.propose(call, self._context)
         if earlier := self._repeats.barred(proposal):
-            gave = earlier.text[:QUOTED_CHARACTERS]
-            reason = f"nothing has changed since step {earlier.step}, where this same call gave: {gave}"
-            yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
+            yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=refusal(earlier)))
             return None
         verdict = yield from self._decide(proposal)
         edited = verdict.args is not None

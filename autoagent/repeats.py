@@ -27,6 +27,7 @@ from autoagent.messages import (
 )
 
 LONGEST_CYCLE = 4
+QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
 TELL_MODEL, TELL_USER, STOP = 3, 4, 6  # rounds of the same cycle
 
 
@@ -36,6 +37,15 @@ class Earlier:
 
     step: int
     text: str
+
+
+def refusal(earlier: Earlier) -> str:
+    """What the model is told of a barred repeat: that it is done, and where to go from there."""
+    gave = earlier.text[:QUOTED_CHARACTERS]
+    return (
+        f"it was done already in step {earlier.step}, and nothing has changed since. It gave: {gave} "
+        "If every goal is met, use task_complete."
+    )
 
 
 class Repeats:

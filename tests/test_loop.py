@@ -319,7 +319,7 @@ def test_a_change_that_would_change_nothing_is_barred(bench: Bench) -> None:
     events = list(bench.agent(model).run())
     barred = [event for event in events if isinstance(event, Decided) and not event.allowed]
     assert [event.by for event in barred] == ["loop guard"]
-    assert "nothing has changed since step 1" in model.prompts[2][-1].content
+    assert "it was done already in step 1" in model.prompts[2][-1].content
     assert "write_to_file" not in model.offered[2]
     assert "write_to_file" in model.offered[3]
 

@@ -14,8 +14,9 @@ from autoagent.window import SMALL_WINDOW
 CATEGORIES = ("files", "memory", "system")
 
 # Always offered; the others of a small window's choice come by the words of the goals.
-_CORE = ("read_file", "write_to_file", "append_to_file", "list_files", "task_complete")
+_CORE = ("read_file", "write_to_file", "list_files", "task_complete")
 _WORDS = {
+    "append_to_file": ("append", "add ", "log", "end of", "diary", "journal"),
     "edit_file": ("edit", "change", "fix", "replace", "rename", "update", "correct"),
     "delete_file": ("delete", "remove", "clean"),
     "search_in_files": ("search", "find", "where", "grep", "look for"),
