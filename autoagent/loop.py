@@ -7,7 +7,7 @@ stopped. Each event is on disk before it is yielded, and `Started` is on disk be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -276,30 +276,27 @@ class Agent:
         """The memories nearest to what is going on, cut to what a prompt shows of them."""
         query = self._history.newest or " ".join(goal.text for goal in self._start.task.goals)
         try:
-            found = self._memory.recall(query, RECALLED, skip=self._history.steps)
+            found = self._memory.recall(
+                query, RECALLED, room=self._history.shares.recollections, skip=self._history.steps
+            )
         except ModelError as error:
             yield self._record(Retried(reason=f"Nothing is recalled: {error}"))
             return ()
         yield from self._charge("embedding")
-        memories = tuple(replace(memory, text=memory.text[:RECALLED_CHARACTERS]) for memory in found)
-        if memories:
-            yield self._record(Recalled(query=query[:RECALLED_CHARACTERS], memories=memories))
-        return memories
+        memories = tuple(replace(memory, text=memory.text[:RECALLED_CHARACTERS]) for memory in found.memories)
+        if not memories and not found.left_out:
+            return ()
+        recalled = self._record(
+            Recalled(query=query[:RECALLED_CHARACTERS], memories=memories, left_out=found.left_out)
+        )
+        yield recalled
+        assert isinstance(recalled, Recalled)
+        return recalled.memories  # as they are in the log: without secrets
 
     def _prompt(self, memories: tuple[Recollection, ...]) -> Generator[Event, None, Prompt]:
         """The prompt of this step, within the window and the budget, announced in the log."""
-        history, now = self._history, self._clock()
-        prompt = build(
-            self._start.system,
-            history.messages,
-            memories,
-            "\n".join(line for line in (history.standing, self._budget.left(now)) if line),
-            goals=self._start.task.goals,
-            now=now,
-            shares=history.shares,
-            count=self._count,
-            fixed_tokens=history.fixed_tokens,
-        )
+        now = self._clock()
+        prompt = prompt_of(self._start, self._history, self._budget, memories, now=now, count=self._count)
         reply_tokens, price = self._start.reply_tokens, self._model.price
         self._budget.check(prompt.tokens, reply_tokens, price, now)
         yield self._record(
@@ -349,3 +346,20 @@ class Agent:
     def _fold(self, event: Event) -> None:
         for fold in (self._history, self._budget, self._repeats, self._review, self._progress):
             fold.add(event)
+
+
+def prompt_of(
+    start: RunStarted, history: History, budget: Budget, memories: Sequence[Recollection], *, now: float, count: Count
+) -> Prompt:
+    """The prompt of a step. All it is made of is in the log, from which it can be built again (see retrace)."""
+    return build(
+        start.system,
+        history.messages,
+        memories,
+        "\n".join(line for line in (history.standing, budget.left(now)) if line),
+        goals=start.task.goals,
+        now=now,
+        shares=history.shares,
+        count=count,
+        fixed_tokens=history.fixed_tokens,
+    )

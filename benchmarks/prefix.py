@@ -95,8 +95,8 @@ def measure(window: int, steps: int, count: Count) -> tuple[float, float, int]:
         now = 1_700_000_000.0 + 7 * event.step
         memories = [Recollection(n, text(rng, 90), 0.5) for n in range(10)]
         prompt = build(
-            system, history.messages, memories, history.standing, goals=TASK.goals, now=now, shares=history.shares, count=count,
-            fixed_tokens=history.fixed_tokens,
+            system, history.messages, memories, history.standing, goals=TASK.goals, now=now, shares=history.shares,
+            count=count, fixed_tokens=history.fixed_tokens,
         )  # fmt: skip
         whole = serialise(prompt.messages)
         last = prompt.messages[-1].content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -160,6 +161,7 @@ def describe(
         commands=tuple(spec.name for spec in registry.specs),
         workspace=str(workspace),
         settings={name: str(value) if isinstance(value, Path) else value for name, value in kept.items()},
+        limits=dataclasses.asdict(limits_of(settings, task)),
     )
     history = History(count)
     history.add(start)

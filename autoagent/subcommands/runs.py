@@ -95,9 +95,14 @@ def resume(ctx: click.Context, /, run: str | None, **given: Any) -> None:
     state_dir = load(given, os.environ, Path.cwd()).settings.state_dir
     run = find_run(state_dir, run) if run else _newest_unfinished(state_dir)
     began = _last_start(state_dir, run)
+    ctx.exit(_resume(given, settings_of_run(began, given), run, began))
+
+
+def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
+    """The settings a run takes up again, with those of the flags `given` before its own."""
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
-    settings = load({**own, **given}, os.environ, Path.cwd()).settings
-    ctx.exit(_resume(given, settings, run, began))
+    flags = {name: value for name, value in given.items() if value}
+    return load({**own, **flags}, os.environ, Path.cwd()).settings
 
 
 def _resume(given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted) -> int:
