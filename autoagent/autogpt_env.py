@@ -9,7 +9,8 @@ _WEB = "there is no web command in this version"
 _MEDIA = "there is no image, audio or tweet command in this version"
 _SPEECH = "there is no speech in this version"
 _PLUGINS = "there are no plugins in this version"
-_BACKEND = "the memory is a local one; no server is needed"
+_BACKEND = "MEMORY_BACKEND is local, postgres or redis"
+_REDIS = "where Redis is, with its password, is told by MEMORY_URL: redis://:PASSWORD@HOST:PORT/0"
 _AZURE = "Azure is reached by its OpenAI-compatible address: set OPENAI_API_BASE_URL and OPENAI_API_KEY"
 _TOKENS = "the context length is asked from the model; AUTOAGENT_WINDOW overrides it"
 
@@ -35,10 +36,10 @@ NOT_USED: Mapping[str, str] = {
     "SMART_TOKEN_LIMIT": _TOKENS,
     "PINECONE_API_KEY": _BACKEND,
     "PINECONE_ENV": _BACKEND,
-    "REDIS_HOST": _BACKEND,
-    "REDIS_PORT": _BACKEND,
-    "REDIS_PASSWORD": _BACKEND,
-    "WIPE_REDIS_ON_START": _BACKEND,
+    "REDIS_HOST": _REDIS,
+    "REDIS_PORT": _REDIS,
+    "REDIS_PASSWORD": _REDIS,
+    "WIPE_REDIS_ON_START": "a memory is never wiped by starting; another MEMORY_INDEX is an empty one",
     "MILVUS_ADDR": _BACKEND,
     "MILVUS_USERNAME": _BACKEND,
     "MILVUS_PASSWORD": _BACKEND,

@@ -34,6 +34,7 @@ SUBCOMMANDS = {
     "resume": ("runs", "Take up an unfinished run where it stopped."),
     "runs": ("runs", "List the runs."),
     "show": ("runs", "Show a run from its log."),
+    "why": ("why", "Show which memories fed a step, and what it would do without one."),
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),
     "model": ("model", "List, fetch or remove the embedded model."),

@@ -7,7 +7,7 @@ stopped. Each event is on disk before it is yielded, and `Started` is on disk be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -55,6 +55,7 @@ from autoagent.tokens import Count
 
 RECALLED = 10  # memories asked for at every step
 UNUSABLE_REPLIES = 3  # in a row, then the run ends
+LEFT_OUT = 20  # of the candidates a recall left out: as many are worth a line of the log
 RECALLED_CHARACTERS = 400  # of each memory; a prompt shows no more
 REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
 SHORTENINGS = 2  # of the history in one step, when the endpoint says that the prompt does not fit
@@ -266,6 +267,7 @@ class Agent:
         yield self._record(
             Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds)
         )
+        yield from self._charge(call.name, self._context.take_usage())
         if interrupted:
             yield from self._interrupted()
         return result
@@ -298,15 +300,18 @@ class Agent:
         """The memories nearest to what is going on, cut to what a prompt shows of them."""
         query = self._history.newest or " ".join(goal.text for goal in self._start.task.goals)
         try:
-            found = self._memory.recall(query, RECALLED, skip=self._history.steps)
+            found = self._memory.recall(
+                query, RECALLED, room=self._history.shares.recollections, skip=self._history.steps
+            )
         except (ModelError, StateError) as error:
             yield self._record(Retried(reason=f"Nothing is recalled: {error}"))
             return ()
         yield from self._charge("embedding", self._memory.take_usage())
-        memories = tuple(replace(memory, text=memory.text[:RECALLED_CHARACTERS]) for memory in found)
-        if not memories:
+        memories = tuple(replace(memory, text=memory.text[:RECALLED_CHARACTERS]) for memory in found.memories)
+        if not memories and not found.left_out:
             return ()
-        recalled = self._record(Recalled(query=query[:RECALLED_CHARACTERS], memories=memories))
+        left_out = found.left_out[:LEFT_OUT]
+        recalled = self._record(Recalled(query=query[:RECALLED_CHARACTERS], memories=memories, left_out=left_out))
         yield recalled
         assert isinstance(recalled, Recalled)
         return recalled.memories  # as they are in the log: without secrets
@@ -314,17 +319,7 @@ class Agent:
     def _prompt(self, memories: tuple[Recollection, ...]) -> Generator[Event, None, Prompt]:
         """The prompt of this step, within the window and the budget, announced in the log."""
         history, now = self._history, self._clock()
-        prompt = build(
-            self._start.system,
-            history.messages,
-            memories,
-            "\n".join(line for line in (history.standing, self._budget.left(now)) if line),
-            goals=self._start.task.goals,
-            now=now,
-            shares=history.shares,
-            count=self._count,
-            fixed_tokens=history.fixed_tokens,
-        )
+        prompt = prompt_of(self._start, history, self._budget, memories, now=now, count=self._count)
         expected = int(prompt.tokens * history.scale)
         reply_tokens, price = self._start.reply_tokens + self._model.reasoning_room, self._model.price
         self._budget.check(expected, reply_tokens, price, now)
@@ -379,3 +374,20 @@ class Agent:
     def _fold(self, event: Event) -> None:
         for fold in (self._history, self._budget, self._repeats, self._review, self._progress):
             fold.add(event)
+
+
+def prompt_of(
+    start: RunStarted, history: History, budget: Budget, memories: Sequence[Recollection], *, now: float, count: Count
+) -> Prompt:
+    """The prompt of a step. All it is made of is in the log, from which it can be built again (see retrace)."""
+    return build(
+        start.system,
+        history.messages,
+        memories,
+        "\n".join(line for line in (history.standing, budget.left(now)) if line),
+        goals=start.task.goals,
+        now=now,
+        shares=history.shares,
+        count=count,
+        fixed_tokens=history.fixed_tokens,
+    )

@@ -230,7 +230,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """A memory that came back: `score` is its cosine similarity to the query, `t` when it was stored (epoch s)."""
+    """A memory that came back: `score` says how well it fits the query, as whoever found it counts that.
+
+    `t` is when it was stored or last came back (seconds since the epoch), `level` how firmly it is kept.
+    """
 
     id: int
     text: str
@@ -241,6 +244,65 @@ class Recollection:
     t: float = 0.0
     run: str = ""
     step: int = 0
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A candidate that a recall did not return, and why: too far, too like another, beyond the number or the room."""
+
+    id: int
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What a recall came to: the memories returned, best first, and the candidates it left out."""
+
+    memories: tuple[Recollection, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to become of a memory, if its time and level are still as they were `seen`.
+
+    `level` None: it is forgotten, and goes to the trash. `source` None: it stays as it is.
+    """
+
+    id: int
+    seen: tuple[float, int]
+    t: float
+    level: int | None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dream:
+    """What a sleep came to: the memories that fell a level, those forgotten (ids), and the dream made of the latter.
+
+    `text` is '' where nothing was forgotten, or where no dream could be made of it: `problem` then says why.
+    `trusted` is False once a fragment came from an untrusted source.
+    """
+
+    text: str = ""
+    forgotten: tuple[int, ...] = ()
+    fallen: tuple[int, ...] = ()
+    t: float = 0.0
+    trusted: bool = True
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a store holds: how many texts, its bytes, the newest embedder ('' for none), its dimension, and where."""
+
+    count: int
+    bytes: int
+    embedder: str
+    dim: int
+    place: str
 
 
 # Events ----------------------------------------------------------------------------------------------------------
@@ -273,6 +335,7 @@ class RunStarted(Event):
     commands: tuple[str, ...]
     workspace: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as Limits has them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +352,7 @@ class Recalled(Event):
     type: ClassVar[str] = "recalled"
     query: str
     memories: tuple[Recollection, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -459,6 +523,8 @@ def from_json(line: Mapping[str, Any]) -> Event:
             values["task"] = Task(**{**task, "goals": tuple(Goal(**goal) for goal in task["goals"])})
         if "memories" in values:
             values["memories"] = tuple(Recollection(**memory) for memory in values["memories"])
+        if "left_out" in values:
+            values["left_out"] = tuple(LeftOut(**candidate) for candidate in values["left_out"])
         if "commands" in values:
             values["commands"] = tuple(values["commands"])
         return kind(**values)

@@ -5,18 +5,22 @@ Whatever satisfies them will do: a scripted model in a test, a person at the key
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 from autoagent.messages import (
     Asking,
+    Change,
     CommandSpec,
     Completion,
+    Dream,
     Event,
     Message,
     Price,
     Proposal,
+    Recall,
     Recollection,
+    Stats,
     Usage,
     Verdict,
 )
@@ -108,14 +112,88 @@ class Memory(Protocol):
     ) -> int | None:
         """Store a text durably; its id, or None for a text without content. A text already there keeps its id."""
 
-    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
-        """At most k memories nearest to the query, best first, none from a (run, step) in `skip`; [] if none fits."""
+    def recall(
+        self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
+    ) -> Recall:
+        """At most k memories that fit the query, of at most `room` tokens together, none from a (run, step) in `skip`.
+
+        Being returned strengthens a memory, being a mere candidate weakens it.
+        """
+
+    def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
+        """Let n random memories fade (None: the usual number); `dream` is asked, once, to make one of those forgotten.
+
+        A dream that cannot be made undoes nothing. Nothing forgotten: nothing is asked, and the dream is empty.
+        """
 
     def forget(self, memory: int) -> bool:
         """Delete one memory; False if there is none with this id."""
 
     def take_usage(self) -> Usage:
         """What embedding has cost since this was last asked."""
+
+    def __len__(self) -> int: ...
+
+
+class MemoryStore(Protocol):
+    """A backend of the memory: keeps texts, finds candidates, carries out changes. It knows no rule of life or rank.
+
+    It has an embedder of its own, and never compares vectors of two. All methods raise StateError where the store
+    cannot be reached, read or written; those that embed raise ModelError where an endpoint fails.
+    """
+
+    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
+        """Keep a text durably, with level 0; its id, or None for a text without content.
+
+        A text that is there already keeps its id and level; its time, run and step are those given; once untrusted it
+        stays so. A text in the trash comes back as if it were new.
+        """
+
+    def find(self, text: str) -> Recollection | None:
+        """The memory with exactly this text, or None."""
+
+    def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
+        """At most k memories by the cosine of their vectors to the query's, best first; none of 0 or below.
+
+        The cosine is their `score`.
+        """
+
+    def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
+        """At most k memories by the words they share with the query (`score`: BM25 or like it, larger is better)."""
+
+    def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
+        """Unit vectors (float32, little-endian) of these memories, as far as they have one."""
+
+    def change(self, changes: Sequence[Change], *, whole: bool = False) -> int:
+        """Carry out the changes of memories that are still as they were seen, in one durable transaction; how many.
+
+        With `whole` none is carried out unless all can be.
+        """
+
+    def sample(self, n: int, below: int) -> list[Recollection]:
+        """n random memories of a level below `below`, or all there are."""
+
+    def forget(self, memory: int) -> bool:
+        """Delete one memory for good; False if there is none with this id."""
+
+    def listed(self, limit: int = -1, offset: int = 0) -> list[Recollection]:
+        """The memories, newest first; all with a negative limit."""
+
+    def stats(self) -> Stats: ...
+
+    def trash(self) -> list[Recollection]:
+        """The forgotten memories that can still be restored, newest first; `t` is when they were forgotten."""
+
+    def restore(self, memory: int, t: float) -> bool:
+        """Take a memory out of the trash, with level 0 and time `t`; False if it is not there."""
+
+    def empty_trash(self, before: float) -> int:
+        """Delete for good what was forgotten before this time; how many."""
+
+    def take_usage(self) -> Usage:
+        """What embedding has cost since this was last asked."""
+
+    def close(self) -> None: ...
 
     def __len__(self) -> int: ...
 

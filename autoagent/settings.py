@@ -69,10 +69,31 @@ class Settings:
     memory_backend: str = setting(
         "local",
         "MEMORY_BACKEND",
-        help="local or none",
-        choices={"local": "local", "json_file": "local", "none": "none", "no_memory": "none"},
+        help="local, postgres, redis or none",
+        choices={
+            "local": "local",
+            "json_file": "local",
+            "postgres": "postgres",
+            "redis": "redis",
+            "none": "none",
+            "no_memory": "none",
+        },
     )
     memory_index: str = setting("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
+    memory_url: str = setting("", "MEMORY_URL", help="postgresql://... or redis://..., with its password", secret=True)
+    memory_fade_days: float = setting(7.0, "MEMORY_FADE_DAYS", help="days in which a new memory fades")
+    memory_growth: float = setting(2.0, "MEMORY_GROWTH", help="how many times longer each level lasts; 1 or more")
+    memory_levels: int = setting(3, "MEMORY_LEVELS", help="the last level that fades; those above are for ever")
+    memory_trash_days: float = setting(30.0, "MEMORY_TRASH_DAYS", help="days in which the forgotten can be restored")
+    memory_sleep: int = setting(100, "MEMORY_SLEEP", help="memories that a sleep meets")
+    memory_alike: float = setting(0.97, "MEMORY_ALIKE", help="the cosine from which memories are near-duplicates")
+    memory_breadth: int = setting(4, "MEMORY_BREADTH", help="candidates looked at for each memory recalled; 1 or more")
+    memory_words: float = setting(0.4, "MEMORY_WORDS", help="how much words count in a recall beside meaning, 0 to 1")
+    memory_recency: float = setting(0.05, "MEMORY_RECENCY", help="how much being recent counts in a recall, 0 to 1")
+    memory_half_life_days: float = setting(30.0, "MEMORY_HALF_LIFE_DAYS", help="days in which being recent halves")
+    memory_firmness: float = setting(0.05, "MEMORY_FIRMNESS", help="how much the level counts in a recall, 0 to 1")
+    memory_diversity: float = setting(0.1, "MEMORY_DIVERSITY", help="how much being unlike the others counts, 0 to 1")
+    memory_floor: float = setting(0.3, "MEMORY_FLOOR", help="too far: a cosine below this part of the best, 0 to 1")
 
     # limits
     continuous: bool = setting(False, help="run without asking")
@@ -232,6 +253,13 @@ def _number(kind: type[int] | type[float], text: str, called: str) -> int | floa
 
 
 def _check_together(settings: Settings) -> None:
+    for part in ("alike", "words", "recency", "firmness", "diversity", "floor"):
+        name = f"memory_{part}"
+        if getattr(settings, name) > 1:
+            raise SettingsError(f"{name.upper()}: must be from 0 to 1, not {getattr(settings, name):g}.")
+    for name in ("memory_growth", "memory_breadth"):
+        if getattr(settings, name) < 1:
+            raise SettingsError(f"{name.upper()}: must be 1 or more, not {getattr(settings, name):g}.")
     if settings.authorise_command_key.lower() == settings.exit_key.lower():
         raise SettingsError(f"AUTHORISE_COMMAND_KEY and EXIT_KEY are both {settings.exit_key!r}; they must differ.")
     if settings.openai_base_url and not settings.openai_base_url.startswith(("http://", "https://")):

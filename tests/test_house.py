@@ -19,7 +19,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # An import never points up, and the rooms of rank 2 do not import one another.
 RANKS = {
     5: {"cli", "__main__", "subcommands"},
-    3: {"loop", "console", "screen_text", "tally", "thoughts_stream", "wrapping", "welcome"},
+    3: {"loop", "retrace", "console", "screen_text", "tally", "thoughts_stream", "wrapping", "welcome"},
     2: {
         *("prompt", "history", "reply", "budget", "repeats", "review", "progress", "runlog", "permissions"),
         *("commands", "memory", "models"),
@@ -37,6 +37,9 @@ EDGES = {
     "openai": ["models/endpoint"],
     "httpx2": ["models/endpoint"],
     "numpy": ["memory/"],
+    "pgvector": ["memory/postgres_session"],
+    "psycopg": ["memory/postgres_session"],
+    "redis": ["memory/redis_session"],
     "sqlite3": ["memory/"],
     "wordllama": ["memory/embed"],
     "yaml": ["yamlfile", "taskfile"],

@@ -1,6 +1,8 @@
 """The SQLite side of the store: its tables, how it is opened, and how processes take turns to write.
 
     memories   the texts and what is known of them: the truth; all else can be made anew from it
+    words      the full-text index of the texts, changed in the transaction that changes them
+    trash      forgotten memories, whole, with the time they were forgotten
     spaces     one for each embedder that was ever used; its vectors are in `vectors-ID.f32`
     vectors    where the vector of a memory is in a space; `row` is NULL while it is still to be made
     blocks     the checksum of each block of rows of a space
@@ -19,7 +21,7 @@ from autoagent.errors import StateError
 
 FILE = "memory.db"
 LOCK = "lock"
-VERSION = 1  # of the tables, kept in SQLite's user_version; a newer one is refused
+VERSION = 2  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
 
 TABLES = """
 CREATE TABLE memories (
@@ -39,6 +41,21 @@ CREATE TABLE blocks (
     space INTEGER NOT NULL, block INTEGER NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (space, block)
 ) WITHOUT ROWID;
 """
+
+WORDS_AND_TRASH = """
+CREATE VIRTUAL TABLE words USING fts5(
+    text, content = 'memories', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+);
+INSERT INTO words (words) VALUES ('rebuild');
+CREATE TABLE trash (
+    id INTEGER PRIMARY KEY, text TEXT NOT NULL, hash BLOB NOT NULL UNIQUE, kind TEXT NOT NULL, source TEXT NOT NULL,
+    trusted INTEGER NOT NULL, t REAL NOT NULL, level INTEGER NOT NULL, run TEXT NOT NULL, step INTEGER NOT NULL,
+    forgotten REAL NOT NULL
+);
+CREATE INDEX trash_by_time ON trash (forgotten);
+"""
+
+STEPS = (TABLES, WORDS_AND_TRASH)  # each takes the tables from one version to the next, 0 being an empty file
 
 
 def connect(folder: Path) -> sqlite3.Connection:
@@ -66,11 +83,12 @@ def connect(folder: Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, folder: Path) -> None:
-    if _version(db) == 0:
+    if _version(db) < VERSION:
         with _turn(folder):
-            if _version(db) == 0:
+            if (version := _version(db)) == 0:
                 db.execute("PRAGMA journal_mode = WAL")
-                db.executescript(f"BEGIN;{TABLES}PRAGMA user_version = {VERSION};COMMIT;")
+            if version < VERSION:
+                db.executescript(f"BEGIN;{''.join(STEPS[version:])}PRAGMA user_version = {VERSION};COMMIT;")
     if (version := _version(db)) > VERSION:
         raise StateError(
             f"{folder / FILE} was written by a newer autoagent (version {version}, this one reads {VERSION}); "

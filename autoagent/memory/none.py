@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from autoagent.messages import Recollection, Usage
+from autoagent.messages import Dream, Recall, Usage
 
 
 class NoMemory:
-    """Satisfies Memory: stores nothing, recalls nothing."""
+    """Satisfies Memory: stores nothing, recalls nothing, and sleeps without a dream."""
 
     def add(
         self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
     ) -> int | None:
         return None
 
-    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
-        return []
+    def recall(
+        self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
+    ) -> Recall:
+        return Recall()
+
+    def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
+        return Dream()
 
     def forget(self, memory: int) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""The local memory: texts in SQLite, their vectors in a file beside it, exact search by cosine.
+"""The local store: texts in SQLite with an index of their words, their vectors in a file beside it.
 
 Each embedder has a space of its own and is searched in that alone; memories that have no vector there yet, or lost it
 to a damaged file, are embedded from their texts before the next search.
@@ -7,28 +7,31 @@ to a damaged file, are embedded from their texts before the next search.
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from autoagent.errors import ModelError
-from autoagent.memory import recall, texts
+from autoagent.memory import texts
 from autoagent.memory.database import connect, our_errors, writing
+from autoagent.memory.embedding import Embedding
 from autoagent.memory.space import Space
-from autoagent.memory.vectors import FLOAT, Vectors
-from autoagent.messages import Recollection, Usage
+from autoagent.memory.vectors import Damaged, Vectors
+from autoagent.messages import Change, Recollection, Stats, Usage
 from autoagent.protocols import Embedder
 
 BATCH = 256  # texts embedded together, and stored in one transaction
-SLACK = 32  # rows ranked beyond those asked for: some of the nearest are forgotten or to be skipped
+SLACK = 32  # candidates ranked beyond those asked for: some of the best are forgotten or to be skipped
+FETCH = 500  # memories looked up by one query
+WORDS = 100  # of a query, that are looked for
+MATCHES = 10_000  # memories that are ranked by their words, at a microsecond each
+DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
 
-COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step"
+COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
+KEPT = "id, text, hash, kind, source, trusted, t, run, step"  # in memories as in the trash
 
 PUT = """
 INSERT INTO memories (text, hash, kind, source, trusted, t, run, step)
@@ -39,44 +42,47 @@ ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excl
 RETURNING id
 """
 
+WORDED = f"""
+SELECT {COLUMNS}, found.score FROM (
+    SELECT rowid, -rank AS score FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?
+) AS found JOIN memories m ON m.id = found.rowid ORDER BY found.score DESC, m.id
+"""  # noqa: S608 - our names
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What a memory holds: how many texts, bytes on disk, the newest embedder ('' for none) and its dimension."""
+TO_TRASH = f"""
+INSERT INTO trash ({KEPT}, level, forgotten) SELECT {KEPT}, level, ? FROM memories WHERE id = ? RETURNING text
+"""  # noqa: S608 - our names
 
-    count: int
-    bytes: int
-    embedder: str
-    dim: int
-    folder: str
+FROM_TRASH = f"""
+INSERT INTO memories ({KEPT}, level) SELECT {KEPT.replace(" t,", " ?,")}, 0 FROM trash WHERE id = ? RETURNING text
+"""  # noqa: S608 - our names
+
+MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
+
+ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index, none by a scan
 
 
-class LocalMemory:
-    """Satisfies Memory. Any number of processes may use the folder at once, each instance one thread at a time.
+class LocalStore:
+    """Satisfies MemoryStore. Any number of processes may use the folder at once, each instance one thread at a time.
 
-    A text longer than `texts.PART` characters becomes several memories, of which `add` returns the first. A text that
-    is there already is the same memory: its time, run and step are those of the last time; once untrusted it stays
-    so. A memory whose vector could not be made is kept all the same, and embedded when a later recall can.
+    A text longer than `texts.PART` characters becomes several memories, of which `put` returns the first. A memory
+    whose vector could not be made is kept all the same, found by its words, and embedded when a later search can.
 
-    `clock` gives seconds since the epoch; `listen` hears, in one line, what the memory does beyond what was asked.
-    Methods raise StateError where the folder cannot be read or written, and `recall` ModelError where the embedder
-    fails.
+    `listen` hears, in one line, what the store does beyond what was asked; `random` draws the samples. Methods raise
+    StateError where the folder cannot be read or written, and `near` ModelError where the embedder fails.
     """
 
     def __init__(
         self,
         folder: Path,
         embedder: Embedder,
-        clock: Callable[[], float] = time.time,
         listen: Callable[[str], None] = lambda line: None,
+        random: Random | None = None,
     ) -> None:
         self._folder = folder
-        self._embedder = embedder
-        self._clock = clock
+        self._embedding = Embedding(embedder, listen)
         self._listen = listen
-        self._usage = Usage()
+        self._random = random or Random()  # noqa: S311 - which memories fade is no secret
         self._own_space: Space | None = None
-        self._refused: set[int] = set()  # memories this embedder gave no usable vector for
         with our_errors(folder):
             self._db = connect(folder)
 
@@ -92,24 +98,19 @@ class LocalMemory:
         self.close()
 
     def take_usage(self) -> Usage:
-        """What embedding has cost since this was last asked."""
-        usage, self._usage = self._usage, Usage()
-        return usage
+        return self._embedding.take_usage()
 
     # What is kept -----------------------------------------------------------------------------------------------
 
-    def add(
-        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
-    ) -> int | None:
-        """Store a text; it survives a crash or a power cut from the moment this returns."""
+    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
+        """Keep a text; it survives a crash or a power cut from the moment this returns."""
         parts = texts.parts(texts.clean(text))
         if not parts:
             return None
         with our_errors(self._folder):
             vectors = self._vectors_of_new(parts)
             known = {
-                "kind": kind, "source": texts.clean(source), "trusted": trusted, "t": self._clock(),
-                "run": run, "step": step,
+                "kind": kind, "source": texts.clean(source), "trusted": trusted, "t": t, "run": run, "step": step,
             }  # fmt: skip
             with writing(self._db, self._folder):
                 ids = [self._put(part, known) for part in parts]
@@ -120,15 +121,75 @@ class LocalMemory:
 
     def _put(self, text: str, known: Mapping[str, Any]) -> int:
         """Insert or refresh one text, within a transaction; its id."""
-        id = int(self._db.execute(PUT, {**known, "text": text, "hash": _hash(text)}).fetchone()[0])
-        self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
+        key = _hash(text)
+        old = self._db.execute("SELECT 1 FROM memories WHERE hash = ?", (key,)).fetchone()
+        id = int(self._db.execute(PUT, {**known, "text": text, "hash": key}).fetchone()[0])
+        if not old:
+            self._db.execute("DELETE FROM trash WHERE hash = ?", (key,))
+            self._index(id, text)
         return id
+
+    def _index(self, id: int, text: str) -> None:
+        """Let a new memory be found, within a transaction: by its words now, by its vectors once they are made."""
+        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, text))
+        self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
+
+    def _remove(self, id: int, text: str) -> None:
+        """Take a memory out of the table and the indexes, within a transaction; its row in the vector file is left."""
+        self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, text))
+        self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))
+        self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
+
+    def change(self, changes: Sequence[Change], *, whole: bool = False) -> int:
+        if not changes:
+            return 0
+        with our_errors(self._folder), writing(self._db, self._folder):
+            if whole and not all(self._is_as_seen(change) for change in changes):
+                return 0
+            return sum(self._carry_out(change) for change in changes)
+
+    def _is_as_seen(self, change: Change) -> bool:
+        query = "SELECT 1 FROM memories WHERE id = ? AND t = ? AND level = ?"
+        return self._db.execute(query, (change.id, *change.seen)).fetchone() is not None
+
+    def _carry_out(self, change: Change) -> bool:
+        """Change one memory if it is as it was seen, within a transaction."""
+        if not self._is_as_seen(change):
+            return False
+        if change.level is None:
+            [(text,)] = self._db.execute(TO_TRASH, (change.t, change.id)).fetchall()
+            self._remove(change.id, text)
+        else:
+            update = "UPDATE memories SET t = ?, level = ?, source = coalesce(?, source) WHERE id = ?"
+            source = None if change.source is None else texts.clean(change.source)
+            self._db.execute(update, (change.t, change.level, source, change.id))
+        return True
 
     def forget(self, memory: int) -> bool:
         """Delete one memory. Its row stays in the vector file, and nothing refers to it any more."""
         with our_errors(self._folder), writing(self._db, self._folder):
-            self._db.execute("DELETE FROM vectors WHERE memory = ?", (memory,))
-            return self._db.execute("DELETE FROM memories WHERE id = ?", (memory,)).rowcount > 0
+            found = self._db.execute("SELECT text FROM memories WHERE id = ?", (memory,)).fetchone()
+            if found:
+                self._remove(memory, found[0])
+            return found is not None
+
+    def trash(self) -> list[Recollection]:
+        columns = COLUMNS.replace("m.t,", "m.forgotten,")
+        query = f"SELECT {columns} FROM trash m ORDER BY m.forgotten DESC, m.id DESC"  # noqa: S608 - our names
+        with our_errors(self._folder):
+            return [_recollection(columns, 0.0) for columns in self._db.execute(query)]
+
+    def restore(self, memory: int, t: float) -> bool:
+        with our_errors(self._folder), writing(self._db, self._folder):
+            found = self._db.execute(FROM_TRASH, (t, memory)).fetchall()
+            for (text,) in found:
+                self._db.execute("DELETE FROM trash WHERE id = ?", (memory,))
+                self._index(memory, text)
+        return bool(found)
+
+    def empty_trash(self, before: float) -> int:
+        with our_errors(self._folder), writing(self._db, self._folder):
+            return self._db.execute("DELETE FROM trash WHERE forgotten < ?", (before,)).rowcount
 
     def __len__(self) -> int:
         with our_errors(self._folder):
@@ -149,112 +210,117 @@ class LocalMemory:
 
     # What comes back --------------------------------------------------------------------------------------------
 
-    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
-        """The nearest memories by cosine, exact; of a query longer than `texts.PART` its first part counts."""
+    def find(self, text: str) -> Recollection | None:
+        query = f"SELECT {COLUMNS} FROM memories m WHERE m.hash = ?"  # noqa: S608 - our names
+        with our_errors(self._folder):
+            columns = self._db.execute(query, (_hash(texts.clean(text)),)).fetchone()
+        return _recollection(columns, 0.0) if columns else None
+
+    def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
+        """The nearest memories by cosine; of a query longer than `texts.PART` its first part counts."""
         text = texts.clean(query)[: texts.PART]
         with our_errors(self._folder):
             if k < 1 or not text.strip() or not self._db.execute("SELECT 1 FROM memories LIMIT 1").fetchone():
                 return []
-            vector = self._embed([text]).get(text)
-            if vector is None:
-                raise ModelError(
-                    f"The embedder {self._embedder.name} did not give a unit vector of {self._embedder.dim} values, "
-                    "so that nothing can be recalled; choose another EMBEDDING_MODEL."
-                )
+            vector = self._embedding.of_query(text)
             if not vector.any():
                 return []
-            self._make_whole()
-            return self._nearest(recall.cosines(self._space().vectors(), vector), k, frozenset(skip))
+            self._embed_missing()
+            return _widened(lambda count: self._nearest(vector, count), k, skip)
 
-    def _nearest(self, scores: NDArray[np.float32], k: int, skip: frozenset[tuple[str, int]]) -> list[Recollection]:
-        found: list[Recollection] = []
-        seen, wanted = 0, k + SLACK
-        while True:
-            rows = recall.best(scores, wanted)
-            new = rows[seen:].tolist()
-            at = self._space().memories(new, COLUMNS)
-            memories = (_recollection(at[row], float(scores[row])) for row in new if row in at)
-            found += (memory for memory in memories if (memory.run, memory.step) not in skip)
-            if len(found) >= k or len(rows) < wanted:
-                return found[:k]
-            seen, wanted = wanted, wanted * 4
+    def _nearest(self, vector: Vectors, count: int) -> tuple[list[Recollection], bool]:
+        try:
+            rows, scores = self._space().search(vector, count)
+        except Damaged:
+            self._mend()
+            rows, scores = self._space().search(vector, count)
+        at = self._space().memories(rows.tolist(), COLUMNS)
+        scored = zip(rows.tolist(), scores.tolist(), strict=True)
+        return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
+
+    def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
+        """The memories that share words with the query by BM25, diacritics and case aside."""
+        words = _quoted_words(texts.clean(query)[: texts.PART])
+        if k < 1 or not words:
+            return []
+        with our_errors(self._folder):
+            if not (telling := self._telling(words)):
+                return []
+            return _widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip)
+
+    def _telling(self, words: Iterable[str]) -> list[str]:
+        """The rarest of these words, as many as are in MATCHES memories together: of a word that is everywhere BM25
+        makes next to nothing, but only after looking at every memory that has it."""
+        found = {word: int(self._db.execute(MATCHED, (word, MATCHES)).fetchone()[0]) for word in words}
+        telling, left = [], MATCHES
+        for word in sorted(found, key=found.__getitem__):
+            if (left := left - found[word]) <= 0:
+                break
+            telling.append(word)
+        return telling
+
+    def _best_worded(self, wanted: str, count: int) -> tuple[list[Recollection], bool]:
+        rows = self._db.execute(WORDED, (wanted, count)).fetchall()
+        return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
+
+    def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
+        with our_errors(self._folder):
+            return {id: vector.tobytes() for id, vector in self._space().of(ids).items()} if ids else {}
+
+    def sample(self, n: int, below: int) -> list[Recollection]:
+        """Random memories, drawn by their ids: all are read only where most ids are gone, or few are below."""
+        with our_errors(self._folder):
+            first, last = self._db.execute(ENDS).fetchone()
+            if n < 1 or first is None:
+                return []
+            found: dict[int, Recollection] = {}
+            if last - first >= 4 * n:
+                for _ in range(DRAWS):
+                    drawn = {self._random.randint(first, last) for _ in range(2 * n)} - found.keys()
+                    found |= {memory.id: memory for memory in self._of(drawn) if memory.level < below}
+                    if len(found) >= n:
+                        return self._random.sample(list(found.values()), n)
+            query = "SELECT id FROM memories WHERE level < ?"
+            ids = [id for (id,) in self._db.execute(query, (below,))]
+            return self._of(self._random.sample(ids, min(n, len(ids))))
+
+    def _of(self, ids: Iterable[int]) -> list[Recollection]:
+        """The memories with these ids, by id, without those that are not there."""
+        wanted, found = sorted(ids), []
+        for start in range(0, len(wanted), FETCH):
+            some = wanted[start : start + FETCH]
+            query = f"SELECT {COLUMNS} FROM memories m WHERE m.id IN ({','.join('?' * len(some))}) ORDER BY m.id"  # noqa: S608
+            found += [_recollection(columns, 0.0) for columns in self._db.execute(query, some)]
+        return found
 
     # Texts to vectors -------------------------------------------------------------------------------------------
 
-    def _embed(self, wanted: Sequence[str]) -> dict[str, Vectors]:
-        """The vector of each text, without those that are not of the embedder's dimension, or neither unit nor zero."""
-        vectors, usage = self._embedder.embed(wanted)
-        self._usage += usage
-        size = self._embedder.dim * FLOAT.itemsize
-        pairs = zip(wanted, vectors, strict=False)
-        sized = {text: np.frombuffer(vector, FLOAT) for text, vector in pairs if len(vector) == size}
-        return {text: vector for text, vector in sized.items() if _unit_or_zero(vector)}
-
     def _vectors_of_new(self, parts: Sequence[str]) -> dict[str, Vectors]:
-        """The vectors of those texts that are not there yet; {} where the embedder fails, which is said."""
+        """The vectors of those texts that are not there yet, as far as the embedder gives them."""
         query = "SELECT 1 FROM memories WHERE hash = ?"
         new = [part for part in dict.fromkeys(parts) if not self._db.execute(query, (_hash(part),)).fetchone()]
-        if not new:
-            return {}
-        try:
-            vectors = self._embed(new)
-            self._space()
-        except ModelError as error:
-            self._listen(f"A memory was kept, but cannot be recalled until it is embedded: {error}")
-            return {}
-        self._tell_refused(len(new) - len(vectors))
+        vectors = self._embedding.of_new(new)
+        if vectors:
+            self._space()  # found, or made, in a transaction of its own
         return vectors
 
-    def _make_whole(self) -> None:
-        """See that every memory has a sound vector of this embedder."""
+    def _mend(self) -> None:
         space = self._space()
-        self._embed_missing(space)
-        if space.damaged():
-            if lost := space.drop_damaged():
-                self._listen(f"{space.path} was damaged; {lost} of its vectors are made anew from their texts.")
-            self._embed_missing(space)
+        if lost := space.drop_damaged():
+            self._listen(f"{space.path} was damaged; {lost} of its vectors are made anew from their texts.")
+        self._embed_missing()
 
-    def _embed_missing(self, space: Space) -> None:
-        last, before = 0, len(self._refused)
+    def _embed_missing(self) -> None:
+        space, last = self._space(), 0
         while batch := space.wanting(last, BATCH):
             last = batch[-1][0]
-            missing = {id: text for id, text in batch if id not in self._refused}
-            if not missing:
-                continue
-            try:
-                vectors = self._embed(list(missing.values()))
-            except ModelError:  # one text that the embedder cannot take must not keep out the others
-                vectors = self._embed_singly(missing)
-            with writing(self._db, self._folder):
-                space.append({id: vectors[text] for id, text in missing.items() if text in vectors})
-            self._refused |= {id for id, text in missing.items() if text not in vectors}
-        self._tell_refused(len(self._refused) - before)
-
-    def _embed_singly(self, missing: Mapping[int, str]) -> dict[str, Vectors]:
-        """As `_embed`, without the texts at which it fails; where two in a row fail, the fault is not in the texts."""
-        vectors: dict[str, Vectors] = {}
-        failed = False
-        for id, text in missing.items():
-            try:
-                vectors |= self._embed([text])
-                failed = False
-            except ModelError:
-                self._refused.add(id)
-                if failed:
-                    raise
-                failed = True
-        return vectors
-
-    def _tell_refused(self, count: int) -> None:
-        if count:
-            self._listen(
-                f"The embedder {self._embedder.name} gave no usable vector for {count} of the memories; "
-                "they are kept, but cannot be recalled."
-            )
+            if vectors := self._embedding.of_kept(dict(batch)):
+                with writing(self._db, self._folder):
+                    space.append(vectors)
 
     def _space(self) -> Space:
         if self._own_space is None:
-            name, dim = self._embedder.name, self._embedder.dim
+            name, dim = self._embedding.name, self._embedding.dim
             self._own_space = Space.find(self._db, self._folder, name, dim)
             if self._own_space is None:
                 before = self.stats()
@@ -267,16 +333,29 @@ class LocalMemory:
         return self._own_space
 
 
+def _widened(
+    best: Callable[[int], tuple[list[Recollection], bool]], k: int, skip: Collection[tuple[str, int]]
+) -> list[Recollection]:
+    """The first k that are not to be skipped; `best(count)` gives the best so many, and whether there are no more."""
+    skipped, count = frozenset(skip), k + SLACK
+    while True:
+        memories, all_there = best(count)
+        found = [memory for memory in memories if (memory.run, memory.step) not in skipped]
+        if len(found) >= k or all_there:
+            return found[:k]
+        count *= 4
+
+
+def _quoted_words(text: str) -> list[str]:
+    """The first words of the text, each once, quoted so that the full-text index takes none for an operator."""
+    words = dict.fromkeys(re.findall(r"[\w\u0300-\u036f]+", text))  # with the accents written as marks of their own
+    return [f'"{word}"' for word in itertools.islice(words, WORDS)]
+
+
 def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _unit_or_zero(vector: Vectors) -> bool:
-    """False for NaN and infinity as well: no comparison with them holds."""
-    square = float(np.square(vector, dtype=np.float64).sum())
-    return square == 0 or abs(square - 1) < 0.01
-
-
 def _recollection(columns: Sequence[Any], score: float) -> Recollection:
-    id, text, kind, source, trusted, t, run, step = columns
-    return Recollection(id, text, score, kind, source, bool(trusted), t, run, step)
+    id, text, kind, source, trusted, t, run, step, level = columns
+    return Recollection(id, text, score, kind, source, bool(trusted), t, run, step, level)

@@ -1,11 +1,14 @@
 """The vectors of one embedder: rows of float32, little-endian, back to back in one file that only grows.
 
-Which rows count, and the checksum of each block of rows, is written in SQLite after the rows are on disk. So a crash
-leaves at most rows that nobody refers to, and the next ones written take their place.
+Which rows count, and the checksum of each block of rows, is written in SQLite after the rows are in the file. So a
+crash of the program leaves at most rows that nobody refers to, and the next ones written take their place. The file
+is put on disk whenever a block is full, not for each row: a power cut can take rows of the last block, which its
+checksum shows, and which are made anew from their texts.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import zlib
 from collections.abc import Iterator
@@ -20,6 +23,10 @@ FLOAT = np.dtype("<f4")
 BLOCK = 1024  # rows under one checksum
 
 
+class Damaged(OSError):
+    """Vectors are not as they were written."""
+
+
 class VectorFile:
     """Vectors of `dim` values in the file at `path`, mapped, never read as a whole. Raises OSError as the file does."""
 
@@ -27,7 +34,8 @@ class VectorFile:
         self.path = path
         self.dim = dim
         self._width = dim * FLOAT.itemsize
-        self._mapped = self._empty()
+        self._mapped = np.empty((0, dim), FLOAT)
+        self._is_mapped = (0, 0, 0)  # the file's inode, the first row, the row after the last
 
     def whole_rows(self) -> int:
         """How many whole rows the file holds; 0 where there is none."""
@@ -37,29 +45,32 @@ class VectorFile:
             return 0
 
     def write(self, row: int, vectors: Vectors) -> None:
-        """Put the vectors, shape (n, dim), from `row` on; they are on disk when this returns."""
+        """Put the vectors, shape (n, dim), from `row` on; all blocks that are full then are on disk."""
         created = not self.path.exists()
-        with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            file.seek(row * self._width)
-            file.write(vectors.astype(FLOAT, copy=False).tobytes())
-            file.flush()
-            os.fdatasync(file.fileno())
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _write_all(descriptor, vectors.astype(FLOAT, copy=False).tobytes(), row * self._width)
+            if (row + len(vectors)) // BLOCK > row // BLOCK:
+                os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
         if created:
             _sync_folder(self.path.parent)
 
-    def read(self, rows: int) -> Vectors:
-        """The first `rows` vectors, shape (rows, dim), as they are in the file."""
-        if len(self._mapped) != rows:
-            # Nothing cannot be mapped.
-            self._mapped = np.memmap(self.path, FLOAT, "r", shape=(rows, self.dim)) if rows else self._empty()
+    def read(self, first: int, last: int) -> Vectors:
+        """The rows from `first` to before `last`, shape (n, dim), as they are in the file; it must hold them."""
+        if first >= last:  # nothing cannot be mapped
+            return np.empty((0, self.dim), FLOAT)
+        wanted = (self.path.stat().st_ino, first, last)
+        if self._is_mapped != wanted:
+            start = first * self._width
+            before = start % mmap.ALLOCATIONGRANULARITY
+            with self.path.open("rb") as file:
+                size = last * self._width - start + before
+                mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=start - before)
+            self._mapped = np.frombuffer(mapped, FLOAT, offset=before).reshape(-1, self.dim)
+            self._is_mapped = wanted
         return self._mapped
-
-    def _empty(self) -> Vectors:
-        return np.empty((0, self.dim), FLOAT)
-
-    def checksums(self, rows: int) -> dict[int, int]:
-        """The CRC-32 of each block among the first `rows` rows, the last one as far as it goes."""
-        return {block: extended(0, piece) for block, piece in by_block(0, self.read(rows))}
 
 
 def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
@@ -75,6 +86,13 @@ def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
 def extended(checksum: int, vectors: Vectors) -> int:
     """The checksum of a block once these vectors are appended to it; 0 is that of an empty one."""
     return zlib.crc32(np.ascontiguousarray(vectors, FLOAT).data, checksum)
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    """A single write may put down less than it was given."""
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def _sync_folder(folder: Path) -> None:

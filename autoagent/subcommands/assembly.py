@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from autoagent.cli import EXIT_CODES
 from autoagent.commands.registry import Registry
 from autoagent.console import Console, decide_color
 from autoagent.errors import CommandError, ForUser, SettingsError
-from autoagent.messages import Ended, Resumed, RunStarted, Task, Usage
+from autoagent.messages import Ended, Message, Resumed, RunStarted, Task, Usage
 from autoagent.permissions import AllOf, Ask, Continuous
 from autoagent.protocols import Authorizer, Model
 from autoagent.runlog import RunLog
@@ -26,6 +27,10 @@ from autoagent.workspace import Workspace
 if TYPE_CHECKING:
     from autoagent.models.endpoint import Endpoint
     from autoagent.models.replay import ReplayModel
+
+COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
+
+MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url")
 
 # What a resumed run takes over from the run itself, its paths absolute; that it runs without asking must be said anew.
 KEPT_SETTINGS = (
@@ -40,6 +45,7 @@ KEPT_SETTINGS = (
     "workspace",
     "memory_backend",
     "memory_index",
+    *(name for name in Settings.__dataclass_fields__ if name.startswith("memory_") and name not in MEMORY_PLACE),
     "budget",
     "max_tokens",
     "max_seconds",
@@ -187,6 +193,7 @@ def describe(
         commands=tuple(spec.name for spec in registry.specs),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
         settings=_kept_settings(settings, began),
+        limits=dataclasses.asdict(limits_of(settings, task)),
     )
     history = History(count)
     history.add(start)
@@ -213,11 +220,29 @@ def authorizer_of(settings: Settings, console: Console, *, attended: bool) -> Au
     return AllOf([Continuous(ask if attended else None)]) if settings.continuous else AllOf([ask])
 
 
+class Completing:
+    """A model that answers a single prompt, for the commands that need one; keeps what that costs."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._usage = Usage()
+
+    def __call__(self, prompt: str) -> str:
+        completion = self._model.complete([Message("user", prompt)], max_tokens=COMPLETED_TOKENS)
+        self._usage += completion.usage
+        return completion.text
+
+    def take_usage(self) -> Usage:
+        """What was spent since this was last asked."""
+        usage, self._usage = self._usage, Usage()
+        return usage
+
+
 def mask_of(settings: Settings) -> Callable[[Any], Any]:
     """Masks, in a JSON value, the keys that the program itself holds and whatever looks like one."""
     from autoagent.redact import Redactor
 
-    return Redactor([settings.openai_api_key]).mask_json
+    return Redactor([settings.openai_api_key, settings.memory_url]).mask_json
 
 
 def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
@@ -262,11 +287,12 @@ def drive(
         open_log() as log,
         Interrupts().installed() as interrupts,
     ):
+        completing = Completing(model)
         agent = Agent(
             start,
             model,
             registry,
-            Context(workspace, memory, ask_the_user(console), log.run),
+            Context(workspace, memory, ask_the_user(console), log.run, completing, completing.take_usage),
             authorizer_of(settings, console, attended=attended),
             Budget(limits_of(settings, start.task)),
             log,

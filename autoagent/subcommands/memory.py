@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -17,14 +16,20 @@ import click
 from autoagent.errors import SettingsError, StateError
 from autoagent.messages import Recollection
 from autoagent.printable import escape, shorten
-from autoagent.settings import Settings, load
+from autoagent.settings import WITHOUT_ENDPOINT, Settings
+from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.memory_transfer import export_memory, import_memory
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
+    from autoagent.memory.life import LivingMemory, Rules
     from autoagent.memory.none import NoMemory
-    from autoagent.memory.store import LocalMemory
-    from autoagent.protocols import Embedder
+    from autoagent.memory.ranking import Weights
+    from autoagent.protocols import Embedder, MemoryStore
 
 SHOWN = 300  # characters of a text in a list
+FATES = 50  # of memories, that a forecast shows
+DREAM_TOKENS = 600
+DAY = 86_400.0
 
 as_json = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
 
@@ -33,20 +38,84 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def open_memory(settings: Settings, listen: Callable[[str], None] = _say) -> LocalMemory | NoMemory:
-    """The memory that the settings name; the caller closes it. Raises SettingsError, StateError."""
+def open_memory(
+    settings: Settings, listen: Callable[[str], None] = _say, embedder: Embedder | None = None
+) -> LivingMemory | NoMemory:
+    """The memory that the settings name, and their embedder if none is given; the caller closes it.
+
+    Raises SettingsError, StateError.
+    """
     if settings.memory_backend == "none":
         from autoagent.memory.none import NoMemory
 
         return NoMemory()
-    from autoagent.memory.late import LateEmbedder
-    from autoagent.memory.store import LocalMemory
+    from autoagent.memory.dreams import Journal
+    from autoagent.memory.life import LivingMemory
+    from autoagent.tokens import counter
 
     name = settings.memory_index
     if name and not re.fullmatch(r"\w[\w.-]{0,63}", name):
         raise SettingsError(f"MEMORY_INDEX is {name!r}; a name is made of letters, digits, '_', '-' and '.'.")
-    folder = settings.state_dir / "memory"
-    return LocalMemory(folder / name if name else folder, LateEmbedder(lambda: _embedder(settings)), listen=listen)
+    folder = settings.state_dir / "memory" / name if name else settings.state_dir / "memory"
+    return LivingMemory(
+        _open_store(settings, folder, embedder or late_embedder(settings), listen),
+        Journal(folder / "dreams.jsonl"),
+        rules=_rules(settings),
+        weights=_weights(settings),
+        count=counter(settings.model or settings.smart_llm),
+    )
+
+
+def _open_store(
+    settings: Settings, folder: Path, embedder: Embedder, listen: Callable[[str], None]
+) -> MemoryStore:
+    if settings.memory_backend == "local":
+        from autoagent.memory.store import LocalStore
+
+        return LocalStore(folder, embedder, listen)
+    if not settings.memory_url:
+        raise SettingsError(f"MEMORY_BACKEND={settings.memory_backend} needs MEMORY_URL, which says where it is.")
+    if settings.memory_backend == "postgres":
+        from autoagent.memory.postgres import PostgresStore
+
+        return PostgresStore(settings.memory_url, settings.memory_index, embedder, listen)
+    from autoagent.memory.redis import RedisStore
+
+    return RedisStore(settings.memory_url, settings.memory_index, embedder, listen)
+
+
+def _rules(settings: Settings) -> Rules:
+    from autoagent.memory.life import Rules
+
+    return Rules(
+        base=settings.memory_fade_days * DAY,
+        growth=settings.memory_growth,
+        cap=settings.memory_levels,
+        trash=settings.memory_trash_days * DAY,
+        sleep=settings.memory_sleep,
+        alike=settings.memory_alike,
+    )
+
+
+def _weights(settings: Settings) -> Weights:
+    from autoagent.memory.ranking import Weights
+
+    return Weights(
+        breadth=settings.memory_breadth,
+        words=settings.memory_words,
+        recency=settings.memory_recency,
+        half_life=settings.memory_half_life_days * DAY,
+        level=settings.memory_firmness,
+        diversity=settings.memory_diversity,
+        floor=settings.memory_floor,
+    )
+
+
+def late_embedder(settings: Settings) -> Embedder:
+    """The embedder that the settings name, loaded when it is needed."""
+    from autoagent.memory.late import LateEmbedder
+
+    return LateEmbedder(lambda: _embedder(settings))
 
 
 def embeds_remotely(settings: Settings) -> bool:
@@ -54,7 +123,7 @@ def embeds_remotely(settings: Settings) -> bool:
 
     Nothing leaves the machine for the sake of the memory where the model that thinks is no endpoint's.
     """
-    if settings.model.partition(":")[0] in ("local", "human", "demo", "replay"):
+    if settings.model.partition(":")[0] in WITHOUT_ENDPOINT:
         return False
     named = settings.embedding_model != Settings().embedding_model
     return named if settings.openai_base_url else bool(settings.openai_api_key)
@@ -67,22 +136,18 @@ def _embedder(settings: Settings) -> Embedder:
 
         return embedded()
     from autoagent.models.embeddings import OpenAIEmbedder
-    from autoagent.models.endpoint import Endpoint
+    from autoagent.subcommands.assembly import open_endpoint
     from autoagent.tokens import counter
 
-    endpoint = Endpoint(
-        api_key=settings.openai_api_key,
-        base_url=settings.openai_base_url or None,
-        organization=settings.openai_organization or None,
-    )
-    return OpenAIEmbedder(model=settings.embedding_model, endpoint=endpoint, count=counter(settings.embedding_model))
+    count = counter(settings.embedding_model)
+    return OpenAIEmbedder(model=settings.embedding_model, endpoint=open_endpoint(settings), count=count)
 
 
 @contextmanager
-def _opened(ctx: click.Context) -> Iterator[LocalMemory]:
+def _opened(ctx: click.Context) -> Iterator[LivingMemory]:
     from autoagent.memory.none import NoMemory
 
-    memory = open_memory(load(ctx.obj or {}, os.environ, Path.cwd()).settings)
+    memory = open_memory(settings_here(ctx.obj))
     if isinstance(memory, NoMemory):
         raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to local to use it.")
     with memory:
@@ -100,9 +165,9 @@ def memory() -> None:
 @as_json
 @click.pass_context
 def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool) -> None:
-    """List the memories, the newest first."""
-    with _opened(ctx) as store:
-        memories, count = store.listed(limit, offset), len(store)
+    """List the memories, those that were stored or used last first."""
+    with _opened(ctx) as living:
+        memories, count = living.store.listed(limit, offset), len(living)
     if as_json:
         _print_json([_object(memory) for memory in memories])
         return
@@ -120,9 +185,12 @@ def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool) ->
 @as_json
 @click.pass_context
 def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
-    """Show the memories nearest to QUERY, each with its cosine."""
-    with _opened(ctx) as store:
-        found = store.recall(query, k)
+    """Show the memories that fit QUERY, each with its score from 0 to 1.
+
+    It is a recall like those of the agent: what it shows grows firmer.
+    """
+    with _opened(ctx) as living:
+        found = living.recall(query, k).memories
     if as_json:
         _print_json([{"score": round(memory.score, 4), **_object(memory)} for memory in found])
         return
@@ -137,8 +205,8 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
 @click.pass_context
 def add(ctx: click.Context, text: str) -> None:
     """Remember TEXT."""
-    with _opened(ctx) as store:
-        id = store.add(text, source="user")
+    with _opened(ctx) as living:
+        id = living.add(text, source="user")
     if id is None:
         raise click.UsageError("TEXT is empty.")
     click.echo(f"Remembered as {id}.")
@@ -148,12 +216,107 @@ def add(ctx: click.Context, text: str) -> None:
 @click.argument("id", type=int)
 @click.pass_context
 def forget(ctx: click.Context, id: int) -> None:
-    """Delete the memory with this ID."""
-    with _opened(ctx) as store:
-        found = store.forget(id)
+    """Delete the memory with this ID for good."""
+    with _opened(ctx) as living:
+        found = living.forget(id)
     if not found:
         raise StateError(f"There is no memory {id}; `autoagent memory list` shows which there are.")
     click.echo(f"Forgot {id}.")
+
+
+@memory.command("sleep")
+@click.option("-n", "n", type=click.IntRange(min=1), metavar="N", help="Meet N random memories.")
+@click.option("--dry-run", is_flag=True, help="Only foretell which memories die, and when.")
+@click.option("--consolidate", is_flag=True, help="First merge near-duplicates into one.")
+@click.option("--json", "as_json", is_flag=True, help="One object; with --dry-run a list of them.")
+@click.pass_context
+def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, as_json: bool) -> None:
+    """Let memories that are not used fade, and dream of those that are forgotten."""
+    if dry_run and consolidate:
+        raise click.UsageError("--dry-run and --consolidate exclude each other.")
+    with _opened(ctx) as living:
+        if dry_run:
+            _print_forecast(living, n, as_json)
+            return
+        merged = living.consolidate() if consolidate else []
+        dream = living.sleep(n, lambda prompt: _ask_model(settings_here(ctx.obj), prompt))
+    if as_json:
+        groups = [{"kept": group.kept.id, "merged": [m.id for m in group.others]} for group in merged]
+        _print_json({**dataclasses.asdict(dream), "merged": groups})
+        return
+    for group in merged:
+        click.echo(f"Merged {', '.join(str(memory.id) for memory in group.others)} into {group.kept.id}.")
+    click.echo(f"Forgot {len(dream.forgotten)} memories; {len(dream.fallen)} fell a level.")
+    if dream.problem:
+        click.echo(f"There is no dream of them: {escape(dream.problem)}", err=True)
+    elif dream.text:
+        click.echo(escape(dream.text))
+
+
+def _ask_model(settings: Settings, prompt: str) -> str:
+    """The answer of the model that thinks, opened when it is asked: most sleeps need none."""
+    from autoagent.messages import Message
+    from autoagent.subcommands.assembly import open_console, open_model
+
+    model = open_model(settings, open_console(settings, json=True))
+    return model.complete([Message("user", prompt)], max_tokens=DREAM_TOKENS).text
+
+
+def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
+    fates = living.forecast(n)
+    if as_json:
+        _print_json([{**_object(f.memory), "now": f.now, "sleeps": f.sleeps, "at": f.at} for f in fates])
+        return
+    for fate in fates[:FATES]:
+        when = "now" if fate.now else f"from {_time(fate.at)}"
+        click.echo(f"{when}, in about {fate.sleeps} sleeps  {_line(fate.memory)}")
+    dying = sum(fate.now for fate in fates)
+    more = f" The first {FATES} are shown; --json lists all." if len(fates) > FATES else ""
+    click.echo(f"{dying} of {len(living)} memories die now, if a sleep meets them.{more}", err=True)
+
+
+@memory.command("trash")
+@as_json
+@click.pass_context
+def trash(ctx: click.Context, as_json: bool) -> None:
+    """List what was forgotten and can still be restored, with the time it was forgotten."""
+    with _opened(ctx) as living:
+        memories = living.store.trash()
+    if as_json:
+        _print_json([_object(memory) for memory in memories])
+        return
+    for memory in memories:
+        click.echo(_line(memory))
+    if not memories:
+        click.echo("The trash is empty.", err=True)
+
+
+@memory.command("restore")
+@click.argument("id", type=int)
+@click.pass_context
+def restore(ctx: click.Context, id: int) -> None:
+    """Take the memory with this ID out of the trash."""
+    with _opened(ctx) as living:
+        found = living.restore(id)
+    if not found:
+        raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` shows which there are.")
+    click.echo(f"Restored {id}.")
+
+
+@memory.command("dreams")
+@as_json
+@click.pass_context
+def dreams(ctx: click.Context, as_json: bool) -> None:
+    """Show the dreams, the newest last."""
+    with _opened(ctx) as living:
+        found = living.journal.dreams() if living.journal else []
+    if as_json:
+        _print_json([dataclasses.asdict(dream) for dream in found])
+        return
+    for dream in found:
+        click.echo(f"{_time(dream.t)}  {len(dream.forgotten)} forgotten: {escape(dream.text or dream.problem)}")
+    if not found:
+        click.echo("There are no dreams yet.", err=True)
 
 
 @memory.command("stats")
@@ -161,22 +324,30 @@ def forget(ctx: click.Context, id: int) -> None:
 @click.pass_context
 def stats(ctx: click.Context, as_json: bool) -> None:
     """Show how large the memory is, where it is, and who embeds it."""
-    with _opened(ctx) as store:
-        stats = store.stats()
+    with _opened(ctx) as living:
+        stats = living.store.stats()
     if as_json:
         _print_json(dataclasses.asdict(stats))
         return
     embedder = f"{stats.embedder}, {stats.dim} values" if stats.embedder else "none yet"
-    rows = (("memories", stats.count), ("bytes", f"{stats.bytes:,}"), ("embedder", embedder), ("folder", stats.folder))
+    rows = (("memories", stats.count), ("bytes", f"{stats.bytes:,}"), ("embedder", embedder), ("place", stats.place))
     for name, value in rows:
         click.echo(f"{name:9} {value}")
 
 
+memory.add_command(export_memory)
+memory.add_command(import_memory)
+
+
 def _line(memory: Recollection) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
     origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
     text = shorten(escape(" ".join(memory.text.split())), SHOWN)
-    return f"{memory.id}  {when}  {origin}{'' if memory.trusted else ' (untrusted)'}: {text}"
+    mark = "" if memory.trusted else " (untrusted)"
+    return f"{memory.id}  {_time(memory.t)}  level {memory.level}  {origin}{mark}: {text}"
+
+
+def _time(t: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(t))
 
 
 def _object(memory: Recollection) -> dict[str, Any]:

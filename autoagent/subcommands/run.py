@@ -90,6 +90,7 @@ def preload(settings: Settings) -> None:
     """Import what the first step needs; runs while the user reads the first question."""
     import autoagent.loop
     import autoagent.memory.embed
+    import autoagent.memory.life
     import autoagent.memory.store
     import autoagent.models.endpoint
     from autoagent.tokens import counter

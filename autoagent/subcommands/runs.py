@@ -100,9 +100,13 @@ def resume(ctx: click.Context, /, run: str | None, **given: Any) -> None:
     state_dir = settings_here(given).state_dir
     run = find_run(state_dir, run) if run else _newest_unfinished(state_dir)
     began = _last_start(state_dir, run)
+    ctx.exit(_resume(given, settings_of_run(began, given), run, began))
+
+
+def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
+    """The settings a run takes up again, with those of the flags `given` before its own."""
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
-    settings = settings_here({**own, **given})
-    ctx.exit(_resume(given, settings, run, began))
+    return settings_here({**own, **{name: value for name, value in given.items() if value}})
 
 
 def _resume(given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted) -> int:

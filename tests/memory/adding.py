@@ -4,11 +4,12 @@ import sys
 from pathlib import Path
 
 from bag_of_words import BagOfWords
+from defaults import put
 
-from autoagent.memory.store import LocalMemory
+from autoagent.memory.store import LocalStore
 
 if __name__ == "__main__":
     folder, prefix, count = sys.argv[1:]
-    with LocalMemory(Path(folder), BagOfWords()) as memory:
+    with LocalStore(Path(folder), BagOfWords()) as memory:
         for number in range(int(count)):
-            print(memory.add(f"{prefix} fact {number}"), flush=True)
+            print(put(memory, f"{prefix} fact {number}"), flush=True)

@@ -1,0 +1,333 @@
+"""A memory in files, to move it from one backend to another: FILE holds the texts, FILE.npy their vectors.
+
+FILE is JSON Lines, its first line a header that counts the others: the memories from the oldest on, then the trash,
+then the dreams. Row i of FILE.npy is the vector of memory i; one that had none says `"vector": false`, and its row is
+zero. The header has the sha256 of FILE.npy, so that one that is not of this FILE is known. The same memory gives the
+same files, whatever backend it was in. Ids are the backend's own and are not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BufferedRandom
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from autoagent.errors import ModelError, StateError
+from autoagent.memory.dreams import Journal
+from autoagent.messages import Change, Dream, Recollection, Usage
+from autoagent.protocols import Embedder, MemoryStore
+
+VERSION = 1
+BATCH = 500  # memories whose vectors or levels are handled at once
+
+Listen = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The vectors of one embedder by the text they are of: rows of `array`, shape (n, dim)."""
+
+    embedder: str
+    dim: int
+    array: NDArray[np.float32]
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What the files hold; the ids of the memories are -1. The `t` of what is in the trash is when it was forgotten."""
+
+    memories: tuple[Recollection, ...]
+    trash: tuple[Recollection, ...]
+    dreams: tuple[Dream, ...]
+    vectors: Vectors | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many were exported or imported. In an import, those that were there already do not count."""
+
+    memories: int
+    trash: int
+    dreams: int
+    vectors: int = 0
+
+
+class TakenOver:
+    """Satisfies Embedder: knows the vectors of a file where the embedder is the one they are of, and asks it else."""
+
+    def __init__(self, embedder: Embedder, vectors: Vectors) -> None:
+        self._embedder = embedder
+        self._vectors = vectors
+
+    @property
+    def name(self) -> str:
+        return self._embedder.name
+
+    @property
+    def dim(self) -> int:
+        return self._embedder.dim
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        known = self._vectors
+        same = (known.embedder, known.dim) == (self.name, self.dim)
+        found = {text: known.array[known.rows[text]].tobytes() for text in texts if same and text in known.rows}
+        others = [text for text in texts if text not in found]
+        made, usage = self._embedder.embed(others) if others else ([], Usage())
+        found |= dict(zip(others, made, strict=True))
+        return [found[text] for text in texts], usage
+
+
+# Out -------------------------------------------------------------------------------------------------------------
+
+
+def export(
+    store: MemoryStore, embedder: Embedder, journal: Journal | None, path: Path, listen: Listen = lambda line: None
+) -> Counts:
+    """Write a memory to `path`, and beside it its vectors, which `embedder` made. Each file is whole or not there.
+
+    Only their owner can read them. Raises StateError where the memory cannot be read or the files not be written.
+    """
+    memories = sorted(store.listed(), key=lambda memory: (memory.t, memory.text))
+    trash = sorted(store.trash(), key=lambda memory: (memory.t, memory.text))
+    dreams = journal.dreams() if journal is not None else []
+    beside = vectors_path(path)
+    with _our_errors(path), contextlib.ExitStack() as written:
+        embedded, known = [False] * len(memories), None
+        if memories:
+            try:
+                vectors = written.enter_context(_replacing(beside))
+                embedded = _write_vectors(store, embedder, memories, vectors)
+            except ModelError as error:
+                listen(f"The vectors are left out, as the embedder cannot be asked which they are: {error}")
+        if any(embedded):
+            known = {"embedder": embedder.name, "dim": embedder.dim, "sha256": _sha256(vectors)}
+        header = {
+            "autoagent_memory": VERSION, "memories": len(memories), "trash": len(trash), "dreams": len(dreams),
+            "vectors": known,
+        }  # fmt: skip
+        lines = written.enter_context(_replacing(path))
+        for record in (header, *_memory_records(memories, embedded), *_trash_records(trash), *_dream_records(dreams)):
+            line = json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)
+            lines.write(f"{line}\n".encode())
+    if known is None:
+        with _our_errors(path):
+            beside.unlink(missing_ok=True)
+    return Counts(len(memories), len(trash), len(dreams), sum(embedded))
+
+
+def vectors_path(path: Path) -> Path:
+    """Where the vectors of an export are."""
+    return path.with_name(path.name + ".npy")
+
+
+def _write_vectors(
+    store: MemoryStore, embedder: Embedder, memories: Sequence[Recollection], file: BufferedRandom
+) -> list[bool]:
+    """Which of the memories had a vector."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)}
+    npy.write_array_header_1_0(file, header)
+    embedded = []
+    for start in range(0, len(memories), BATCH):
+        batch = memories[start : start + BATCH]
+        vectors = store.vectors([memory.id for memory in batch])
+        for memory in batch:
+            file.write(vectors.get(memory.id, bytes(4 * embedder.dim)))
+            embedded.append(memory.id in vectors)
+    return embedded
+
+
+def _memory_records(memories: Sequence[Recollection], embedded: Sequence[bool]) -> Iterator[dict[str, Any]]:
+    for memory, has_vector in zip(memories, embedded, strict=True):
+        yield {**_known(memory), **({} if has_vector else {"vector": False})}
+
+
+def _trash_records(trash: Sequence[Recollection]) -> Iterator[dict[str, Any]]:
+    for memory in trash:
+        known = _known(memory)
+        yield {"forgotten": known.pop("t"), **known}
+
+
+def _dream_records(dreams: Sequence[Dream]) -> Iterator[dict[str, Any]]:
+    for dream in dreams:
+        yield {"dream": dataclasses.asdict(dream)}
+
+
+_LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
+"""JSON need not escape them, but many programs take them for the end of a line."""
+
+_FIELDS = {"text": str, "kind": str, "source": str, "trusted": bool, "level": int, "run": str, "step": int}
+"""What is kept of a memory beside its time, and of which JSON type it is."""
+
+
+def _known(memory: Recollection) -> dict[str, Any]:
+    return {"t": memory.t, **{name: getattr(memory, name) for name in _FIELDS}}
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BufferedRandom]:
+    """A file that takes the place of `path` once it is whole and on disk."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sha256(file: BufferedRandom) -> str:
+    file.flush()
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def _our_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateError(f"{path} cannot be used: {error}.") from error
+
+
+# In --------------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path, listen: Listen = lambda line: None) -> Exported:
+    """All that an export holds. Vectors that are missing or damaged are left out, which is said.
+
+    Raises StateError, which names file and line, for a file that cannot be read or is not a whole export.
+    """
+    with _our_errors(path), path.open("rb") as file:
+        header = _header(path, file.readline())
+        records = [(number, _record(path, number, line)) for number, line in enumerate(file, 2)]
+    memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
+    if len(records) != memories + trash + dreams:
+        raise StateError(
+            f"{path} ends after {len(records)} of {memories + trash + dreams} lines; it is not whole. Export again."
+        )
+    kept = [(_memory(path, number, record, "t"), record.get("vector", True)) for number, record in records[:memories]]
+    lost = [_memory(path, number, record, "forgotten") for number, record in records[memories : memories + trash]]
+    dreamt = [_dream(path, number, record) for number, record in records[memories + trash :]]
+    rows = {memory.text: row for row, (memory, embedded) in enumerate(kept) if embedded}
+    vectors = _vectors(path, header["vectors"], len(kept), rows, listen) if header.get("vectors") else None
+    return Exported(tuple(memory for memory, _ in kept), tuple(lost), tuple(dreamt), vectors)
+
+
+def import_into(store: MemoryStore, journal: Journal | None, exported: Exported) -> Counts:
+    """Add an export to a memory; done twice, or after a part of it, it comes to the same.
+
+    A text that is there already keeps the later time and the higher level, and is untrusted where one of both is. What
+    is in the trash of the export goes to the trash, unless it is remembered here.
+    """
+    there = len(store)
+    changes: list[Change] = []
+    for memory in exported.memories:
+        changes += _put(store, memory)
+        if len(changes) >= BATCH:
+            store.change(changes)
+            changes = []
+    store.change(changes)
+    new = len(store) - there
+    forgotten = {memory.text: memory.t for memory in store.trash()}
+    thrown = 0
+    for memory in exported.trash:
+        if forgotten.get(memory.text, -math.inf) >= memory.t or store.find(memory.text) is not None:
+            continue
+        store.change(_put(store, memory))
+        if (found := store.find(memory.text)) is not None:
+            thrown += store.change([Change(found.id, (found.t, found.level), memory.t, None)])
+    dreamt = set(journal.dreams()) if journal is not None else set()
+    dreams = [dream for dream in exported.dreams if journal is not None and dream not in dreamt]
+    for dream in dreams:
+        assert journal is not None
+        journal.append(dream)
+    return Counts(new, thrown, len(dreams))
+
+
+def _put(store: MemoryStore, memory: Recollection) -> list[Change]:
+    """Keep an exported memory; the change that gives it its level, if it needs one."""
+    there = store.find(memory.text)
+    newer = there if there is not None and there.t > memory.t else memory
+    id = store.put(
+        memory.text, t=newer.t, kind=memory.kind, source=memory.source, trusted=memory.trusted, run=newer.run,
+        step=newer.step,
+    )  # fmt: skip
+    level = there.level if there is not None else 0
+    return [] if id is None or memory.level <= level else [Change(id, (newer.t, level), newer.t, memory.level)]
+
+
+def _header(path: Path, line: bytes) -> dict[str, Any]:
+    record = _record(path, 1, line)
+    version = record.get("autoagent_memory")
+    if not isinstance(version, int):
+        raise StateError(f"{path} is not an exported memory: its first line is no header of one.")
+    if version > VERSION:
+        raise StateError(
+            f"{path} was written by a newer autoagent (version {version}, this one reads {VERSION}); update autoagent."
+        )
+    counts = (record.get(name) for name in ("memories", "trash", "dreams"))
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise StateError(f"{path}, line 1: the header must count memories, trash and dreams.")
+    return record
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:  # bad JSON or bad UTF-8
+        raise StateError(f"{path}, line {number}: this is no JSON: {error}.") from error
+    if not isinstance(record, dict):
+        raise StateError(f"{path}, line {number}: a JSON object is wanted.")
+    return record
+
+
+def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Recollection:
+    for name, kind in _FIELDS.items():
+        if type(record.get(name)) is not kind:
+            raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
+    t: Any = record.get(time)
+    if type(t) not in (int, float) or not math.isfinite(t):
+        raise StateError(f"{path}, line {number}: {time!r} must be a time, in seconds since 1970.")
+    if record["level"] < 0 or not record["text"].strip():
+        raise StateError(f"{path}, line {number}: a memory has a text and a level of 0 or more.")
+    return Recollection(id=-1, score=0.0, t=float(t), **{name: record[name] for name in _FIELDS})
+
+
+def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
+    try:
+        fields = dict(record["dream"])
+        return Dream(**{**fields, **{name: tuple(fields[name]) for name in ("forgotten", "fallen")}})
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"{path}, line {number}: this is no dream: {error}.") from error
+
+
+def _vectors(
+    path: Path, known: Mapping[str, Any], memories: int, rows: Mapping[str, int], listen: Listen
+) -> Vectors | None:
+    beside = vectors_path(path)
+    try:
+        with beside.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
+                raise ValueError("it is damaged, or of another export")
+        array = np.load(beside, mmap_mode="r", allow_pickle=False)
+        if array.shape != (memories, known["dim"]) or array.dtype != np.dtype("<f4"):
+            raise ValueError("it is not of the shape that the header says")
+        return Vectors(str(known["embedder"]), int(known["dim"]), array, rows)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        listen(f"The vectors in {beside} cannot be used, so the texts are embedded anew: {error}.")
+        return None

@@ -1,0 +1,78 @@
+"""`autoagent memory export` and `import`: a memory into files and out of them, to move it between backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autoagent.errors import SettingsError
+from autoagent.settings import Settings
+from autoagent.subcommands.here import settings_here
+
+if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
+    from autoagent.memory.life import LivingMemory
+    from autoagent.memory.transfer import Counts
+    from autoagent.protocols import Embedder
+
+file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@click.command("export")
+@file
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.pass_context
+def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
+    """Write the memory to FILE (JSON Lines), its vectors to FILE.npy, for `autoagent memory import` of any backend."""
+    from autoagent.memory import transfer
+    from autoagent.subcommands.memory import late_embedder  # which imports this module, to offer its commands
+
+    if file.exists() and not overwrite:
+        raise SettingsError(f"{file} is there already; choose another FILE, or add --overwrite.")
+    settings = settings_here(ctx.obj)
+    embedder = late_embedder(settings)
+    with _opened(settings, embedder) as living:
+        counts = transfer.export(living.store, embedder, living.journal, file, _say)
+    click.echo(f"Exported {_counted(counts)} to {file}; {counts.vectors} have their vectors beside it.")
+
+
+@click.command("import")
+@file
+@click.pass_context
+def import_memory(ctx: click.Context, file: Path) -> None:
+    """Add the memories that `autoagent memory export` wrote to FILE; those that are here already are kept."""
+    from autoagent.memory import transfer
+    from autoagent.subcommands.memory import late_embedder  # which imports this module, to offer its commands
+
+    settings = settings_here(ctx.obj)
+    exported = transfer.read(file, _say)
+    embedder = late_embedder(settings)
+    if exported.vectors is not None:
+        embedder = transfer.TakenOver(embedder, exported.vectors)
+    with _opened(settings, embedder) as living:
+        counts = transfer.import_into(living.store, living.journal, exported)
+        there = len(living)
+    click.echo(f"Imported {_counted(counts)} that were new here; there are {there} memories now.")
+
+
+@contextmanager
+def _opened(settings: Settings, embedder: Embedder) -> Iterator[LivingMemory]:
+    from autoagent.memory.none import NoMemory
+    from autoagent.subcommands.memory import open_memory  # which imports this module, to offer its commands
+
+    living = open_memory(settings, _say, embedder)
+    if isinstance(living, NoMemory):
+        raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to the backend you mean.")
+    with living:
+        yield living
+
+
+def _counted(counts: Counts) -> str:
+    return f"{counts.memories} memories, {counts.trash} in the trash and {counts.dreams} dreams"
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

@@ -1,0 +1,179 @@
+"""`autoagent why`: which memories fed a step's prompt, and what the model does without one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autoagent.errors import ReplyError
+from autoagent.messages import Call, Recollection, Rejected, Thought, Thoughts
+from autoagent.printable import escape, shorten
+from autoagent.retrace import Traced, trace
+from autoagent.runlog import find_run, read
+from autoagent.settings import load
+from autoagent.subcommands import assembly
+from autoagent.subcommands.runs import settings_of_run
+
+SHOWN = 300  # characters of a memory or a thought
+
+Said = Mapping[str, Any]
+"""A reply for comparison: its thoughts by name and `command`, or `unusable` with the reason."""
+
+
+@click.command("why")
+@click.argument("run")
+@click.argument("step", type=click.IntRange(min=1))
+@click.option(
+    "--without", multiple=True, metavar="mem:ID", help="Ask the model again without this memory; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="One object with all of it.")
+@click.pass_context
+def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_json: bool) -> None:
+    """Show which memories fed the prompt of STEP in RUN, with score and level, and which were left out and why.
+
+    With --without the step's prompt is built again from the log, less that memory, and put to the model of the run:
+    its reply is shown beside the recorded one. Nothing is executed or recorded; an endpoint charges for the call.
+    """
+    from autoagent.tokens import counter
+
+    state_dir = load(ctx.obj or {}, os.environ, Path.cwd()).settings.state_dir
+    run = find_run(state_dir, run)
+    traced = trace(read(state_dir, run), step, counter)
+    ids = {_id(name) for name in without}
+    if unknown := ids - {memory.id for memory in traced.shown}:
+        there = ", ".join(f"mem:{memory.id}" for memory in traced.shown) or "none"
+        raise click.UsageError(f"mem:{min(unknown)} is not in the prompt of step {step}; in it: {there}.")
+    found = _facts(run, traced)
+    if not as_json:
+        _show(found, traced)
+    if ids:
+        found["without"] = _asked_again(ctx.obj or {}, traced, ids)
+        if not as_json:
+            _compare(found["without"])
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False, indent=2))
+
+
+def _id(name: str) -> int:
+    """`mem:12`, or just `12`."""
+    if not (match := re.fullmatch(r"(?:mem:)?(\d{1,18})", name)):
+        raise click.UsageError(f"--without {name}: a memory is named mem:ID, as `autoagent why RUN STEP` shows it.")
+    return int(match[1])
+
+
+def _facts(run: str, traced: Traced) -> dict[str, Any]:
+    rebuilt = traced.prompt()
+    return {
+        "run": run,
+        "step": traced.prompted.step,
+        "query": traced.recalled.query if traced.recalled else "",
+        "prompt": {
+            "sha256": traced.prompted.sha256,
+            "tokens": traced.prompted.tokens,
+            "rebuilt": rebuilt.sha256 == traced.prompted.sha256,
+        },
+        "memories": [dataclasses.asdict(memory) for memory in traced.shown],
+        "left_out": [dataclasses.asdict(candidate) for candidate in traced.left_out],
+    }
+
+
+def _asked_again(given: Mapping[str, Any], traced: Traced, ids: set[int]) -> dict[str, Any]:
+    """Put the prompt without these memories to the model of the run. Raises what a model does."""
+    from autoagent.reply import parse
+
+    settings = settings_of_run(traced.start, given)
+    model = assembly.open_model(settings, assembly.open_console(settings, json=True), traced.answered)
+    completion = model.complete(
+        traced.prompt(ids).messages,
+        commands=traced.offered,
+        max_tokens=traced.start.reply_tokens,
+    )
+    try:
+        reply = parse(completion, traced.registry.check, call_id=str(traced.prompted.step))
+        now = _said(reply.thoughts, reply.call)
+    except ReplyError as error:
+        now = {"unusable": str(error)}
+    recorded = _recorded(traced.reply)
+    return {
+        "memories": sorted(ids),
+        "model": model.name,
+        "temperature": settings.temperature,
+        "usage": dataclasses.asdict(completion.usage),
+        "recorded": recorded,
+        "now": now,
+        "changed": [part for part in dict.fromkeys((*recorded, *now)) if recorded.get(part) != now.get(part)],
+    }
+
+
+def _recorded(reply: Thought | Rejected | None) -> Said:
+    if reply is None:
+        return {"unusable": "no reply is in the log"}
+    return _said(reply.thoughts, reply.call) if isinstance(reply, Thought) else {"unusable": reply.problem}
+
+
+def _said(thoughts: Thoughts, call: Call) -> Said:
+    return {**dataclasses.asdict(thoughts), "command": {"name": call.name, "args": dict(call.args)}}
+
+
+# On screen -------------------------------------------------------------------------------------------------------
+
+
+def _show(found: Mapping[str, Any], traced: Traced) -> None:
+    memories = "1 memory" if len(traced.shown) == 1 else f"{len(traced.shown)} memories"
+    click.echo(f"Step {found['step']} of {found['run']}: {memories} in its prompt.")
+    if found["query"]:
+        click.echo(f"Recalled by: {_one_line(found['query'])}")
+    for memory in traced.shown:
+        click.echo(f"  mem:{memory.id}  score {memory.score:.4f}  level {memory.level}  {_origin(memory)}")
+        click.echo(f"      {_one_line(memory.text)}")
+    if traced.left_out:
+        click.echo("Left out:")
+    for candidate in traced.left_out:
+        click.echo(f"  mem:{candidate.id}  score {candidate.score:.4f}  {escape(candidate.reason)}")
+    if not found["prompt"]["rebuilt"]:
+        click.echo(
+            "The prompt cannot be built again exactly as it was sent (its sha256 differs): the program or the time "
+            "zone is another one now.",
+            err=True,
+        )
+
+
+def _origin(memory: Recollection) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
+    origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
+    return f"{when}  {origin}{'' if memory.trusted else ' (untrusted)'}"
+
+
+def _compare(again: Mapping[str, Any]) -> None:
+    """The two replies part by part, a part that is the same once."""
+    without = " and ".join(f"mem:{id}" for id in again["memories"])
+    usage, cost = again["usage"], again["usage"]["cost"]
+    spent = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"
+    click.echo(f"\nWithout {without}, asked again of {escape(again['model'])} ({spent}):")
+    if again["temperature"]:
+        click.echo(f"The temperature is {again['temperature']:g}: a difference may be chance.")
+    recorded, now = again["recorded"], again["now"]
+    for part in dict.fromkeys((*recorded, *now)):
+        before, after = _written(recorded.get(part)), _written(now.get(part))
+        if part in again["changed"]:
+            click.echo(f"  {part}: changed\n    recorded: {before}\n    now:      {after}")
+        elif before:
+            click.echo(f"  {part}: the same\n    {before}")
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = str(Call("", value["name"], value["args"]))
+    return _one_line(value or "")
+
+
+def _one_line(text: str) -> str:
+    return shorten(escape(" ".join(text.split())), SHOWN)

@@ -1,0 +1,27 @@
+"""A process that adds, recalls and sleeps in FOLDER without end, and prints the levels of all after each of them."""
+
+import json
+import sys
+from pathlib import Path
+from random import Random
+
+from bag_of_words import BagOfWords
+
+from autoagent.memory.dreams import Journal
+from autoagent.memory.life import LivingMemory, Rules
+from autoagent.memory.store import LocalStore
+
+if __name__ == "__main__":
+    folder, random, now = Path(sys.argv[1]), Random(5), 0.0
+    store = LocalStore(folder, BagOfWords(), random=Random(6))
+    with LivingMemory(store, Journal(folder / "dreams.jsonl"), rules=Rules(base=5.0), clock=lambda: now) as memory:
+        for number in range(1_000_000):
+            now += random.random() * 3
+            done = random.choice(("add", "add", "recall", "sleep"))
+            if done == "add":
+                memory.add(f"fact {number} apples")
+            elif done == "recall":
+                memory.recall(f"fact {random.randrange(number + 1)}", 3)
+            else:
+                memory.sleep(4, lambda prompt: "a dream")
+            print(json.dumps({"did": done, "levels": {m.text: m.level for m in store.listed()}}), flush=True)

@@ -1,0 +1,49 @@
+"""Whether the memory is worth having: the benchmarks' figures, which do not depend on the machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def printed_by(script: str) -> str:
+    command = [sys.executable, BENCHMARKS / script]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_words_and_meaning_together_find_more_than_each_alone() -> None:
+    table = printed_by("recall_quality.py")
+    line = next(line for line in table.splitlines() if line.startswith("all"))
+    found = [float(share) for share in re.findall(r"\d\.\d+", line)]
+    cosine, words, hybrid = found[0:3], found[3:6], found[6:9]  # each at 1, 5 and 10
+    assert hybrid[1] >= max(cosine[1], words[1]), table
+    assert hybrid[1] >= 0.7, table
+
+
+def test_the_facts_are_what_the_figures_say() -> None:
+    facts = [json.loads(line) for line in (BENCHMARKS / "data" / "facts.jsonl").read_text().splitlines()]
+    assert Counter(fact["lang"] for fact in facts) == {"en": 100, "de": 100, "fr": 100}
+    assert len({fact["text"] for fact in facts}) == len({fact["question"] for fact in facts}) == len(facts)
+    shared = [len(words(fact["text"]) & words(fact["question"])) for fact in facts if fact["style"] == "paraphrase"]
+    assert sum(shared) / len(shared) < 1, "paraphrases share hardly a word of five letters with their facts"
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"\w{5,}", text.lower()))
+
+
+def test_after_thirty_days_what_was_used_is_there_and_what_was_not_is_gone() -> None:
+    table = printed_by("thirty_days.py")
+    used, on_day_0, on_day_30 = re.search(r"used +of (\d+)[\s\S]*: (\d+) on day 0, (\d+) on day 30", table).groups()
+    left, early = re.search(r"^day 30 +(\d+) +\(\d\.\d\) +(\d+)", table, re.MULTILINE).groups()
+    assert int(left) == int(used) > 0, table
+    assert int(early) < int(used) / 2, "what is no longer used fades as well"
+    assert int(on_day_30) >= int(on_day_0) > 0, table
+    gone, unused, trashed = map(int, re.search(r"gone: (\d+) of (\d+), .*: (\d+)", table).groups())
+    assert gone == unused == trashed > 100, table

@@ -1,0 +1,268 @@
+"""Moving a memory: what is exported from any backend and imported into any other is the same there."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bag_of_words import BagOfWords
+from click.testing import CliRunner, Result
+from databases import Backend
+
+from autoagent.errors import ModelError, SettingsError, StateError
+from autoagent.memory import transfer
+from autoagent.memory.dreams import Journal
+from autoagent.memory.store import LocalStore
+from autoagent.messages import Change, Dream, Usage
+from autoagent.protocols import Embedder, MemoryStore
+from autoagent.subcommands.memory import memory as group
+
+
+def fill(store: MemoryStore) -> None:
+    """Memories of several levels, of one time, with letters that are hard to keep; and a trash."""
+    texts = ["red apples", "a \0 and a \u2028 line", "Straße 🦉", "  indented\n", "old bread", "older bread"]
+    for number, text in enumerate(texts):
+        known = {"t": 1700000000.1 + number // 2, "kind": "step", "source": 'a "page"', "run": "r\n", "step": number}
+        store.put(text, trusted=number != 2, **known)
+    for text, level in (("red apples", 4), ("old bread", 1)):
+        memory = store.find(text)
+        assert memory is not None
+        store.change([Change(memory.id, (memory.t, 0), memory.t, level)])
+    for text in ("old bread", "older bread"):
+        memory = store.find(text)
+        assert memory is not None
+        store.change([Change(memory.id, (memory.t, memory.level), memory.t + 0.3, None)])
+
+
+def exported(store: MemoryStore, path: Path, embedder: Embedder | None = None, journal: Journal | None = None) -> bytes:
+    transfer.export(store, embedder or BagOfWords(), journal, path)
+    beside = transfer.vectors_path(path)
+    return path.read_bytes() + (beside.read_bytes() if beside.exists() else b"")
+
+
+class Untouched:
+    """An embedder that may be named, and must not be asked."""
+
+    name, dim = BagOfWords().name, 64
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        raise AssertionError(f"embedded {texts}")
+
+
+def test_a_memory_is_the_same_in_any_backend(backend: Backend, other_backend: Backend, tmp_path: Path) -> None:
+    there, here = backend.open(), tmp_path / "there.jsonl"
+    fill(there)
+    journal, other_journal = Journal(tmp_path / "dreams"), Journal(tmp_path / "other" / "dreams")
+    journal.append(Dream("of bread", (5, 6), (1,), 3.5, False))
+    first = exported(there, here, journal=journal)
+
+    target = other_backend.open()
+    counts = transfer.import_into(target, other_journal, transfer.read(here))
+    assert (counts.memories, counts.trash, counts.dreams) == (4, 2, 1)
+    assert exported(target, tmp_path / "again.jsonl", journal=other_journal) == first
+
+    again = transfer.import_into(target, other_journal, transfer.read(here))
+    assert (again.memories, again.trash, again.dreams) == (0, 0, 0)
+    assert exported(target, tmp_path / "again.jsonl", journal=other_journal) == first
+
+
+def test_vectors_are_taken_over_where_the_embedder_is_the_same(backend: Backend, tmp_path: Path) -> None:
+    source, path = LocalStore(tmp_path / "source", BagOfWords()), tmp_path / "memory.jsonl"
+    for number in range(40):
+        source.put(f"fact {number}", t=number, kind="note", source="", trusted=True, run="", step=0)
+    first = exported(source, path)
+    source.close()
+    found = transfer.read(path)
+    assert found.vectors is not None
+    target = backend.open(transfer.TakenOver(Untouched(), found.vectors))
+    transfer.import_into(target, None, found)
+    assert target.take_usage() == Usage()
+    assert exported(target, tmp_path / "again.jsonl") == first
+
+
+def test_another_embedder_embeds_anew(backend: Backend, tmp_path: Path) -> None:
+    source, path = LocalStore(tmp_path / "source", BagOfWords(64)), tmp_path / "memory.jsonl"
+    fill(source)
+    exported(source, path)
+    source.close()
+    found = transfer.read(path)
+    assert found.vectors is not None
+    embedder = BagOfWords(32)
+    target = backend.open(transfer.TakenOver(embedder, found.vectors))
+    transfer.import_into(target, None, found)
+    assert "red apples" in embedder.embedded
+    assert target.near("red apples", 1)[0].text == "red apples"
+
+
+def test_an_import_into_a_memory_in_use_keeps_the_firmer_and_the_newer(backend: Backend, tmp_path: Path) -> None:
+    source, target, path = LocalStore(tmp_path / "source", BagOfWords()), backend.open(), tmp_path / "memory.jsonl"
+    known: dict[str, Any] = {"kind": "note", "source": "", "run": "there", "step": 1}
+    for store, t in ((source, 10.0), (target, 20.0)):
+        store.put("firm there, newer here", t=t, trusted=store is target, **known)
+    source.put("in the trash here", t=1.0, trusted=True, **known)
+    source.put("in the trash there", t=1.0, trusted=True, **known)
+    target.put("in the trash here", t=1.0, trusted=True, **known)
+    target.put("in the trash there", t=1.0, trusted=True, **known)
+    for store, text, level in (
+        (source, "firm there, newer here", 3), (source, "in the trash there", None), (target, "in the trash here", None)
+    ):  # fmt: skip
+        memory = store.find(text)
+        assert memory is not None
+        store.change([Change(memory.id, (memory.t, 0), memory.t, level)])
+    transfer.export(source, BagOfWords(), None, path)
+    source.close()
+    transfer.import_into(target, None, transfer.read(path))
+
+    both = target.find("firm there, newer here")
+    assert both is not None and (both.t, both.level, both.trusted) == (20.0, 3, False)
+    assert target.find("in the trash there") is not None and target.find("in the trash here") is not None
+    assert target.trash() == []
+
+
+# The files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An export of a local memory."""
+    store = LocalStore(tmp_path / "source", BagOfWords())
+    fill(store)
+    transfer.export(store, BagOfWords(), None, tmp_path / "memory.jsonl")
+    store.close()
+    return tmp_path / "memory.jsonl"
+
+
+def test_only_the_owner_reads_an_export(path: Path) -> None:
+    for file in (path, transfer.vectors_path(path)):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert sorted(file.name for file in path.parent.iterdir()) == ["memory.jsonl", "memory.jsonl.npy", "source"]
+
+
+def test_an_export_is_readable_by_others(path: Path) -> None:
+    header, *records = map(json.loads, path.read_text().splitlines())
+    assert (header["memories"], header["trash"], header["dreams"]) == (4, 2, 0)
+    assert records[0] | {"text": "", "source": ""} == {
+        "t": 1700000000.1, "text": "", "kind": "step", "source": "", "trusted": True, "level": 0, "run": "r\n",
+        "step": 1,
+    }  # fmt: skip
+    assert [record["text"] for record in records if "forgotten" in record] == ["old bread", "older bread"]
+
+
+def test_an_empty_memory_is_exported_as_such(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "source", BagOfWords())
+    assert transfer.export(store, BagOfWords(), None, tmp_path / "empty") == transfer.Counts(0, 0, 0)
+    assert transfer.import_into(store, None, transfer.read(tmp_path / "empty")) == transfer.Counts(0, 0, 0)
+    store.close()
+    assert not transfer.vectors_path(tmp_path / "empty").exists()
+
+
+def test_damaged_vectors_are_made_anew_which_is_said(path: Path) -> None:
+    beside = transfer.vectors_path(path)
+    damaged = bytearray(beside.read_bytes())
+    damaged[-5] ^= 1
+    lines: list[str] = []
+    for content in (bytes(damaged), b"", None):
+        beside.write_bytes(content) if content is not None else beside.unlink()
+        found = transfer.read(path, lines.append)
+        assert found.vectors is None and len(found.memories) == 4
+    assert len(lines) == 3 and all(str(beside) in line and "embedded anew" in line for line in lines)
+
+
+def test_an_embedder_that_fails_costs_the_vectors_alone(tmp_path: Path) -> None:
+    class Down(BagOfWords):
+        @property
+        def dim(self) -> int:
+            raise ModelError("The endpoint is down.")
+
+        @dim.setter
+        def dim(self, dim: int) -> None: ...
+
+    lines: list[str] = []
+    with LocalStore(tmp_path / "source", BagOfWords()) as store:
+        fill(store)
+        counts = transfer.export(store, Down(), None, tmp_path / "memory", lines.append)
+    assert (counts.memories, counts.vectors) == (4, 0) and "The endpoint is down." in lines[0]
+    assert not transfer.vectors_path(tmp_path / "memory").exists()
+    assert len(transfer.read(tmp_path / "memory").memories) == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "complaint"),
+    [
+        (1, "", "line 1: this is no JSON"),
+        (1, "{}", "not an exported memory"),
+        (1, '{"autoagent_memory": 99}', "newer autoagent"),
+        (1, '{"autoagent_memory": 1, "memories": -1, "trash": 0, "dreams": 0}', "line 1: the header"),
+        (3, "{", "line 3: this is no JSON"),
+        (3, "\udcff", "line 3: this is no JSON"),
+        (3, "[]", "line 3: a JSON object"),
+        (3, '{"t": 1}', "line 3: 'text' must be a str"),
+        (3, {"level": "1"}, "line 3: 'level' must be a int"),
+        (3, {"level": -1}, "line 3: a memory has"),
+        (3, {"text": " "}, "line 3: a memory has"),
+        (3, {"t": float("nan")}, "line 3: 't' must be a time"),
+        (6, {"forgotten": None}, "line 6: 'forgotten' must be a time"),
+        (7, None, "ends after 5 of 6 lines"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(path: Path, number: int, line: Any, complaint: str) -> None:
+    lines = path.read_text().split("\n")
+    if isinstance(line, dict):
+        line = json.dumps(json.loads(lines[number - 1]) | line)
+    lines[number - 1 : number] = [] if line is None else [line]
+    path.write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
+    with pytest.raises(StateError, match=f"memory.jsonl.*{complaint}"):
+        transfer.read(path)
+
+
+def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="missing"):
+        transfer.read(tmp_path / "missing")
+    with LocalStore(tmp_path / "source", BagOfWords()) as store, pytest.raises(StateError, match="nowhere"):
+        transfer.export(store, BagOfWords(), None, tmp_path / "nowhere" / "memory")
+
+
+# The commands ----------------------------------------------------------------------------------------------------
+
+
+def run(folder: Path, *words: str | Path, **env: str) -> Result:
+    """`autoagent memory WORDS` with a state folder of its own and no key."""
+    variables = {"OPENAI_API_KEY": "", "AUTOAGENT_STATE_DIR": str(folder / "state"), **env}
+    return CliRunner().invoke(group, [str(word) for word in words], env=variables)
+
+
+def test_a_memory_moves_from_one_backend_to_the_next(backend: Backend, tmp_path: Path) -> None:
+    first, then = tmp_path / "first.jsonl", tmp_path / "then.jsonl"
+    for text in ("The invoice number is 4711.", "The cat sleeps on the sofa."):
+        assert run(tmp_path, "add", text).exit_code == 0
+    out = run(tmp_path, "export", first)
+    assert out.stdout.startswith(f"Exported 2 memories, 0 in the trash and 0 dreams to {first}; 2 have their vectors")
+
+    there = {"MEMORY_BACKEND": backend.kind, "MEMORY_URL": backend.place, "MEMORY_INDEX": backend.index}
+    back = run(tmp_path / "other", "import", first, **there)
+    assert back.stdout == (
+        "Imported 2 memories, 0 in the trash and 0 dreams that were new here; there are 2 memories now.\n"
+    )
+    assert run(tmp_path / "other", "export", then, **there).exit_code == 0
+    for path in (first, transfer.vectors_path(first)):
+        assert path.read_bytes() == (tmp_path / path.name.replace("first", "then")).read_bytes()
+    assert "4711" in run(tmp_path / "other", "search", "invoice", "-k", "1", **there).stdout
+
+
+def test_an_export_replaces_a_file_only_if_told_to(path: Path) -> None:
+    before = path.read_bytes()
+    refused = run(path.parent, "export", path)
+    assert isinstance(refused.exception, SettingsError) and "--overwrite" in str(refused.exception)
+    assert path.read_bytes() == before
+    assert run(path.parent, "export", path, "--overwrite").exit_code == 0
+    assert path.read_bytes() != before
+
+
+def test_a_memory_that_is_switched_off_is_not_moved(path: Path) -> None:
+    for words in (("export", path.with_name("other")), ("import", path)):
+        refused = run(path.parent, *words, MEMORY_BACKEND="none")
+        assert isinstance(refused.exception, SettingsError) and "switched off" in str(refused.exception)

@@ -1,0 +1,18 @@
+"""The words of a text, and which of them a search looks for."""
+
+from autoagent.memory.words import LONGEST, rarest, words
+
+
+def test_words_are_spelt_alike() -> None:
+    assert words("Ünïcode, STRASSE: Straße; ﬁne_print 4711!") == ["unicode", "strasse", "strasse", "fine_print", "4711"]
+    assert words("e\u0301t\u00e9") == ["ete"]
+    assert words(" ~ ' \" ") == []
+    assert words("x" * 9_000) == ["x" * LONGEST]
+
+
+def test_common_words_are_left_out_where_rare_ones_do() -> None:
+    counts = {"the": 900, "anchor": 3, "ship": 40, "of": 700}
+    assert rarest(counts, 50) == ["anchor", "ship"]
+    assert rarest(counts, 10_000) == ["anchor", "ship", "of", "the"]
+    assert rarest({"the": 900, "of": 700}, 50) == ["of"]
+    assert rarest({}, 50) == []
