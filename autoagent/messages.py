@@ -485,6 +485,7 @@ EVENTS: Mapping[str, type[Event]] = {
 }  # fmt: skip
 
 _NESTED: Mapping[str, type[Any]] = {"usage": Usage, "thoughts": Thoughts, "call": Call}
+_LISTED: Mapping[str, type[Any]] = {"memories": Recollection, "left_out": LeftOut}
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -513,20 +514,23 @@ def from_json(line: Mapping[str, Any]) -> Event:
     kind = EVENTS.get(line.get("type", ""))
     if kind is None:
         raise ValueError(f"unknown event type {line.get('type')!r}")
-    values: dict[str, Any] = {f.name: line[f.name] for f in dataclasses.fields(kind) if f.name in line}
+    values = _known(kind, line)
     try:
         for name, record in _NESTED.items():
             if name in values:
-                values[name] = record(**values[name])
+                values[name] = record(**_known(record, values[name]))
+        for name, record in _LISTED.items():
+            if name in values:
+                values[name] = tuple(record(**_known(record, item)) for item in values[name])
         if "task" in values:
-            task = values["task"]
-            values["task"] = Task(**{**task, "goals": tuple(Goal(**goal) for goal in task["goals"])})
-        if "memories" in values:
-            values["memories"] = tuple(Recollection(**memory) for memory in values["memories"])
-        if "left_out" in values:
-            values["left_out"] = tuple(LeftOut(**candidate) for candidate in values["left_out"])
+            task = _known(Task, values["task"])
+            values["task"] = Task(**{**task, "goals": tuple(Goal(**_known(Goal, goal)) for goal in task["goals"])})
         if "commands" in values:
             values["commands"] = tuple(values["commands"])
         return kind(**values)
     except (TypeError, KeyError) as error:
         raise ValueError(f"misshapen {kind.type} event: {error}") from error
+
+
+def _known(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {f.name: values[f.name] for f in dataclasses.fields(record) if f.name in values}

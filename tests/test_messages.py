@@ -51,6 +51,9 @@ def test_an_event_comes_back_from_its_line(event: Event) -> None:
 def test_fields_of_a_later_minor_version_are_passed_over() -> None:
     line = {**to_json(EXAMPLES[3]), "mood": "good"}
     assert from_json(line) == EXAMPLES[3]
+    nested = to_json(EXAMPLES[1])
+    nested["memories"][0]["mood"] = "good"
+    assert from_json(nested) == EXAMPLES[1]
 
 
 @pytest.mark.parametrize(
