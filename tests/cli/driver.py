@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import pexpect
 import pyte
+from processes import wait_until_it_rests
 from server import Command, Request, ScriptedServer, command
 
 ROOT = Path(__file__).parent.parent.parent
@@ -204,6 +205,8 @@ class Session:
         self._process.send(key)
 
     def presses_ctrl_c(self) -> None:
+        """As a person does, who cannot be so quick: readline misses a signal in the instant before it waits."""
+        wait_until_it_rests(self._process.pid)
         self.presses("\x03")
 
     def ends(self) -> int:
