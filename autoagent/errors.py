@@ -32,7 +32,14 @@ class CommandError(ForModel):
 
 
 class ReplyError(ForModel):
-    """A reply of the model that is not one valid command; its text says what is wrong, and where."""
+    """A reply of the model that is not one valid command; its text says what is wrong, and where.
+
+    `command` names one that was asked for with placeholders in place of values.
+    """
+
+    def __init__(self, problem: str, command: str = "") -> None:
+        super().__init__(problem)
+        self.command = command
 
 
 class ForUser(AutoagentError):

@@ -205,6 +205,7 @@ class Agent:
                     problem=str(error),
                     text=written(completion),
                     truncated=completion.truncated,
+                    command=error.command,
                     usage=completion.usage,
                 )
             )
@@ -336,7 +337,8 @@ class Agent:
 
     @property
     def _offered(self) -> list[CommandSpec]:
-        return [spec for spec in self._registry.specs if spec.name not in self._repeats.barred_names]
+        specs = self._registry.specs
+        return [spec for spec in specs if spec.name not in self._repeats.barred_names] or list(specs)
 
     def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:
         while True:

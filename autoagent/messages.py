@@ -399,6 +399,7 @@ class Rejected(Event):
     text: str
     usage: Usage
     truncated: bool = False
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

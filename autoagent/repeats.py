@@ -71,6 +71,8 @@ class Repeats:
                 self._pending = event.call  # as it was asked for, then as it runs
             case Rejected():
                 self._recent.append(hash(event.text))
+                if event.command:  # its values are not known yet: something else has to come first
+                    self.barred_names.add(event.command)
             case Decided(allowed=False, by="loop guard") if self._pending:
                 self._repeated(self._pending)
                 self.barred_names.add(self._pending.name)

@@ -203,7 +203,11 @@ def _refuse_template(thoughts: Thoughts, name: str, args: Mapping[str, Any]) -> 
             if word == _word(key) or word in _PLACEHOLDERS or "_" in word:  # several words: an argument's help
                 echo = echo or value.strip()
     if echo:
-        raise ReplyError(f"The reply repeats the template ({excerpt(echo)}); fill in a real command and real values.")
+        raise ReplyError(
+            f"The reply repeats the template ({excerpt(echo)}); fill in a real command and real values. "
+            "What you do not know yet, get first, with another command.",
+            command=name,
+        )
 
 
 def _word(text: str) -> str:

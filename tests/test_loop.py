@@ -193,6 +193,15 @@ def test_a_usable_reply_between_unusable_ones_starts_the_count_again(bench: Benc
     assert list(bench.agent(model).run())[-1].status == "finished"
 
 
+def test_a_command_with_placeholders_for_values_is_not_offered_until_another_has_run(bench: Bench) -> None:
+    early = say("write_to_file", filename="a.txt", text="<content of notes.txt>")
+    model = ScriptedModel(finish([early, say("list_files"), say("write_to_file", filename="a.txt", text="real")]))
+    list(bench.agent(model).run())
+    assert ["write_to_file" in offered for offered in model.offered[:3]] == [True, False, True]
+    assert "get first, with another command" in model.prompts[1][-1].content
+    assert (bench.workspace / "a.txt").read_text() == "real"
+
+
 def test_a_truncated_reply_is_never_run(bench: Bench) -> None:
     cut = Completion(say("write_to_file", filename="a.txt", text="half"), Usage(), truncated=True)
     model = ScriptedModel(finish([cut]))
