@@ -79,9 +79,9 @@ def system_prompt(
 
 
 def prompt_line(spec: CommandSpec) -> str:
-    """`Write to file: "write_to_file", args: "filename": "<string>", "text": "<string>"`, as the model reads it."""
+    """`Write to file: "write_to_file", args: "filename": (string), ...`; nothing in it looks like a value."""
     args = ", ".join(
-        f'"{p.name}": "<{p.help or p.kind}>"' + ("" if p.required else f" (optional, default {json.dumps(p.default)})")
+        f'"{p.name}": ({p.help or p.kind})' + ("" if p.required else f" (optional, default {json.dumps(p.default)})")
         for p in spec.parameters
     )
     return f'{spec.label}: "{spec.name}"' + (f", args: {args}" if args else "")
