@@ -176,7 +176,8 @@ class CommandSpec:
 class Result:
     """What a command gave: `text` for the model, `data` (JSON values) for log and screen.
 
-    Keys of `data` that the program reads: `changed` (workspace paths), `finished` (the reason the run may end).
+    Keys of `data` that the program reads: `changed` (workspace paths), `finished` (the reason the run may end),
+    `untrusted` (where a text from outside came from, such as its URL), `private` (true: it holds what is the user's own).
     """
 
     call_id: str
@@ -189,13 +190,16 @@ class Result:
 class Proposal:
     """A call that waits for authorization, with what it would do as far as that can be foretold: a diff, or a note.
 
-    `changes`: the preview foretells a change; False where there is no preview at all.
+    `changes`: the preview foretells a change; False where there is no preview at all. `risk` is that of this very call,
+    from its arguments. `warning`: why only a fresh answer of a person may allow it; '' where nothing demands that.
     """
 
     call: Call
     spec: CommandSpec
     preview: str = ""
     changes: bool = False
+    risk: Risk = "read"
+    warning: str = ""
 
     @property
     def is_diff(self) -> bool:
@@ -215,6 +219,65 @@ class Verdict:
     by: str
     reason: str = ""
     args: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a program ended: both its streams in order, head and tail of `total` bytes where there were more.
+
+    One of the three says how: its exit `status`, the `signal` that ended it (`SIGKILL`), or the `limit` of ours that did
+    (`120 s`, `2,048 MB of memory`); the others are None and ''.
+    """
+
+    output: bytes
+    total: int
+    status: int | None = None
+    signal: str = ""
+    limit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """A program that runs on: its pid as the agent's machine counts, what it is, and where its output goes.
+
+    `output` is a path in the workspace; `exit` is None while it runs.
+    """
+
+    pid: int
+    command: str
+    output: str
+    exit: Exit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What was fetched: from which `url` in the end, its media type without parameters, and its bytes.
+
+    `cut`: there was more than the limit. `charset` as the server or the document says, '' where neither does.
+    """
+
+    url: str
+    media_type: str
+    body: bytes
+    charset: str = ""
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result of a web search."""
+
+    title: str
+    url: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The results of a web search, best first, and the engine that gave them."""
+
+    engine: str
+    hits: tuple[Hit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +373,17 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The envelope of every event. `t` is in seconds since the epoch; `seq` counts from 0 without a gap."""
+    """The envelope of every event. `t` is in seconds since the epoch; `seq` counts from 0 without a gap.
+
+    `agent` is the key of the sub-agent whose event it is, '' for the run's own; each counts its steps by itself.
+    """
 
     type: ClassVar[str] = ""
     run: str = ""
     seq: int = -1
     step: int = 0
     t: float = 0.0
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -461,6 +528,24 @@ class Returned(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(Event):
+    """The workspace as it is at this point of the step: the id of its tree in the snapshot store."""
+
+    type: ClassVar[str] = "snapshot"
+    tree: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked(Event):
+    """The check of a goal was run: which goal (from 0), whether it is met, and the end of what it printed."""
+
+    type: ClassVar[str] = "checked"
+    goal: int
+    met: bool
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered(Event):
     """The step went into the long-term memory under this id."""
 
@@ -481,7 +566,7 @@ EVENTS: Mapping[str, type[Event]] = {
     kind.type: kind
     for kind in (
         RunStarted, Resumed, Recalled, Prompted, Retried, Thought, Rejected, Spent, Decided, Feedback, Noticed,
-        Started, Returned, Remembered, Ended,
+        Started, Returned, Snapshot, Checked, Remembered, Ended,
     )
 }  # fmt: skip
 

@@ -5,17 +5,22 @@ Whatever satisfies them will do: a scripted model in a test, a person at the key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from autoagent.messages import (
     Asking,
+    Background,
     Change,
     CommandSpec,
     Completion,
     Dream,
     Event,
+    Exit,
+    Found,
     Message,
+    Page,
     Price,
     Proposal,
     Recall,
@@ -209,6 +214,112 @@ class Authorizer(Protocol):
 
         Returns the user's feedback, or '' to go on. Raises StopRun to end the run.
         """
+
+
+class Sandbox(Protocol):
+    """Runs programs for the agent: in the workspace alone, with an environment built from nothing, under limits.
+
+    Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`), `gaps` says
+    in a sentence each what it does not hold back on this machine.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gaps(self) -> tuple[str, ...]: ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        folder: str = ".",
+        seconds: float | None = None,
+        network: bool | None = None,
+        env: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> Exit:
+        """Run a program to its end, and end whatever it left behind.
+
+        Args:
+            argv: the program and its arguments; no shell reads them.
+            folder: where it starts, relative to the workspace.
+            seconds, network: None stand for what the sandbox was made with.
+            env: more variables, none of them secret: other users of the machine may read them.
+            data: what the program reads on standard input, which is empty without.
+
+        Raises:
+            CommandError: it could not be started: not there, not executable, arguments too long, a folder outside.
+        """
+
+    def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> Background:
+        """Start a program that runs on; both its streams go to the file `output`, a workspace path. Raises as `run`."""
+
+    def programs(self) -> list[Background]:
+        """What `start` has started, in that order, also what has ended since."""
+
+    def stop(self, pid: int) -> Background:
+        """End a started program and all it has started. Raises CommandError where there is none with this pid."""
+
+    def close(self) -> None:
+        """End everything that still runs. What is killed with the agent needs no call: the sandbox sees to it."""
+
+
+class Web(Protocol):
+    """The internet behind the network guard. All methods raise CommandError, which names the address and the reason."""
+
+    def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> Page:
+        """GET a page, of which at most `limit` bytes are read; redirects are followed, each one checked.
+
+        An error status raises. Headers that carry credentials are dropped where a redirect leads to another host.
+        """
+
+    def render(self, url: str, *, limit: int) -> Page:
+        """The page as a browser shows it once its scripts have run, as HTML; like `fetch` where no browser is chosen."""
+
+    def download(self, url: str, target: Path, *, limit: int, progress: Callable[[int, int | None], None]) -> int:
+        """Fetch into a file, going on after what an earlier try left there; its size in bytes.
+
+        `progress` hears bytes so far and in all (None: not known).
+        """
+
+    def pin(self, url: str) -> tuple[str, int, str]:
+        """Check an address and resolve it, for a program that connects by itself: (host, port, the IP address to use)."""
+
+    def search(self, query: str, count: int) -> Found:
+        """Ask a search engine; the hits, at most `count`."""
+
+    def google(self, query: str, count: int) -> Found:
+        """Ask Google's Custom Search."""
+
+
+class Media(Protocol):
+    """Pictures, recordings and tweets. All methods raise CommandError, which names the provider and the reason."""
+
+    def draw(self, prompt: str) -> tuple[bytes, str]:
+        """A picture as the provider makes it, and its file suffix (`.png`)."""
+
+    def transcribe(self, name: str, recording: bytes) -> str:
+        """The words spoken in a recording; `name` is its file name."""
+
+    def tweet(self, text: str) -> str:
+        """Publish a tweet; where it is to be seen, or that it was only tried out."""
+
+
+class SubAgents(Protocol):
+    """The agents that this one has started. All methods raise CommandError for an unknown key or a limit reached."""
+
+    def start(self, name: str, task: str, prompt: str) -> str:
+        """Start an agent in the background; its key."""
+
+    def message(self, key: str, text: str) -> str:
+        """Tell an agent something; what it said last."""
+
+    def listed(self) -> Sequence[Mapping[str, str]]:
+        """Key, name, task, status and last words of each, in the order of their start."""
+
+    def end(self, key: str) -> str:
+        """End an agent; what it said last."""
 
 
 class Recorder(Protocol):

@@ -107,6 +107,112 @@ class Settings:
     disabled_command_categories: tuple[str, ...] = setting(
         (), "DISABLED_COMMAND_CATEGORIES", help="categories never offered"
     )
+    allow: tuple[str, ...] = setting((), help="rules of what runs without a question, such as write_to_file:notes/*")
+
+    # programs
+    execute_local_commands: bool = setting(True, "EXECUTE_LOCAL_COMMANDS", help="whether there are shell commands")
+    shell_command_control: str = setting(
+        "",
+        "SHELL_COMMAND_CONTROL",
+        help="denylist or allowlist; empty: a shell, with the sandbox as its boundary",
+        choices={"": "", "denylist": "denylist", "allowlist": "allowlist"},
+    )
+    shell_denylist: tuple[str, ...] = setting((), "SHELL_DENYLIST", "DENY_COMMANDS", help="programs that are refused")
+    shell_allowlist: tuple[str, ...] = setting(
+        (), "SHELL_ALLOWLIST", "ALLOW_COMMANDS", help="the only programs that are run"
+    )
+    python: str = setting("", "AUTOAGENT_PYTHON", help="the interpreter of Python commands; empty: the agent's own")
+    sandbox: str = setting(
+        "auto",
+        "AUTOAGENT_SANDBOX",
+        help="auto, bubblewrap, landlock or none",
+        choices={"auto": "auto", "bubblewrap": "bubblewrap", "landlock": "landlock", "none": "none"},
+    )
+    require_sandbox: bool = setting(False, "AUTOAGENT_REQUIRE_SANDBOX", help="stop where no sandbox works")
+    sandbox_network: bool = setting(False, "AUTOAGENT_SANDBOX_NETWORK", help="whether programs reach the network")
+    sandbox_seconds: float = setting(120.0, "AUTOAGENT_SANDBOX_SECONDS", help="seconds one program may take")
+    sandbox_memory: int = setting(2048, "AUTOAGENT_SANDBOX_MEMORY", help="MB that a program and its children may take")
+    sandbox_processes: int = setting(256, "AUTOAGENT_SANDBOX_PROCESSES", help="processes at once")
+    sandbox_file: int = setting(1024, "AUTOAGENT_SANDBOX_FILE", help="MB of the largest file that a program may write")
+
+    # the web
+    allow_hosts: tuple[str, ...] = setting(
+        (), "AUTOAGENT_ALLOW_HOSTS", help="HOST:PORT of private addresses that may be reached"
+    )
+    allow_downloads: bool = setting(False, "ALLOW_DOWNLOADS", help="whether files may be downloaded")
+    download_limit: int = setting(1024, "AUTOAGENT_DOWNLOAD_LIMIT", help="MB of the largest download")
+    browser_name: str = setting(
+        "",
+        "USE_WEB_BROWSER",
+        help="chromium or firefox: pages through a headless browser; empty: without",
+        choices={"": "", "none": "", "chromium": "chromium", "chrome": "chromium", "firefox": "firefox"},
+    )
+    user_agent: str = setting("", "USER_AGENT", help="what web pages are told; empty: autoagent and its version")
+    google_api_key: str = setting("", "GOOGLE_API_KEY", help="for Google's Custom Search", secret=True)
+    google_engine: str = setting(
+        "", "GOOGLE_CUSTOM_SEARCH_ENGINE_ID", "CUSTOM_SEARCH_ENGINE_ID", help="the search engine made there"
+    )
+    github_username: str = setting("", "GITHUB_USERNAME", help="for cloning private repositories")
+    github_api_key: str = setting("", "GITHUB_API_KEY", help="the token that goes with it", secret=True)
+
+    # pictures, recordings, speech
+    image_provider: str = setting(
+        "",
+        "IMAGE_PROVIDER",
+        help="dalle, huggingface or sdwebui; empty: no pictures",
+        choices={"": "", "dalle": "dalle", "openai": "dalle", "huggingface": "huggingface", "sdwebui": "sdwebui"},
+    )
+    image_size: int = setting(256, "IMAGE_SIZE", help="width and height in pixels")
+    huggingface_api_token: str = setting("", "HUGGINGFACE_API_TOKEN", help="the key of Hugging Face", secret=True)
+    huggingface_url: str = setting(
+        "https://router.huggingface.co/hf-inference", "HUGGINGFACE_URL", help="where its models answer"
+    )
+    huggingface_image_model: str = setting(
+        "CompVis/stable-diffusion-v1-4", "HUGGINGFACE_IMAGE_MODEL", help="the model that draws"
+    )
+    sd_webui_url: str = setting("http://localhost:7860", "SD_WEBUI_URL", help="where Stable Diffusion web UI answers")
+    sd_webui_auth: str = setting("", "SD_WEBUI_AUTH", help="USER:PASSWORD of it", secret=True)
+    audio_provider: str = setting(
+        "",
+        "AUDIO_TO_TEXT_PROVIDER",
+        help="openai, huggingface or offline; empty: recordings are not read",
+        choices={"": "", "openai": "openai", "huggingface": "huggingface", "offline": "offline"},
+    )
+    openai_audio_model: str = setting("whisper-1", "OPENAI_AUDIO_MODEL", help="the endpoint's model that listens")
+    huggingface_audio_model: str = setting(
+        "openai/whisper-large-v3", "HUGGINGFACE_AUDIO_TO_TEXT_MODEL", help="the model that listens at Hugging Face"
+    )
+    speak: bool = setting(False, "AUTOAGENT_SPEAK", help="say the thoughts meant for the user aloud")
+    speech_provider: str = setting(
+        "offline",
+        "TEXT_TO_SPEECH_PROVIDER",
+        help="offline, elevenlabs or streamelements",
+        choices={
+            "offline": "offline",
+            "gtts": "offline",
+            "macos": "offline",
+            "elevenlabs": "elevenlabs",
+            "streamelements": "streamelements",
+        },
+    )
+    elevenlabs_api_key: str = setting("", "ELEVENLABS_API_KEY", help="the key of ElevenLabs", secret=True)
+    elevenlabs_voice: str = setting(
+        "", "ELEVENLABS_VOICE_ID", "ELEVENLABS_VOICE_1_ID", help="the voice there; empty: its first one"
+    )
+    elevenlabs_url: str = setting("https://api.elevenlabs.io", "ELEVENLABS_URL", help="where ElevenLabs answers")
+    streamelements_voice: str = setting("Brian", "STREAMELEMENTS_VOICE", help="the voice at StreamElements")
+    streamelements_url: str = setting(
+        "https://api.streamelements.com", "STREAMELEMENTS_URL", help="where StreamElements answers"
+    )
+    twitter_url: str = setting("https://api.x.com", "TW_URL", help="where tweets are sent")
+    twitter_consumer_key: str = setting("", "TW_CONSUMER_KEY", help="of the app that tweets", secret=True)
+    twitter_consumer_secret: str = setting("", "TW_CONSUMER_SECRET", help="of the app that tweets", secret=True)
+    twitter_access_token: str = setting("", "TW_ACCESS_TOKEN", help="of the account that tweets", secret=True)
+    twitter_access_secret: str = setting("", "TW_ACCESS_TOKEN_SECRET", help="of the account that tweets", secret=True)
+
+    # other agents
+    agents_at_once: int = setting(5, "AUTOAGENT_AGENTS", help="sub-agents that may run at once; 0: none")
+    agents_depth: int = setting(2, "AUTOAGENT_AGENTS_DEPTH", help="how deep sub-agents may start further ones")
 
     # the screen
     authorise_command_key: str = setting("y", "AUTHORISE_COMMAND_KEY", help="the answer that runs a command")

@@ -163,7 +163,7 @@ def test_a_broken_user_config_is_named_with_file_line_and_key(tmp_path: Path, te
 
 def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
     lines = (ROOT / ".env.example").read_text().splitlines()
-    listed = {m[1]: (m[2], m[3]) for line in lines if (m := re.fullmatch(r"#([A-Z_]+)=(\S*)  # (.+)", line))}
+    listed = {m[1]: (m[2], m[3]) for line in lines if (m := re.fullmatch(r"#([A-Z0-9_]+)=(\S*)  # (.+)", line))}
     expected = {}
     for setting in dataclasses.fields(Settings):
         default = "" if setting.default in (None, ()) else str(setting.default)

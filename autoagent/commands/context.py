@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 from autoagent.errors import CommandError
 from autoagent.messages import Usage
-from autoagent.protocols import Memory
+from autoagent.protocols import Media, Memory, Sandbox, SubAgents, Web
 from autoagent.workspace import Workspace
+
+
+class _Absent:
+    """Stands for what a run was not given: whatever is asked of it is refused."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __getattr__(self, name: str) -> Any:
+        raise CommandError(f"There is {self._what} in this run.")
 
 
 def _no_model(prompt: str) -> str:
     raise CommandError("There is no model here to ask.")
+
+
+def _unheard(text: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +36,9 @@ class Context:
 
     `ask(question, timeout)` gives the user's answer, `timeout` in seconds or None to wait; it raises CommandError
     where nobody can answer or nobody did in time. `run` names the run whose log tells where a memory came from.
-    `complete(prompt)` is the answer of the model that executes; it raises ModelError, or CommandError without one.
-    `take_usage()` says what that has cost since it was last asked.
+    `complete(prompt)` is the answer of the model that thinks, `summarise(prompt)` that of the fast one; they raise
+    ModelError, or CommandError without one. `take_usage()` says what both have cost since it was last asked. `progress`
+    shows the user, in a line, how far a long command is.
     """
 
     workspace: Workspace
@@ -30,4 +46,10 @@ class Context:
     ask: Callable[[str, float | None], str]
     run: str = ""
     complete: Callable[[str], str] = _no_model
+    summarise: Callable[[str], str] = _no_model
     take_usage: Callable[[], Usage] = Usage
+    progress: Callable[[str], None] = _unheard
+    sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))  # noqa: RUF009 - it has no state
+    web: Web = cast(Web, _Absent("no way to the web"))  # noqa: RUF009
+    media: Media = cast(Media, _Absent("no provider of media"))  # noqa: RUF009
+    agents: SubAgents = cast(SubAgents, _Absent("no way to start agents"))  # noqa: RUF009

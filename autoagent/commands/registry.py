@@ -22,6 +22,9 @@ from autoagent.settings import Settings
 Available = Callable[[Settings], str]
 """Why a command cannot be used with these settings; '' where it can."""
 
+Assess = Callable[..., Risk]
+"""The risk of one call, from the arguments of its command."""
+
 # AutoGPT's older names of arguments, taken where the command has no argument of that name itself.
 ARGUMENT_ALIASES: Mapping[str, str] = {
     "file": "filename",
@@ -47,12 +50,13 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: what is known of it, its function, its preview and its condition."""
+    """A command: what is known of it, its function, its preview, its condition and the risk of its calls."""
 
     spec: CommandSpec
     function: Callable[..., str | Output]
     preview: Callable[..., str] | None = None
     available: Available | None = None
+    assess: Assess | None = None
 
 
 def command(
@@ -63,18 +67,20 @@ def command(
     aliases: Iterable[str] = (),
     available: Available | None = None,
     preview: Callable[..., str] | None = None,
+    assess: Assess | None = None,
     repeatable: bool = False,
 ) -> Callable[[Callable[..., str | Output]], Command]:
     """Make a typed function a command. Its category is the name of its module.
 
     `preview` takes the same arguments and gives what the call would change, as a diff or a note, and '' where that is
-    nothing; `repeatable` says that the same call may give another result although nothing changed here.
+    nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
+    `repeatable` says that the same call may give another result although nothing changed here.
     """
 
     def register(function: Callable[..., str | Output]) -> Command:
         category = function.__module__.rpartition(".")[2]
         spec = CommandSpec(name, label, category, risk, _parameters(function), tuple(aliases), repeatable)
-        return Command(spec, function, preview, available)
+        return Command(spec, function, preview, available, assess)
 
     return register
 
@@ -161,13 +167,14 @@ class Registry:
     def propose(self, call: Call, context: Context) -> Proposal:
         """A checked call with what it would change, as far as its command can foretell that."""
         command = self._commands[call.name]
+        risk = command.assess(context, **call.args) if command.assess else command.spec.risk
         if command.preview is None:
-            return Proposal(call, command.spec)
+            return Proposal(call, command.spec, risk=risk)
         try:
             preview = command.preview(context, **call.args)
         except CommandError as error:
-            return Proposal(call, command.spec, f"This will fail: {error}")
-        return Proposal(call, command.spec, preview or "This changes nothing.", changes=bool(preview))
+            return Proposal(call, command.spec, f"This will fail: {error}", risk=risk)
+        return Proposal(call, command.spec, preview or "This changes nothing.", changes=bool(preview), risk=risk)
 
     def execute(self, call: Call, context: Context) -> Result:
         """Run a checked call. The one boundary where a failure becomes a value; only StopRun and Ctrl-C pass."""

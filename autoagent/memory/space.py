@@ -25,7 +25,8 @@ from autoagent.memory.vectors import BLOCK, Damaged, VectorFile, Vectors, by_blo
 
 FETCH = 500  # rows looked up by one query
 
-BITS_PAY = 15_000_000  # values (rows x dim), from which on bits are quicker than a pass over all of them
+THREADS_PAY = 1_000_000  # values, from which on `@` with its threads is quicker than one thread, as a median
+BITS_PAY = 20_000_000  # values (rows x dim), from which on bits are quicker than a pass over all of them
 RESCORED = 2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
 PIECE = 1 << 18  # values copied and compared at once: what fits into the processor's cache
 SAMPLE = 64  # rows that show whether the vectors are dense
@@ -129,9 +130,9 @@ class Space:
         first = 0 if exact else self._covered(rows)
         self._check(first)
         newest = self._file.read(first, rows)
-        # Where there is little to do, not by `@`: its threads have to be woken, which can take 8 ms and saves 0.2.
+        # Where there is little to do, not by `@`: its threads have to be woken, which can take 8 ms and saves nothing.
         if not first:
-            scores = recall.cosines(newest, query) if newest.size >= BITS_PAY else np.vecdot(newest, query)
+            scores = recall.cosines(newest, query) if newest.size >= THREADS_PAY else np.vecdot(newest, query)
             nearest = recall.best(scores, k)
             return nearest, scores[nearest]
         near, step = self._bits.candidates(query, max(RESCORED, k)), max(1, PIECE // self._dim)
