@@ -38,6 +38,7 @@ from autoagent.messages import (
     Retried,
     Returned,
     RunStarted,
+    Snapshot,
     Spent,
     Started,
     Status,
@@ -47,7 +48,7 @@ from autoagent.messages import (
 )
 from autoagent.progress import Progress
 from autoagent.prompt import Prompt, build
-from autoagent.protocols import Authorizer, Listener, Memory, Model, Recorder
+from autoagent.protocols import Authorizer, Listener, Memory, Model, Recorder, Snapshots
 from autoagent.repeats import STOP, TELL_USER, Repeats, refusal
 from autoagent.reply import parse, written
 from autoagent.review import Review
@@ -71,7 +72,8 @@ class Agent:
 
     `start` says what shapes its prompts; a `Resumed` takes up the run that `log` already holds. `interruptible` is
     entered around everything that may be cut short by Ctrl-C: model, command and question, never a write. `owed` is
-    what the model was paid before the run began.
+    what the model was paid before the run began. `snapshots` keeps the workspace as it was around each change, where
+    that is wanted. `key` is that of a sub-agent, whose events stand in the log of the run that started it.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class Agent:
         clock: Callable[[], float] = time.time,
         interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
         owed: Usage | None = None,
+        snapshots: Snapshots | None = None,
+        key: str = "",
     ) -> None:
         self._start = start
         self._model = model
@@ -104,6 +108,8 @@ class Agent:
         self._clock = clock
         self._interruptible = interruptible
         self._owed = owed or Usage()
+        self._snapshots = snapshots
+        self._key = key
         self._history = History(count)
         self._repeats = Repeats({spec.name: spec for spec in registry.specs})
         self._review = Review()
@@ -122,9 +128,8 @@ class Agent:
                 if call is None:
                     completion = yield from self._think()
                     call = yield from self._parse(completion)
-                if call is not None:
-                    call = yield from self._authorize(call)
-                data = {} if call is None else (yield from self._execute(call)).data
+                proposal = None if call is None else (yield from self._authorize(call))
+                data = {} if proposal is None else (yield from self._execute(proposal)).data
                 yield from self._store(data)
                 call = None
         except StopRun as stop:
@@ -141,7 +146,8 @@ class Agent:
         resumed = isinstance(self._start, Resumed)
         if resumed:
             for event in self._log.events():
-                self._fold(event)
+                if event.agent == self._key:
+                    self._fold(event)
             self._step = self._progress.step
         open_call, began, returned = self._progress.call, self._progress.started, self._progress.returned
         started = self._record(self._start)
@@ -220,7 +226,7 @@ class Agent:
         assert isinstance(thought, Thought)
         return thought.call  # as it is in the log, without secrets: what is shown and resumed is what runs
 
-    def _authorize(self, call: Call) -> Generator[Event, None, Call | None]:
+    def _authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """The call to run, perhaps with arguments the user changed; None where it may not run."""
         proposal = self._registry.propose(call, self._context)
         if earlier := self._repeats.barred(proposal):
@@ -247,10 +253,15 @@ class Agent:
         )
         if by_user and verdict.reason:
             yield self._record(Feedback(text=verdict.reason))
-        return call if verdict.allowed else None
+        return proposal if verdict.allowed else None
 
-    def _execute(self, call: Call) -> Generator[Event, None, Result]:
+    def _execute(self, proposal: Proposal) -> Generator[Event, None, Result]:
         """Run the command. Before the first end of a run, what was made is shown to the agent instead of ending."""
+        call = proposal.call
+        changing = proposal.risk != "read"
+        if changing:
+            yield from self._snapshot()
+        before = self._progress.tree
         yield self._record(Started(call=call))
         began = self._clock()
         interrupted = False
@@ -265,6 +276,10 @@ class Agent:
         elif (earlier := self._repeats.same(call, result.text)) and self._history.shows(earlier.step):
             result = Result(call.id, result.ok, f"The same as in step {earlier.step}.", {"repeat": True})
         seconds = self._clock() - began
+        if changing and self._snapshots is not None:
+            yield from self._snapshot()
+            if changed := self._snapshots.changed(before, self._progress.tree):
+                result = replace(result, data={**result.data, "changed": changed})
         yield self._record(
             Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds)
         )
@@ -340,6 +355,11 @@ class Agent:
         specs = self._registry.specs
         return [spec for spec in specs if spec.name not in self._repeats.barred_names] or list(specs)
 
+    def _snapshot(self) -> Generator[Event, None, None]:
+        """Keep the workspace as it is, where it is not as it was when this was last done."""
+        if self._snapshots is not None and (tree := self._snapshots.take()) != self._progress.tree:
+            yield self._record(Snapshot(tree=tree))
+
     def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:
         while True:
             self._listener.proposed(proposal)
@@ -369,7 +389,7 @@ class Agent:
 
     def _record(self, event: Event) -> Event:
         """On disk first, then in every fold, then to whoever drives the loop."""
-        stamped = self._log.append(replace(event, step=self._step))
+        stamped = self._log.append(replace(event, step=self._step, agent=self._key))
         self._fold(stamped)
         return stamped
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoagent.messages import Call, Decided, Ended, Event, Prompted, Rejected, Resumed, Returned, Started, Thought
+from autoagent.messages import (
+    Call,
+    Decided,
+    Ended,
+    Event,
+    Prompted,
+    Rejected,
+    Resumed,
+    Returned,
+    Snapshot,
+    Started,
+    Thought,
+)
 
 
 class Progress:
@@ -13,6 +25,7 @@ class Progress:
     `step` is the newest one; `unusable` counts the unusable replies of this process since the last usable one. `call`
     was asked for and is neither refused nor done; `started` says that it began to run, so that nobody can know whether
     it did. `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
+    `tree` is the newest snapshot of the workspace.
     """
 
     def __init__(self) -> None:
@@ -21,6 +34,7 @@ class Progress:
         self.call: Call | None = None
         self.started = False
         self.returned: Returned | None = None
+        self.tree = ""
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -40,5 +54,7 @@ class Progress:
                 self.call, self.started = None, False
             case Prompted() | Ended():
                 self.returned = None
+            case Snapshot():
+                self.tree = event.tree
             case Resumed():
                 self.unusable = 0

@@ -219,8 +219,8 @@ class Authorizer(Protocol):
 class Sandbox(Protocol):
     """Runs programs for the agent: in the workspace alone, with an environment built from nothing, under limits.
 
-    Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`), `gaps` says
-    in a sentence each what it does not hold back on this machine.
+    Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`), `gaps`
+    says in a sentence each what it does not hold back on this machine.
     """
 
     @property
@@ -275,7 +275,7 @@ class Web(Protocol):
         """
 
     def render(self, url: str, *, limit: int) -> Page:
-        """The page as a browser shows it once its scripts have run, as HTML; like `fetch` where no browser is chosen."""
+        """The page as HTML, as a browser has it once its scripts have run; like `fetch` where no browser is chosen."""
 
     def download(self, url: str, target: Path, *, limit: int, progress: Callable[[int, int | None], None]) -> int:
         """Fetch into a file, going on after what an earlier try left there; its size in bytes.
@@ -284,7 +284,7 @@ class Web(Protocol):
         """
 
     def pin(self, url: str) -> tuple[str, int, str]:
-        """Check an address and resolve it, for a program that connects by itself: (host, port, the IP address to use)."""
+        """Check an address for a program that connects by itself: host, port, and the IP address to connect to."""
 
     def search(self, query: str, count: int) -> Found:
         """Ask a search engine; the hits, at most `count`."""
@@ -320,6 +320,16 @@ class SubAgents(Protocol):
 
     def end(self, key: str) -> str:
         """End an agent; what it said last."""
+
+
+class Snapshots(Protocol):
+    """Keeps the workspace as it was at different times."""
+
+    def take(self) -> str:
+        """Keep the workspace as it is now; the id of its tree, the same for the same content. Raises StateError."""
+
+    def changed(self, before: str, after: str) -> list[str]:
+        """The workspace paths of files that differ between two trees, sorted."""
 
 
 class Recorder(Protocol):

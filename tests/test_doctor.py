@@ -160,7 +160,7 @@ def test_every_variable_of_an_autogpt_env_is_accounted_for(folder: Path) -> None
     assert lines["OPENAI_API_KEY"]["found"].startswith("empty")
     assert lines["TEMPERATURE"]["found"] == "used: temperature"
     assert lines["SMART_LLM"]["found"] == "not used: smart_llm is set by environment: SMART_LLM"
-    assert "shell" in lines["EXECUTE_LOCAL_COMMANDS"]["found"]
+    assert lines["EXECUTE_LOCAL_COMMANDS"]["found"] == "used: execute_local_commands"
     assert "local, postgres or redis" in lines["PINECONE_API_KEY"]["found"]
     assert "neither" in lines["TYPO_KEY"]["found"]
 
