@@ -17,6 +17,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.errors import ContextOverflow, ModelError, ReplyError, SetupError, StateError, StopRun
 from autoagent.history import History
+from autoagent.ledger import Ledger
 from autoagent.messages import (
     Call,
     CommandSpec,
@@ -113,6 +114,7 @@ class Agent:
         self._history = History(count)
         self._repeats = Repeats({spec.name: spec for spec in registry.specs})
         self._review = Review()
+        self._ledger = Ledger()
         self._progress = Progress()
         self._step = 0
 
@@ -271,7 +273,9 @@ class Agent:
         except KeyboardInterrupt:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
-        if "finished" in result.data and (look := self._review.text(self._start.task.goals, self._read)):
+        if "finished" in result.data and (unmet := (yield from self._unmet())):
+            result = Result(call.id, False, unmet, {"unmet": True})
+        elif "finished" in result.data and (look := self._review.text(self._start.task.goals, self._read)):
             result = Result(call.id, False, look, {"review": True})
         elif (earlier := self._repeats.same(call, result.text)) and self._history.shows(earlier.step):
             result = Result(call.id, result.ok, f"The same as in step {earlier.step}.", {"repeat": True})
@@ -284,6 +288,8 @@ class Agent:
             Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds)
         )
         yield from self._charge(call.name, self._context.take_usage())
+        if self._ledger.stale and not interrupted:
+            yield from self._check_goals()
         if interrupted:
             yield from self._interrupted()
         return result
@@ -355,6 +361,25 @@ class Agent:
         specs = self._registry.specs
         return [spec for spec in specs if spec.name not in self._repeats.barred_names] or list(specs)
 
+    def _check_goals(self) -> Generator[Event, None, None]:
+        """Run the checks of the goals, and tell model and user which have turned."""
+        try:
+            with self._interruptible():
+                outcomes = list(self._ledger.check(lambda check: self._context.sandbox.run(["/bin/sh", "-c", check])))
+        except KeyboardInterrupt:
+            yield from self._interrupted()
+            return
+        for outcome in outcomes:
+            turned = self._ledger.turned(outcome)
+            yield self._record(outcome)
+            if turned:
+                yield self._record(Noticed(text=turned))
+
+    def _unmet(self) -> Generator[Event, None, str]:
+        """Why the run may not be finished, as the checks of its goals say now."""
+        yield from self._check_goals()
+        return self._ledger.unmet()
+
     def _snapshot(self) -> Generator[Event, None, None]:
         """Keep the workspace as it is, where it is not as it was when this was last done."""
         if self._snapshots is not None and (tree := self._snapshots.take()) != self._progress.tree:
@@ -394,7 +419,7 @@ class Agent:
         return stamped
 
     def _fold(self, event: Event) -> None:
-        for fold in (self._history, self._budget, self._repeats, self._review, self._progress):
+        for fold in (self._history, self._budget, self._repeats, self._review, self._progress, self._ledger):
             fold.add(event)
 
 

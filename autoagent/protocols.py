@@ -169,10 +169,11 @@ class MemoryStore(Protocol):
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Unit vectors (float32, little-endian) of these memories, as far as they have one."""
 
-    def change(self, changes: Sequence[Change], *, whole: bool = False) -> int:
-        """Carry out the changes of memories that are still as they were seen, in one durable transaction; how many.
+    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
+        """Carry out the changes of memories that are still as they were seen, in one transaction; how many.
 
-        With `whole` none is carried out unless all can be.
+        With `whole` none is carried out unless all can be. One that is not `durable` may be lost in a power cut, whole,
+        where that saves the store a wait for the disk.
         """
 
     def sample(self, n: int, below: int) -> list[Recollection]:
@@ -277,10 +278,18 @@ class Web(Protocol):
     def render(self, url: str, *, limit: int) -> Page:
         """The page as HTML, as a browser has it once its scripts have run; like `fetch` where no browser is chosen."""
 
-    def download(self, url: str, target: Path, *, limit: int, progress: Callable[[int, int | None], None]) -> int:
-        """Fetch into a file, going on after what an earlier try left there; its size in bytes.
+    def download(
+        self,
+        url: str,
+        part: Callable[[str], AbstractContextManager[BinaryIO]],
+        *,
+        progress: Callable[[int, int | None], None],
+    ) -> int:
+        """Fetch a file, going on after what an earlier try left of it; its size in bytes. The size limit is the user's.
 
-        `progress` hears bytes so far and in all (None: not known).
+        `part` opens what is left of one version of the file, or a new file, to read and write; the version is named by
+        16 hexadecimal digits. `progress` hears bytes so far and in all (None: not known). Raises with the part empty
+        where a later try could not go on from it.
         """
 
     def pin(self, url: str) -> tuple[str, int, str]:

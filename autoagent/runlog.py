@@ -1,4 +1,4 @@
-"""The durable log of a run: one JSON event a line, appended and synced before anything acts on it.
+"""The durable log of a run: one JSON event a line, appended before it is shown, and synced before anything acts on it.
 
 A kernel lock (flock) lets one process write a run at a time; it goes with the process, however that ends. A line
 that a crash tore at the end is dropped when the log is opened; damage anywhere else is an error that names the line.
@@ -16,10 +16,28 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.errors import StateError
-from autoagent.messages import VERSION, Event, from_json, to_json
+from autoagent.messages import (
+    VERSION,
+    Decided,
+    Event,
+    Noticed,
+    Prompted,
+    Recalled,
+    Rejected,
+    Remembered,
+    Retried,
+    Thought,
+    from_json,
+    to_json,
+)
 
 Mask = Callable[[Any], Any]
 """Takes secrets out of a JSON value."""
+
+
+# What nothing acts on before another event is synced, and this with it. A process that ends loses none of it either;
+# a power cut may, and the step is thought anew.
+_PASSING = (Recalled, Prompted, Retried, Thought, Rejected, Decided, Noticed, Remembered)
 
 
 def runs_folder(state_dir: Path) -> Path:
@@ -104,17 +122,19 @@ class RunLog:
         return log
 
     def append(self, event: Event) -> Event:
-        """Stamp the event, write it and sync it; what is returned is what is on disk."""
+        """Stamp the event and write it, synced where something acts on it; what is returned is what is written."""
         stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
-        masked = self._mask(to_json(stamped))
+        plain = to_json(stamped)
+        masked = self._mask(plain)
         line = json.dumps(masked, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
         try:
             _write(self._file, line)
-            os.fdatasync(self._file)
+            if not isinstance(event, _PASSING):
+                os.fdatasync(self._file)
         except OSError as error:
             raise StateError(f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole.") from error
         self._seq += 1
-        return from_json(masked)
+        return stamped if masked == plain else from_json(masked)
 
     def events(self) -> Iterator[Event]:
         """All events on disk."""

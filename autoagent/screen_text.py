@@ -222,9 +222,10 @@ def report(tally: Tally, log: str, page: Page) -> Iterator[str]:
     """The end report: what the goals were, what changed, what it cost, where the log is and how to go on."""
     usage = tally.usage
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
-    goals = [str(goal) for goal in tally.task.goals] if tally.task else []
+    goals = tally.task.goals if tally.task else ()
+    green = {True: " (met)", False: " (NOT met)", None: ""}
     rows: dict[str, Any] = {
-        "Goals": "; ".join(f"{number}. {goal}" for number, goal in enumerate(goals, 1)),
+        "Goals": "; ".join(f"{n + 1}. {goal}{green[tally.met.get(n)]}" for n, goal in enumerate(goals)),
         "Files changed": ", ".join(tally.changed) or "none",
         "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
         "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from autoagent.budget import Budget, Limits
-from autoagent.messages import Ended, Event, Prompted, Returned, RunStarted, Started, Task, Usage
+from autoagent.messages import Checked, Ended, Event, Prompted, Returned, RunStarted, Started, Task, Usage
 
 
 class Tally:
@@ -21,6 +21,7 @@ class Tally:
         self.step = 0
         self.commands: Counter[str] = Counter()  # started, by name
         self.changed: dict[str, None] = {}  # workspace paths, in the order they were first changed
+        self.met: dict[int, bool] = {}  # goals with a check, counted from 0, as last checked
         self.share = 0.0  # of the window that the last prompt took
         self.ended: Ended | None = None
         self._window = 0
@@ -41,6 +42,8 @@ class Tally:
                 self.commands[event.call.name] += 1
             case Returned():
                 self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
+            case Checked():
+                self.met[event.goal] = event.met
             case Ended():
                 self.ended = event
 

@@ -94,7 +94,6 @@ def _prepare(db: sqlite3.Connection, folder: Path) -> None:
             f"{folder / FILE} was written by a newer autoagent (version {version}, this one reads {VERSION}); "
             "update autoagent or choose another --state-dir."
         )
-    db.execute("PRAGMA synchronous = FULL")
 
 
 def _version(db: sqlite3.Connection) -> int:
@@ -102,9 +101,13 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def writing(db: sqlite3.Connection, folder: Path) -> Iterator[None]:
-    """One durable transaction, and the only one of all processes that use the folder."""
+def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> Iterator[None]:
+    """One transaction, and the only one of all processes that use the folder.
+
+    One that is not `durable` survives the end of its process, and a power cut as soon as a durable one has followed.
+    """
     with _turn(folder):
+        db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
         try:
             yield

@@ -24,6 +24,7 @@ class Embedding:
         self._listen = listen
         self._usage = Usage()
         self._refused: set[int] = set()  # memories the embedder gave no usable vector for
+        self._newest: dict[str, Vector] = {}  # those last kept: an agent recalls by what it has just remembered
 
     @property
     def name(self) -> str:
@@ -40,7 +41,9 @@ class Embedding:
 
     def of_query(self, text: str) -> Vector:
         """The vector of a query. Raises ModelError where the embedder fails or gives no usable one."""
-        vector = self._embed([text]).get(text)
+        vector = self._newest.get(text)
+        if vector is None:
+            vector = self._embed([text]).get(text)
         if vector is None:
             raise ModelError(
                 f"The embedder {self.name} did not give a unit vector of {self.dim} values, so that nothing can be "
@@ -58,6 +61,7 @@ class Embedding:
             self._listen(f"A memory was kept, but cannot be recalled until it is embedded: {error}")
             return {}
         self._tell_refused(len(texts) - len(vectors))
+        self._newest = vectors
         return vectors
 
     def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:

@@ -143,7 +143,7 @@ class LivingMemory:
     def recall(
         self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
     ) -> Recall:
-        """The memories as they were found; what this recall makes of them is on disk when it returns."""
+        """The memories as they were found; what this recall makes of them is written, not synced, when it returns."""
         if k < 1:
             return Recall()
         now, breadth = self._clock(), k * self.weights.breadth
@@ -162,8 +162,9 @@ class LivingMemory:
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         rising = [Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in returned]
         fading = self._fading(candidates.values(), now)
-        self.store.change(rising + fading)
-        if any(change.level is None for change in fading):
+        forgets = any(change.level is None for change in fading)
+        self.store.change(rising + fading, durable=forgets)
+        if forgets:
             self.store.empty_trash(now - self.rules.trash)
         return recall
 

@@ -144,7 +144,7 @@ class PostgresStore:
         found = self._recollections(query, (_hash(texts.clean(text)),))
         return found[0] if found else None
 
-    def change(self, changes: Sequence[Change], *, whole: bool = False) -> int:
+    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
         def work(db: Connection) -> int:
             lock = "SELECT id, t, level FROM memories WHERE id = ANY(%s) AND forgotten IS NULL ORDER BY id FOR UPDATE"
             there = {id: (t, level) for id, t, level in db.execute(lock, ([change.id for change in changes],))}

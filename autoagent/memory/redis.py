@@ -142,7 +142,7 @@ class RedisStore:
             found = self._memories([int(id)] if id is not None else [])
             return next(iter(found.values()), None)
 
-    def change(self, changes: Sequence[Change], *, whole: bool = False) -> int:
+    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
         if not changes:
             return 0
         with self._server():

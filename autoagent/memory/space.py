@@ -25,7 +25,7 @@ from autoagent.memory.vectors import BLOCK, Damaged, VectorFile, Vectors, by_blo
 
 FETCH = 500  # rows looked up by one query
 
-THREADS_PAY = 1_000_000  # values, from which on `@` with its threads is quicker than one thread, as a median
+THREADS_PAY = 2_000_000  # values, from which on the threads of `@` save more than it takes to wake them, as a median
 BITS_PAY = 20_000_000  # values (rows x dim), from which on bits are quicker than a pass over all of them
 RESCORED = 2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
 PIECE = 1 << 18  # values copied and compared at once: what fits into the processor's cache

@@ -27,7 +27,8 @@ BATCH = 256  # texts embedded together, and stored in one transaction
 SLACK = 32  # candidates ranked beyond those asked for: some of the best are forgotten or to be skipped
 FETCH = 500  # memories looked up by one query
 WORDS = 100  # of a query, that are looked for
-MATCHES = 10_000  # memories that are ranked by their words, at a microsecond each
+MATCHES = 300  # memories that are ranked by their words, at some microseconds each
+MATCHES_OF_ONE = 10_000  # that are ranked where no word of the query is in fewer than MATCHES
 DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
@@ -140,10 +141,10 @@ class LocalStore:
         self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))
         self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
 
-    def change(self, changes: Sequence[Change], *, whole: bool = False) -> int:
+    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
         if not changes:
             return 0
-        with our_errors(self._folder), writing(self._db, self._folder):
+        with our_errors(self._folder), writing(self._db, self._folder, durable=durable):
             if whole and not all(self._is_as_seen(change) for change in changes):
                 return 0
             return sum(self._carry_out(change) for change in changes)
@@ -251,13 +252,20 @@ class LocalStore:
     def _telling(self, words: Iterable[str]) -> list[str]:
         """The rarest of these words, as many as are in MATCHES memories together: of a word that is everywhere BM25
         makes next to nothing, but only after looking at every memory that has it."""
-        found = {word: int(self._db.execute(MATCHED, (word, MATCHES)).fetchone()[0]) for word in words}
+        found = self._matched(words, MATCHES)
         telling, left = [], MATCHES
         for word in sorted(found, key=found.__getitem__):
             if (left := left - found[word]) <= 0:
                 break
             telling.append(word)
-        return telling
+        if telling:
+            return telling
+        found = self._matched(found, MATCHES_OF_ONE)
+        return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
+
+    def _matched(self, words: Iterable[str], limit: int) -> dict[str, int]:
+        """In how many memories each word is, as far as `limit`."""
+        return {word: int(self._db.execute(MATCHED, (word, limit)).fetchone()[0]) for word in words}
 
     def _best_worded(self, wanted: str, count: int) -> tuple[list[Recollection], bool]:
         rows = self._db.execute(WORDED, (wanted, count)).fetchall()

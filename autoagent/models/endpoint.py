@@ -12,6 +12,8 @@ import contextlib
 import ipaddress
 import json
 import re
+import socket
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +37,7 @@ Read = Callable[[str, Iterable[bytes]], T]
 """Makes something of a content type and the chunks of a body; raises Broken where they hold only a part of it."""
 
 OPENAI = "https://api.openai.com/v1"
+END_SECONDS = 0.1  # for the end of an answer that has said all; waiting longer would cost more than a new connection
 
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceed_context", re.I
@@ -137,7 +140,10 @@ class Endpoint:
         end = time.monotonic() + self._limits.total
         try:
             with contextlib.closing(self._send(path, body)) as response:
-                return read(response.headers.get("content-type", ""), self._in_time(response.iter_bytes(), end))
+                chunks = self._in_time(response.iter_bytes(), end)
+                answer = read(response.headers.get("content-type", ""), chunks)
+                _read_out(response, chunks)
+                return answer
         except openai.APIStatusError as error:
             raise self._status_error(error.status_code, error.response.headers, error.body, body) from error
         except openai.APIConnectionError as error:
@@ -222,7 +228,6 @@ class Endpoint:
         return said, line[:300] or "no reason given", str(param)
 
     def _connection_error(self, error: BaseException) -> Exception:
-        import socket
         import ssl
 
         import httpx2
@@ -239,6 +244,28 @@ class Endpoint:
         if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
             return Fault(f"nothing answers at {self.base_url} (connection refused); is the server running?")
         return Fault(f"the connection to {self.host} broke: {error}")
+
+
+def _read_out(response: httpx2.Response, chunks: Iterator[bytes]) -> None:
+    """Read the end of an answer that has said all, so that its connection serves the next request as well.
+
+    A connection on which the end does not come at once is given up, as it is when it is not read out.
+    """
+    connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+    giving_up = threading.Timer(END_SECONDS, _shut, (connection,))
+    giving_up.start()
+    try:
+        for _ in chunks:
+            pass
+    except Exception:  # noqa: S110 - whatever goes wrong now, the answer is there and whole
+        pass
+    finally:
+        giving_up.cancel()
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it ended just now
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

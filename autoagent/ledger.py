@@ -1,0 +1,82 @@
+"""The goal ledger: which goals are met, as their own checks say.
+
+A check is the user's: a shell command that exits 0 once its goal is met. It is run after every step that changed
+something, and once more before the run may end, in the workspace and under the sandbox as everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from autoagent.errors import CommandError
+from autoagent.messages import Checked, Event, Exit, Goal, Returned, RunStarted
+
+SHOWN = 1200  # characters of what a check printed, its end
+
+
+class Ledger:
+    """Add every event in order. `met` says of each goal (counted from 0) whether it was when last checked.
+
+    `stale`: something has changed since.
+    """
+
+    def __init__(self) -> None:
+        self.met: dict[int, bool] = {}
+        self.stale = False
+        self._goals: tuple[Goal, ...] = ()
+        self._outputs: dict[int, str] = {}
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case RunStarted():
+                if event.task.goals != self._goals:
+                    self._goals, self.met = event.task.goals, {}
+            case Returned() if event.data.get("changed"):
+                self.stale = True
+            case Checked():
+                self.met[event.goal], self._outputs[event.goal] = event.met, event.output
+                self.stale = False
+
+    @property
+    def has_checks(self) -> bool:
+        return any(goal.check for goal in self._goals)
+
+    def check(self, run: Callable[[str], Exit]) -> Iterator[Checked]:
+        """The outcome of each check; `run` runs one, and raises CommandError where that cannot be done."""
+        for number, goal in enumerate(self._goals):
+            if goal.check is None:
+                continue
+            try:
+                end = run(goal.check)
+            except CommandError as error:
+                yield Checked(goal=number, met=False, output=str(error))
+            else:
+                yield Checked(goal=number, met=end.status == 0, output=_output(end))
+
+    def turned(self, event: Checked) -> str:
+        """What is to be told of an outcome that is not yet added: a goal that is met now, or is so no more."""
+        before = self.met.get(event.goal)
+        if event.met == before or (before is None and not event.met):
+            return ""
+        named = f"Goal {event.goal + 1} ({self._goals[event.goal].text})"
+        if event.met:
+            return f"{named} is met now, as its check says."
+        return f"{named} was met and is not any more since this step. Its check says: {event.output}"
+
+    def unmet(self) -> str:
+        """Why the run may not end yet, with what the checks printed; '' where every check has passed."""
+        lines = [
+            f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {self._outputs[number]}"
+            for number, goal in enumerate(self._goals)
+            if self.met.get(number) is False
+        ]
+        return "\n".join([*lines, "Do what is missing, then finish."]) if lines else ""
+
+
+def _output(end: Exit) -> str:
+    """How a check ended, and the end of what it printed."""
+    how = (end.limit and f"stopped at the limit of {end.limit}") or end.signal or f"exit status {end.status}"
+    printed = end.output.decode("utf-8", "replace").strip()
+    cut = printed if len(printed) <= SHOWN else f"…{printed[-SHOWN:]}"
+    return f"{how}. {cut}".strip()
