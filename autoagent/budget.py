@@ -3,11 +3,14 @@
 Every call counts, also one whose reply could not be used. A ceiling is checked before a call, with an estimate of
 that call, so that it is not passed and then noticed. Money cannot be counted where the price is unknown: that is
 said once, and the other ceilings hold, as does this one for what is known.
+
+A sub-agent has a share of what its starter has left. It is kept back there in whole while the sub-agent runs, and
+counts with what was really spent once it is given back, so that no ceiling is passed however many run at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoagent.errors import StopRun
 from autoagent.messages import Event, Outcome, Price, Rejected, Resumed, RunStarted, Spent, Started, Thought, Usage
@@ -25,13 +28,18 @@ class Limits:
 
 
 class Budget:
-    """Add every event in order; ask `check` before a call and `check_command` before a command."""
+    """Add every event in order; ask `check` before a call and `check_command` before a command.
+
+    One thread uses a budget; those of its shares may be other threads' at the same time.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.usage = Usage()
-        self.usd = 0.0  # what is known of the cost; `usage.cost` is None once a call had no price
-        self.commands = 0
+        self._own = Usage()
+        self._own_usd = 0.0
+        self._own_commands = 0
+        self._shares: list[Budget] = []
+        self._is_open = False  # as a share: it is kept back in whole
         self._seconds = 0.0  # of earlier processes
         self._since: float | None = None  # start of this process
         self._last = 0.0
@@ -42,19 +50,84 @@ class Budget:
             case Resumed():
                 self._seconds += self._last - (self._since if self._since is not None else self._last)
                 self._since = event.t
-                self.commands = 0
+                self._own_commands = 0
             case RunStarted():
                 self._since = event.t
             case Thought() | Rejected() | Spent():
-                self.usage += event.usage
-                self.usd += event.usage.cost or 0.0
+                self._own += event.usage
+                self._own_usd += event.usage.cost or 0.0
             case Started():
-                self.commands += 1
+                self._own_commands += 1
         self._last = event.t
+
+    def add_former(self, event: Event) -> None:
+        """Take up an event of a sub-agent of an earlier process: what it spent counts here."""
+        if isinstance(event, (Thought, Rejected, Spent)):
+            self._own += event.usage
+            self._own_usd += event.usage.cost or 0.0
+
+    @property
+    def usage(self) -> Usage:
+        """What was spent, that of the shares with it."""
+        return sum((share.usage for share in self._shares), self._own)
+
+    @property
+    def usd(self) -> float:
+        """What is known of the cost; `usage.cost` is None once a call had no price."""
+        return self._own_usd + sum(share.usd for share in self._shares)
 
     @property
     def tokens(self) -> int:
-        return self.usage.prompt + self.usage.completion
+        usage = self.usage
+        return usage.prompt + usage.completion
+
+    @property
+    def commands(self) -> int:
+        return self._own_commands + sum(share.commands for share in self._shares)
+
+    def share(self, part: float, now: float) -> Budget | None:
+        """A budget for a sub-agent: this part of what is left; None where that is nothing."""
+        limits, committed = self.limits, self._committed
+        commands = limits.commands - committed.commands
+        own = Limits(
+            usd=(limits.usd - committed.usd) * part,
+            tokens=int((limits.tokens - committed.tokens) * part),
+            seconds=limits.seconds - self.seconds(now),
+            commands=max(int(commands * part), min(1, commands - 1)),
+        )
+        for name in ("usd", "tokens", "seconds", "commands"):
+            if not getattr(limits, name):
+                own = replace(own, **{name: 0})  # no ceiling
+            elif getattr(own, name) <= 0:
+                return None
+        share = Budget(own)
+        share._is_open = True
+        self._shares.append(share)
+        return share
+
+    def give_back(self) -> None:
+        """As a share: what is not spent belongs to whom it came from again."""
+        self._is_open = False
+
+    @property
+    def _committed(self) -> Limits:
+        """What was spent or is kept back, but for the time, which passes for all at once."""
+        kept = [share._kept_back for share in self._shares]
+        own = self._own
+        return Limits(
+            usd=self._own_usd + sum(share.usd for share in kept),
+            tokens=own.prompt + own.completion + sum(share.tokens for share in kept),
+            commands=self._own_commands + sum(share.commands for share in kept),
+        )
+
+    @property
+    def _kept_back(self) -> Limits:
+        if not self._is_open:
+            return Limits(self.usd, self.tokens, commands=self.commands)
+        limits = self.limits
+        return Limits(
+            max(limits.usd, self.usd), max(limits.tokens, self.tokens), commands=max(limits.commands, self.commands)
+        )
 
     def seconds(self, now: float) -> float:
         """Seconds of this run up to `now` (epoch), of all its processes."""
@@ -62,44 +135,44 @@ class Budget:
 
     def check(self, prompt_tokens: int, reply_tokens: int, price: Price | None, now: float) -> None:
         """Raises StopRun where a call of this size would pass a ceiling, or time is up."""
-        limits = self.limits
+        limits, committed = self.limits, self._committed
         if limits.seconds and self.seconds(now) >= limits.seconds:
             raise StopRun(Outcome("limit", f"The time limit of {limits.seconds:g} s is reached."))
-        if limits.tokens and self.tokens + prompt_tokens + reply_tokens > limits.tokens:
+        if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
             raise StopRun(
                 Outcome(
                     "budget",
                     f"The next call may take {prompt_tokens + reply_tokens} tokens; of the limit of {limits.tokens} "
-                    f"(--max-tokens) {max(0, limits.tokens - self.tokens)} are left.",
+                    f"(--max-tokens) {max(0, limits.tokens - committed.tokens)} are left.",
                 )
             )
         estimate = estimated_cost(prompt_tokens, reply_tokens, price) or 0.0
-        if limits.usd and self.usd + estimate > limits.usd:
+        if limits.usd and committed.usd + estimate > limits.usd:
             raise StopRun(
                 Outcome(
                     "budget",
                     f"The next call may cost ${estimate:.4f}; of the budget of ${limits.usd:g} "
-                    f"${max(0.0, limits.usd - self.usd):.4f} is left.",
+                    f"${max(0.0, limits.usd - committed.usd):.4f} is left.",
                 )
             )
 
     def check_command(self) -> None:
         """Raises StopRun where no further command may be started."""
-        if self.limits.commands and self.commands >= self.limits.commands:
+        if self.limits.commands and self._committed.commands >= self.limits.commands:
             number = self.limits.commands
             noun = "command" if number == 1 else "commands"
             raise StopRun(Outcome("limit", f"The limit of {number} {noun} (-l) is reached."))
 
     def left(self, now: float) -> str:
         """What is left, as a line for the prompt; '' without limits."""
-        limits = self.limits
+        limits, committed = self.limits, self._committed
         parts = []
         if limits.commands:
-            parts.append(f"{max(0, limits.commands - self.commands)} of {limits.commands} commands")
+            parts.append(f"{max(0, limits.commands - committed.commands)} of {limits.commands} commands")
         if limits.usd:
-            parts.append(f"${max(0.0, limits.usd - self.usd):.3f} of ${limits.usd:g}")
+            parts.append(f"${max(0.0, limits.usd - committed.usd):.3f} of ${limits.usd:g}")
         if limits.tokens:
-            parts.append(f"{max(0, limits.tokens - self.tokens)} tokens")
+            parts.append(f"{max(0, limits.tokens - committed.tokens)} tokens")
         if limits.seconds:
             parts.append(f"{max(0, int(limits.seconds - self.seconds(now)))} seconds")
         return f"You have left: {', '.join(parts)}." if parts else ""

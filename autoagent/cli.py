@@ -31,13 +31,19 @@ EXIT_CODES = {
 # name -> (its module, what the overview says of it); the command object has the name of the subcommand
 SUBCOMMANDS = {
     "run": ("run", "Start the agent (the same as no subcommand)."),
-    "resume": ("runs", "Take up an unfinished run where it stopped."),
+    "resume": ("resume", "Take up an unfinished run where it stopped, or from an earlier step."),
+    "fork": ("fork", "Start a new run from a step of another one."),
+    "undo": ("undo", "Take the workspace back to what it was before a step."),
+    "replay": ("replay", "Show a run again step by step, or verify that its log explains every prompt."),
+    "bisect": ("bisect", "Find the first step after which a check fails."),
     "runs": ("runs", "List the runs."),
     "show": ("runs", "Show a run from its log."),
     "why": ("why", "Show which memories fed a step, and what it would do without one."),
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
+    "rules": ("rules", "List, add and remove rules of what runs without a question."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),
     "model": ("model", "List, fetch or remove the embedded model."),
+    "test": ("test", "Play scenarios: scripted runs, and what is to come of them."),
     "setup": ("setup", "Choose a model and describe the agent."),
     "config": ("config", "Show the settings and where each comes from."),
     "doctor": ("doctor", "Check key, endpoint, model, memory and folders, and say how to mend each."),
@@ -68,10 +74,12 @@ def _whole(minimum: int) -> click.IntRange:
 
 
 # Every flag of a run. The parameter's name is that of the setting it sets (see Settings); None: not given.
-_TASK_FLAGS = (
+_AGENT_FLAGS = (
     click.option("--ai-name", metavar="TEXT", help="Name of the agent."),
     click.option("--ai-role", metavar="TEXT", help="Role of the agent, after 'You are NAME,'."),
     click.option("--ai-goal", "ai_goals", multiple=True, metavar="TEXT", help="A goal; give it one to five times."),
+)
+_TASK_FLAGS = (
     click.option("-C", "--ai-settings", "ai_settings_file", metavar="FILE", help="Default: ai_settings.yaml."),
     click.option("-P", "--prompt-settings", "prompt_settings_file", metavar="FILE",
                  help="Constraints, resources and best practices in place of the built-in ones."),
@@ -88,6 +96,15 @@ _RUN_FLAGS = (
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME", help="Memory backend: local or none."),
+    click.option("--allow", multiple=True, metavar="RULE",
+                 help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
+    click.option("--sandbox", type=click.Choice(["auto", "bubblewrap", "landlock", "none"]),
+                 help="What holds the programs it starts. Default: auto, the strongest that works here."),
+    click.option("--require-sandbox", is_flag=True, default=None, help="Stop where no sandbox works."),
+    click.option("-b", "--browser-name", metavar="NAME",
+                 help="chromium or firefox: read pages through a headless browser."),
+    click.option("--allow-downloads", is_flag=True, default=None, help="Let it download files."),
+    click.option("--speak", is_flag=True, default=None, help="Say its words to you aloud."),
     click.option("--commands", metavar="NAMES", help="Commands or categories to offer, comma-separated, or all."),
     click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD",
                  help="Stop before this is spent."),
@@ -97,9 +114,6 @@ _RUN_FLAGS = (
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
 _AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts
-    click.option("-b", "--browser-name", metavar="NAME", help="No effect yet: pages are not browsed."),
-    click.option("--allow-downloads", is_flag=True, help="No effect yet: nothing is downloaded."),
-    click.option("--speak", is_flag=True, help="No effect yet: nothing is spoken."),
     click.option("--install-plugin-deps", is_flag=True, help="No effect yet: plugins are not loaded."),
     click.option("--skip-news", is_flag=True, help="No effect: there is no news to skip."),
 )
@@ -128,8 +142,8 @@ def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
     return decorate
 
 
-run_flags = flags(_TASK_FLAGS, _RUN_FLAGS, _AUTOGPT_FLAGS)
-resume_flags = flags(_RUN_FLAGS)
+run_flags = flags(_AGENT_FLAGS, _TASK_FLAGS, _RUN_FLAGS, _AUTOGPT_FLAGS)
+resume_flags = flags(_AGENT_FLAGS, _RUN_FLAGS)
 common_flags = flags(_COMMON_FLAGS)
 
 

@@ -33,10 +33,12 @@ from autoagent.messages import (
     RunStarted,
     Started,
     Thought,
+    Told,
     to_json,
 )
 from autoagent.printable import escape, width
 from autoagent.screen_text import Page
+from autoagent.sub_agent_text import SubAgentText
 from autoagent.tally import Tally
 from autoagent.thoughts_stream import ThoughtsStream
 from autoagent.wrapping import Flow, wrap
@@ -87,6 +89,8 @@ class Console:
         self._command = ""
         self._undecided: Thought | None = None  # of a run that is resumed
         self._cost_unknown = False
+        self._sub_agents = SubAgentText()
+        self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
 
     # Events ------------------------------------------------------------------------------------------------------
 
@@ -95,14 +99,22 @@ class Console:
         self.tally.add(event)
         if self._events is not None:
             self._write(self._events, json_format.dumps(to_json(event)) + "\n")
+        elif event.agent and self._flow is not None:
+            self._held_back.append(event)
         else:
             self._show(event)
+            held_back, self._held_back = self._held_back, []
+            for other in held_back:
+                self._show(other)
         if self._broken:
             raise StateError(f"The output cannot be written: {self._broken}. The run is saved.")
 
     def pass_over(self, event: Event) -> None:
         """Take up an event that was shown before; thoughts whose command was not started are shown once more."""
         self.tally.add(event)
+        if event.agent:
+            self._sub_agents.add(event)
+            return
         match event:
             case Thought():
                 self._undecided = event
@@ -114,6 +126,9 @@ class Console:
 
     def _show(self, event: Event) -> None:
         page = self._page()
+        if event.agent:
+            self._lines(self._sub_agents.lines(event, page))
+            return
         match event:
             case RunStarted():
                 self._lines(screen_text.started(event, page))
@@ -133,10 +148,14 @@ class Console:
                 self._lines([said, screen_text.status(self.tally, page)])
             case Decided(allowed=False) if event.reason:
                 self._lines([page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")])
+            case Decided(allowed=True) if "rule " in event.by:
+                self._lines([page.said("ALLOWED:", event.by, "user")])
             case Feedback():
                 self._lines([page.said("USER:", event.text, "user")])
             case Noticed():
                 self._lines([page.said("SYSTEM:", event.text, "alarm")])
+            case Told():
+                self._lines([page.said(f"{escape(event.sender)}:", event.text)])
             case Started():
                 self._command = event.call.name
             case Returned():

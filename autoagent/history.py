@@ -4,6 +4,9 @@ Each step becomes a pair of messages, the reply and what came of it, rendered an
 outgrow their share, the oldest go, two thirds at once, into a summary of one line a step: trimming seldom and in
 blocks keeps the beginning of the prompt the same from step to step, which is what a provider's prefix cache needs.
 The summary is made from the events alone, so it costs no call to a model and can be derived again from the log.
+
+A result that comes from outside is shown between marks that it cannot forge; in the summary and the standing lines,
+which have no room for marks, its source stands in place of its text.
 """
 
 from __future__ import annotations
@@ -28,23 +31,28 @@ from autoagent.messages import (
     Returned,
     RunStarted,
     Thought,
+    Told,
 )
 from autoagent.schema import THOUGHTS
 from autoagent.tokens import PER_MESSAGE, Count, fits, shorten
+from autoagent.untrusted import Marks, defuse, name_source, split
 from autoagent.window import Shares, share_out
 
 OPENING = "The run begins here."
 _KEPT_FAILURES = 3
 _DONE_SHOWN = 10
+_SOURCE_SHOWN = 60  # characters of a source that stands in place of its text
+_QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One step as two messages; `tokens` counts both."""
+    """One step as two messages; `tokens` counts both. `told` is what `user` says, without marks."""
 
     step: int
     assistant: str
     user: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     tokens: int = 0
     call: Call | None = None
     asked: str = ""  # the thought and the call in a line, for the memory
@@ -111,11 +119,14 @@ class History:
 
     @property
     def newest(self) -> str:
-        """The newest step as text, to be remembered and to recall by; '' before the first reply."""
+        """The newest step as text, to be remembered and to recall by; '' before the first reply.
+
+        What in it comes from outside has no marks: whoever shows it puts them around the whole.
+        """
         if not self._exchanges:
             return ""
         newest = self._exchanges[-1]
-        return "\n".join([newest.asked, *newest.user])
+        return "\n".join([newest.asked, *newest.told])
 
     @property
     def standing(self) -> str:
@@ -160,6 +171,8 @@ class History:
                 self._note_outcome(f"feedback: {event.text}")
             case Noticed():
                 self._say(event.text)
+            case Told():
+                self._told(event)
             case Returned():
                 self._returned(event)
             case _:
@@ -218,31 +231,65 @@ class History:
         args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
         return shorten(render(args), limit, count)
 
-    def _say(self, text: str) -> None:
-        """Add to what came of the newest reply; what is said before any reply opens the run."""
+    def _say(self, text: str, marks: Marks | None = None, lead: str = "") -> None:
+        """Add to what came of the newest reply; what is said before any reply opens the run.
+
+        The text is cut to its room; `marks` around it, and the `lead` before them, stay whole.
+        """
+        frame = self._count(lead + marks.around("")) if marks else 0
+        limit = self._message_limit
+        if self._exchanges:  # half of what there would be, were it the only step left
+            limit = min(limit, (self.shares.history - self._opening_tokens - self._exchanges[-1].tokens) // 2)
+        text = self._cut(text, max(32, limit - frame))
+        said = f"{lead}\n{marks.around(text)}" if marks else text
         if not self._exchanges:
-            self._opening += f"\n\n{shorten(text, self._message_limit, self._count)}"
+            self._opening += f"\n\n{said}"
             self._opening_tokens = self._count(self._opening) + PER_MESSAGE
             return
-        room = self.shares.history - self._opening_tokens - self._exchanges[-1].tokens  # were it the only step left
-        text = shorten(text, max(32, min(self._message_limit, room // 2)), self._count)
-        tokens = self._count(text) + 1
-        self._exchanges[-1].user.append(text)
+        tokens = self._count(said) + 1
+        self._exchanges[-1].user.append(said)
+        self._exchanges[-1].told.append(f"{lead} {text}" if marks else text)
         self._exchanges[-1].tokens += tokens
         self._tokens += tokens
         self._trim(self.shares.history)
+
+    def _cut(self, text: str, limit: int) -> str:
+        """The text within `limit` tokens. Where it quotes others, these are cut, each within its marks, or left out."""
+        parts = split(text)
+        frames = [self._count(marks.around("")) for _, marks in parts if marks]
+        if not frames or fits(text, limit, self._count):
+            return shorten(text, limit, self._count)
+        own = _own_words(text)
+        room = (limit - self._count(own) - sum(frames)) // len(frames)
+        if room < _QUOTED_LEAST:
+            return shorten(own, limit, self._count)
+        cut = (marks.around(shorten(part, room, self._count)) if marks else part for part, marks in parts)
+        return "".join(cut)
+
+    def _told(self, event: Told) -> None:
+        lead = f"From {event.sender}:"
+        if source := str(event.data.get("untrusted") or ""):
+            self._say(defuse(event.text), Marks.of(event.text, source, run=event.run, step=event.step), lead)
+        else:
+            self._say(f"{lead} {event.text}")
 
     def _returned(self, event: Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
         outcome = "returned" if event.ok else "failed" if event.known else "may have run"
-        self._say(f"{name} {outcome}: {event.text}")
-        self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(event.text, 80)}")
+        brief = _own_words(event.text)
+        if source := str(event.data.get("untrusted") or ""):
+            marks = Marks.of(event.text, source, run=event.run, step=event.step)
+            self._say(defuse(event.text), marks, f"{name} {outcome}:")
+            brief = f"(text from {name_source(source, _SOURCE_SHOWN)})"
+        else:
+            self._say(f"{name} {outcome}: {event.text}")
+        self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
         if exchange and exchange.call and not event.data.get("review"):
             if event.ok:
                 self._done.append(_one_line(str(exchange.call), 80))
             else:
-                failure = f"{_one_line(str(exchange.call), 120)}: {_one_line(event.text, 240)}"
+                failure = f"{_one_line(str(exchange.call), 120)}: {_one_line(brief, 240)}"
                 self._failures.append((event.step, failure))
 
     def _note_outcome(self, outcome: str) -> None:
@@ -276,6 +323,11 @@ class History:
             lines.append("Long ago: " + ", ".join(f"{name} ({n} times)" for name, n in self._faded.most_common(12)))
         self._opening = "\n".join([*lines, *self._summary])
         self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+
+
+def _own_words(text: str) -> str:
+    """The text with those of others that it quotes left out."""
+    return "".join("(text from outside)" if marks else part for part, marks in split(text))
 
 
 def _one_line(text: str, limit: int) -> str:

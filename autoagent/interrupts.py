@@ -47,6 +47,17 @@ class Interrupts:
         finally:
             self._depth -= 1
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Signals that come in this block are raised behind it, where they would have been raised in it."""
+        depth, self._depth = self._depth, 0
+        try:
+            yield
+        finally:
+            self._depth = depth
+        if depth:
+            self._raise_pending()
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._pending.append(number)
         if self._depth:

@@ -54,20 +54,23 @@ class Ledger:
             else:
                 yield Checked(goal=number, met=end.status == 0, output=_output(end))
 
-    def turned(self, event: Checked) -> str:
-        """What is to be told of an outcome that is not yet added: a goal that is met now, or is so no more."""
+    def turned(self, event: Checked, quote: Callable[[str], str] = str) -> str:
+        """What is to be told of an outcome that is not yet added: a goal that is met now, or is so no more.
+
+        `quote` puts marks around what a program printed, where that may come from outside.
+        """
         before = self.met.get(event.goal)
         if event.met == before or (before is None and not event.met):
             return ""
         named = f"Goal {event.goal + 1} ({self._goals[event.goal].text})"
         if event.met:
             return f"{named} is met now, as its check says."
-        return f"{named} was met and is not any more since this step. Its check says: {event.output}"
+        return f"{named} was met and is not any more since this step. Its check says: {quote(event.output)}"
 
-    def unmet(self) -> str:
-        """Why the run may not end yet, with what the checks printed; '' where every check has passed."""
+    def unmet(self, quote: Callable[[str], str] = str) -> str:
+        """Why the run may not end yet, with what the checks printed, in marks as by `turned`; '' where all passed."""
         lines = [
-            f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {self._outputs[number]}"
+            f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"
             for number, goal in enumerate(self._goals)
             if self.met.get(number) is False
         ]

@@ -16,6 +16,7 @@ from autoagent.budget import Budget, estimated_cost
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.errors import ContextOverflow, ModelError, ReplyError, SetupError, StateError, StopRun
+from autoagent.guard import Guard
 from autoagent.history import History
 from autoagent.ledger import Ledger
 from autoagent.messages import (
@@ -49,7 +50,7 @@ from autoagent.messages import (
 )
 from autoagent.progress import Progress
 from autoagent.prompt import Prompt, build
-from autoagent.protocols import Authorizer, Listener, Memory, Model, Recorder, Snapshots
+from autoagent.protocols import Authorizer, Listener, Memory, Model, Post, Recorder, Snapshots
 from autoagent.repeats import STOP, TELL_USER, Repeats, refusal
 from autoagent.reply import parse, written
 from autoagent.review import Review
@@ -74,7 +75,8 @@ class Agent:
     `start` says what shapes its prompts; a `Resumed` takes up the run that `log` already holds. `interruptible` is
     entered around everything that may be cut short by Ctrl-C: model, command and question, never a write. `owed` is
     what the model was paid before the run began. `snapshots` keeps the workspace as it was around each change, where
-    that is wanted. `key` is that of a sub-agent, whose events stand in the log of the run that started it.
+    that is wanted. `post` brings what other agents have to say. `key` is that of a sub-agent, whose events stand in the
+    log of the run that started it.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Agent:
         budget: Budget,
         log: Recorder,
         memory: Memory,
+        guard: Guard,
         *,
         listener: Listener,
         count: Count,
@@ -94,6 +97,7 @@ class Agent:
         interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
         owed: Usage | None = None,
         snapshots: Snapshots | None = None,
+        post: Post | None = None,
         key: str = "",
     ) -> None:
         self._start = start
@@ -104,18 +108,24 @@ class Agent:
         self._budget = budget
         self._log = log
         self._memory = memory
+        self._guard = guard
         self._listener = listener
         self._count = count
         self._clock = clock
         self._interruptible = interruptible
         self._owed = owed or Usage()
         self._snapshots = snapshots
+        self._post = post
         self._key = key
+        self._place = f"{log.run}:{key}" if key else log.run  # in the memory, where each agent counts its own steps
         self._history = History(count)
         self._repeats = Repeats({spec.name: spec for spec in registry.specs})
         self._review = Review()
         self._ledger = Ledger()
         self._progress = Progress()
+        self._folds = (
+            self._history, self._budget, self._repeats, self._review, self._progress, self._ledger, self._guard,
+        )  # fmt: skip
         self._step = 0
 
     def run(self) -> Iterator[Event]:
@@ -135,11 +145,10 @@ class Agent:
                 yield from self._store(data)
                 call = None
         except StopRun as stop:
-            yield self._record(Ended(status=stop.outcome.status, reason=stop.outcome.reason))
+            yield from self._leave(stop.outcome)
         except (SetupError, ModelError) as error:
-            yield from self._charge("replies that were cut short", self._model.take_usage())
             status: Status = "setup" if isinstance(error, SetupError) else "failed"
-            yield self._record(Ended(status=status, reason=str(error)))
+            yield from self._leave(Outcome(status, str(error)))
 
     # The parts of a step -----------------------------------------------------------------------------------------
 
@@ -147,7 +156,7 @@ class Agent:
         """Record the start. Of a resumed run, take up what a crash left open: the call to ask about again, if any."""
         resumed = isinstance(self._start, Resumed)
         if resumed:
-            for event in self._log.events():
+            for event in self._log.effective():
                 if event.agent == self._key:
                     self._fold(event)
             self._step = self._progress.step
@@ -176,6 +185,7 @@ class Agent:
 
     def _think(self) -> Generator[Event, None, Completion]:
         """Ask the model with all that fits; cut the history where the endpoint finds the prompt too long."""
+        yield from self._hear()
         self._budget.check_command()
         self._step += 1
         memories = yield from self._recall()
@@ -230,7 +240,7 @@ class Agent:
 
     def _authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """The call to run, perhaps with arguments the user changed; None where it may not run."""
-        proposal = self._registry.propose(call, self._context)
+        proposal = self._propose(call)
         if earlier := self._repeats.barred(proposal):
             yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=refusal(earlier)))
             return None
@@ -239,10 +249,10 @@ class Agent:
         while verdict.args is not None:
             try:
                 call = self._registry.check(replace(call, args=verdict.args))
-                proposal = self._registry.propose(call, self._context)
+                shown = proposal = self._propose(call)
             except ReplyError as error:
-                proposal = replace(proposal, preview=f"Not changed: {error}")
-            verdict = yield from self._decide(proposal)
+                shown = replace(proposal, preview=f"Not changed: {error}")
+            verdict = yield from self._decide(shown)
         by_user = verdict.by == "user"
         yield self._record(
             Decided(
@@ -269,13 +279,13 @@ class Agent:
         interrupted = False
         try:
             with self._interruptible():
-                result = self._registry.execute(call, self._context)
+                result = self._registry.execute(call, replace(self._context, shown=proposal.preview))
         except KeyboardInterrupt:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
         if "finished" in result.data and (unmet := (yield from self._unmet())):
             result = Result(call.id, False, unmet, {"unmet": True})
-        elif "finished" in result.data and (look := self._review.text(self._start.task.goals, self._read)):
+        elif "finished" in result.data and (look := self._reviewed()):
             result = Result(call.id, False, look, {"review": True})
         elif (earlier := self._repeats.same(call, result.text)) and self._history.shows(earlier.step):
             result = Result(call.id, result.ok, f"The same as in step {earlier.step}.", {"repeat": True})
@@ -284,6 +294,7 @@ class Agent:
             yield from self._snapshot()
             if changed := self._snapshots.changed(before, self._progress.tree):
                 result = replace(result, data={**result.data, "changed": changed})
+        result = self._guard.label(call, result)
         yield self._record(
             Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds)
         )
@@ -299,7 +310,15 @@ class Agent:
         text = self._history.newest
         if text:
             try:
-                memory = self._memory.add(text, kind="step", run=self._log.run, step=self._step)
+                origin = self._guard.origin
+                memory = self._memory.add(
+                    text,
+                    kind="step",
+                    source=origin.source,
+                    trusted=origin.trusted,
+                    run=self._place,
+                    step=self._step,
+                )
                 if memory is not None:
                     yield self._record(Remembered(memory=memory))
             except (ModelError, StateError) as error:
@@ -316,15 +335,33 @@ class Agent:
             advice = "The user has been told." if alarm == TELL_USER else "Try something else."
             yield self._record(Noticed(text=f"{text} {advice}"))
 
+    def _leave(self, outcome: Outcome) -> Generator[Event, None, None]:
+        """Pay for what was cut short, end whom this agent has started, and record the end."""
+        yield from self._charge("replies that were cut short", self._model.take_usage())
+        for event in self._post.close() if self._post else ():
+            yield self._record(event)
+        yield self._record(Ended(status=outcome.status, reason=outcome.reason))
+
     # What the parts use ------------------------------------------------------------------------------------------
+
+    def _hear(self) -> Generator[Event, None, None]:
+        """Record what other agents have to say to this one."""
+        while self._post is not None:
+            try:
+                news = self._post.take()
+            except KeyboardInterrupt:  # before the question of another agent could be put
+                yield from self._interrupted()
+                continue
+            for event in news:
+                yield self._record(event)
+            return
 
     def _recall(self) -> Generator[Event, None, tuple[Recollection, ...]]:
         """The memories nearest to what is going on, cut to what a prompt shows of them."""
         query = self._history.newest or " ".join(goal.text for goal in self._start.task.goals)
         try:
-            found = self._memory.recall(
-                query, RECALLED, room=self._history.shares.recollections, skip=self._history.steps
-            )
+            shown = {(self._place, step) for _, step in self._history.steps}
+            found = self._memory.recall(query, RECALLED, room=self._history.shares.recollections, skip=shown)
         except (ModelError, StateError) as error:
             yield self._record(Retried(reason=f"Nothing is recalled: {error}"))
             return ()
@@ -356,6 +393,10 @@ class Agent:
         )
         return prompt
 
+    def _propose(self, call: Call) -> Proposal:
+        """A checked call as it is decided on: with what it would change, its risk, and what there is to warn of."""
+        return self._guard.examine(self._registry.propose(call, self._context))
+
     @property
     def _offered(self) -> list[CommandSpec]:
         specs = self._registry.specs
@@ -370,15 +411,19 @@ class Agent:
             yield from self._interrupted()
             return
         for outcome in outcomes:
-            turned = self._ledger.turned(outcome)
+            turned = self._ledger.turned(outcome, self._guard.quote)
             yield self._record(outcome)
             if turned:
                 yield self._record(Noticed(text=turned))
 
+    def _reviewed(self) -> str:
+        """What has to be looked at before the run may end; '' once it was."""
+        return self._review.text(self._start.task.goals, self._read, self._guard.quote)
+
     def _unmet(self) -> Generator[Event, None, str]:
         """Why the run may not be finished, as the checks of its goals say now."""
         yield from self._check_goals()
-        return self._ledger.unmet()
+        return self._ledger.unmet(self._guard.quote)
 
     def _snapshot(self) -> Generator[Event, None, None]:
         """Keep the workspace as it is, where it is not as it was when this was last done."""
@@ -419,7 +464,7 @@ class Agent:
         return stamped
 
     def _fold(self, event: Event) -> None:
-        for fold in (self._history, self._budget, self._repeats, self._review, self._progress, self._ledger):
+        for fold in self._folds:
             fold.add(event)
 
 

@@ -192,6 +192,7 @@ class Proposal:
 
     `changes`: the preview foretells a change; False where there is no preview at all. `risk` is that of this very call,
     from its arguments. `warning`: why only a fresh answer of a person may allow it; '' where nothing demands that.
+    `agent` names the sub-agent that proposes it; '' for the run's own.
     """
 
     call: Call
@@ -200,6 +201,7 @@ class Proposal:
     changes: bool = False
     risk: Risk = "read"
     warning: str = ""
+    agent: str = ""
 
     @property
     def is_diff(self) -> bool:
@@ -291,6 +293,49 @@ class Outcome:
 # Memory ----------------------------------------------------------------------------------------------------------
 
 
+PRIVATE = "private"
+"""What the source of a memory names, beside others, where it may hold what is the user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a memory comes from: sources with commas between; `trusted`: none of them is outside."""
+
+    source: str = ""
+    trusted: bool = True
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """`untrusted` and `private`, as far as they hold, as Result.data has them."""
+        parts = self.source.split(", ")
+        labels: dict[str, Any] = {}
+        if not self.trusted:
+            labels["untrusted"] = ", ".join(part for part in parts if part and part != PRIVATE) or "outside"
+        if PRIVATE in parts:
+            labels["private"] = True
+        return labels
+
+
+@dataclass(frozen=True, slots=True)
+class SubAgent:
+    """An agent that another one has started, as it stands. `commands` are those it may use.
+
+    `status` is `running`, `asking` (it waits until the user has answered a question of it) or as in Outcome, and
+    `reason` then why it ended. `said` is what it said last, and `origin` what that comes from, after all it has read.
+    """
+
+    key: str
+    name: str
+    task: str
+    commands: tuple[str, ...] = ()
+    status: str = "running"
+    reason: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    said: str = ""
+    origin: Origin = Origin()
+
+
 @dataclass(frozen=True, slots=True)
 class Recollection:
     """A memory that came back: `score` says how well it fits the query, as whoever found it counts that.
@@ -308,6 +353,11 @@ class Recollection:
     run: str = ""
     step: int = 0
     level: int = 0
+
+    @property
+    def private(self) -> bool:
+        """Whether it may hold what is the user's own: the user's words, or of a run that held such data."""
+        return not {PRIVATE, "user"}.isdisjoint(self.source.split(", "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,6 +557,19 @@ class Noticed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Told(Event):
+    """Words of another agent of the run to this one: which agent, and what the words carry.
+
+    Keys of `data` are `untrusted`, `private` and `changed` (what the other one has changed), as in Result.
+    """
+
+    type: ClassVar[str] = "told"
+    sender: str
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
     """On disk before the command runs."""
 
@@ -533,6 +596,40 @@ class Snapshot(Event):
 
     type: ClassVar[str] = "snapshot"
     tree: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone(Event):
+    """The user takes the workspace to `tree`, as it was after step `to`; with `redo` that takes the last undo back.
+
+    A `Snapshot` follows once it is there.
+    """
+
+    type: ClassVar[str] = "undone"
+    to: int
+    tree: str
+    redo: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound(Event):
+    """The user goes back to the end of step `to`: what came after it does not count any more, but for what it cost.
+
+    `tree` is what the workspace is taken to, '' where no snapshot says what it was.
+    """
+
+    type: ClassVar[str] = "rewound"
+    to: int
+    tree: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked(Event):
+    """The end of what this run shares with the run `origin`, whose steps up to `at` stand before it as they were."""
+
+    type: ClassVar[str] = "forked"
+    origin: str
+    at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -566,12 +663,17 @@ EVENTS: Mapping[str, type[Event]] = {
     kind.type: kind
     for kind in (
         RunStarted, Resumed, Recalled, Prompted, Retried, Thought, Rejected, Spent, Decided, Feedback, Noticed,
-        Started, Returned, Snapshot, Checked, Remembered, Ended,
+        Told, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked, Remembered, Ended,
     )
 }  # fmt: skip
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # what most values are
 _NESTED: Mapping[str, type[Any]] = {"usage": Usage, "thoughts": Thoughts, "call": Call}
 _LISTED: Mapping[str, type[Any]] = {"memories": Recollection, "left_out": LeftOut}
+_FIELDS: Mapping[type[Any], tuple[str, ...]] = {
+    record: tuple(f.name for f in dataclasses.fields(record))
+    for record in (*EVENTS.values(), *_NESTED.values(), *_LISTED.values(), Task, Goal)
+}
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -580,8 +682,11 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def _plain(record: Any) -> Any:
-    if dataclasses.is_dataclass(record):
-        return {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    kind = type(record)
+    if kind in _PLAIN:
+        return record
+    if kind in _FIELDS:
+        return {name: _plain(getattr(record, name)) for name in _FIELDS[kind]}
     if isinstance(record, (list, tuple)):
         return [_plain(item) for item in record]
     if isinstance(record, Mapping):
@@ -619,4 +724,4 @@ def from_json(line: Mapping[str, Any]) -> Event:
 
 
 def _known(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {f.name: values[f.name] for f in dataclasses.fields(record) if f.name in values}
+    return {name: values[name] for name in _FIELDS[record] if name in values}

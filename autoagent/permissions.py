@@ -1,6 +1,7 @@
 """Who may run a command: the answers a person can give, and the authorizers that give them.
 
-Whatever is not plainly an authorization runs nothing: look-alikes are asked again, failures refuse.
+Whatever is not plainly an authorization runs nothing: look-alikes are asked again, failures refuse. A proposal with a
+warning (see guard) is answered for itself: nothing that was allowed in advance covers it but a rule of the user's.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from autoagent.errors import StopRun
+from autoagent.errors import SettingsError, StateError, StopRun
 from autoagent.messages import Outcome, Parameter, Proposal, Status, Verdict
 from autoagent.protocols import Authorizer
+from autoagent.rules import Rule, Rulebook
 
 MOST_IN_ADVANCE = 9999  # the largest N of `y -N`
 
@@ -40,9 +42,12 @@ class Terminal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A line understood. `count`: commands to run, for `run`; `text`: the feedback, or why it is asked `again`."""
+    """A line understood.
 
-    kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "explain"]
+    `count`: commands to run, for `run`; `text`: the feedback, the `rule` to save, or why it is asked `again`.
+    """
+
+    kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "rule", "explain"]
     count: int = 0
     text: str = ""
 
@@ -71,6 +76,8 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> Answer:
         return answer
     if folded in _LETTERS:
         return _LETTERS[folded]
+    if rule := re.fullmatch(r"[aA]\s+([a-z_]+:\S.*|[a-z]+(?:_[a-z]+)+)", text):
+        return Answer("rule", text=rule[1])
     if folded in ("n", "no") or _authorization(folded, "y") is not None:  # the usual keys, where others are set
         return Answer("again", text=f"The keys are {yes!r} to run it and {no!r} to stop.")
     plain = _undisguised(text)
@@ -116,18 +123,26 @@ def _authorization(folded: str, yes: str) -> Answer | None:
 class Ask:
     """Asks a person about every command, unless it was authorized in advance.
 
-    Ctrl-C takes back all that was. An edit allows nothing: the edited call comes back as a new proposal.
+    Ctrl-C takes back all that was. An edit allows nothing: the edited call comes back as a new proposal. A proposal
+    with a warning is always asked about, and uses up nothing of what was authorized in advance. `rulebook` takes the
+    rules that are made at the question.
     """
 
-    def __init__(self, terminal: Terminal, yes: str = "y", no: str = "n") -> None:
+    def __init__(self, terminal: Terminal, yes: str = "y", no: str = "n", rulebook: Rulebook | None = None) -> None:
         self._terminal = terminal
         self._yes = yes
         self._no = no
+        self._rulebook = rulebook
         self._credit = 0  # commands that still run without a question
         self._always: set[str] = set()
 
     def decide(self, proposal: Proposal) -> Verdict:
+        return self._in_advance(proposal) or self._asked(proposal)
+
+    def _in_advance(self, proposal: Proposal) -> Verdict | None:
         name = proposal.call.name
+        if proposal.warning:
+            return None
         if name in self._always:
             return Verdict(True, f"user (always {name})")
         if self._credit:
@@ -135,27 +150,42 @@ class Ask:
             left = f"{self._credit} more to come" if self._credit else "the last one"
             self._terminal.say(f"Authorized in advance; {left}.")
             return Verdict(True, "user (in advance)")
-        question = self._question()
+        return None
+
+    def _asked(self, proposal: Proposal) -> Verdict:
+        name, question = proposal.call.name, self._question(proposal)
         while True:
             answer = read_answer(self._listen(question), self._yes, self._no)
             if answer.kind == "run":
-                self._credit = answer.count - 1
+                if answer.count > 1 or not proposal.warning:
+                    self._credit = answer.count - 1
                 return Verdict(True, "user")
-            if answer.kind == "always":
+            if answer.kind == "always" and not proposal.warning:
                 self._always.add(name)
                 return Verdict(True, f"user (always {name})")
+            if answer.kind == "rule" and (rule := self._made_rule(answer.text, proposal)) is not None:
+                return Verdict(True, f"user (rule {rule})")
             if answer.kind == "feedback":
                 return Verdict(False, "user", answer.text)
             if answer.kind == "stop":
                 raise _ended("stopped")
             if answer.kind == "edit" and (args := self._edit(proposal)) is not None:
                 return Verdict(False, "user", args=args)
-            if answer.kind == "whole":
-                self._terminal.show_whole(proposal)
-            elif answer.kind == "explain":
-                self._terminal.say(self._explanation(proposal))
-            elif answer.text:
-                self._terminal.say(f"{answer.text} Nothing was run.")
+            self._respond(answer, proposal)
+
+    def _respond(self, answer: Answer, proposal: Proposal) -> None:
+        """Say what an answer comes to that decides nothing."""
+        if answer.kind == "whole":
+            self._terminal.show_whole(proposal)
+        elif answer.kind == "explain":
+            self._terminal.say(self._explanation(proposal))
+        elif answer.kind == "always":
+            self._terminal.say(
+                f"'a' does not hold where there is a warning: {self._yes} runs it this once, and a rule, such as "
+                f"'a {proposal.call.name}', holds from now on. Nothing was run."
+            )
+        elif answer.kind == "again" and answer.text:
+            self._terminal.say(f"{answer.text} Nothing was run.")
 
     def interrupted(self) -> str:
         self._credit = 0
@@ -176,7 +206,12 @@ class Ask:
                 return ""
             self._terminal.say("Nothing waits to be authorized now. Enter goes on.")
 
-    def _question(self) -> str:
+    def _question(self, proposal: Proposal) -> str:
+        if proposal.warning:
+            return (
+                f"Run it all the same? {self._yes} = yes, this once, {self._no} = save and stop, or type feedback\n"
+                "(e = edit, d = show all, ? = help)"
+            )
         return (
             f"Run it? {self._yes} = yes, {self._yes} -N = yes to N commands, {self._no} = save and stop, "
             "or type feedback\n"
@@ -186,16 +221,40 @@ class Ask:
     def _explanation(self, proposal: Proposal) -> str:
         name, yes, no = proposal.call.name, self._yes, self._no
         return (
-            f"{proposal.spec.label} ({name}, risk: {proposal.spec.risk})\n"
+            f"{proposal.spec.label} ({name}, risk: {proposal.risk})\n"
             f"{yes}     run this command\n"
             f"{yes} -5  run it and the next 4 without a question\n"
             f"{no}     save the run and stop; it can be resumed\n"
             "e     edit the arguments, then be asked again\n"
             "d     show all arguments and the whole diff\n"
             f"a     run every {name} without a question until this run ends or Ctrl-C is pressed\n"
+            f"a {name}:PATTERN  save a rule that lets such calls through from now on, in every run, also in spite\n"
+            "      of a warning; you see first what it would have let through, and `autoagent rules` lists the rules\n"
             "text  is feedback to the agent; the command is not run\n"
             "Ctrl-C twice saves and stops."
         )
+
+    def _made_rule(self, text: str, proposal: Proposal) -> Rule | None:
+        """The rule, saved once the user has confirmed it; None where it stays unsaved, and nothing is decided."""
+        if self._rulebook is None:
+            self._terminal.say("No rules can be saved here. Nothing was run.")
+            return None
+        try:
+            rule = self._rulebook.parse(text)
+            if not self._rulebook.fits(rule, proposal.call):
+                self._terminal.say(f"The rule {rule} does not let this call through. Nothing was run or saved.")
+                return None
+            self._terminal.say(self._rulebook.forecast(rule))
+            question = f"Save the rule {rule}? {self._yes} = yes, Enter = no"
+            if read_answer(self._listen(question), self._yes, self._no) != Answer("run", 1):
+                self._terminal.say("The rule was not saved. Nothing was run.")
+                return None
+            self._rulebook.save(rule)
+        except (SettingsError, StateError) as error:
+            self._terminal.say(f"{error} Nothing was run.")
+            return None
+        self._terminal.say(f"Saved; `autoagent rules remove '{rule}'` revokes it.")
+        return rule
 
     def _listen(self, question: str) -> str:
         """A line of answer; the first Ctrl-C comes back to the question, a second ends the run."""
@@ -252,18 +311,43 @@ def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Para
 
 
 class Continuous:
-    """Allows every command. Ctrl-C ends the run, or asks where there is somebody to ask."""
+    """Allows every command without a warning. Those with one are asked about, or refused where nobody can answer.
+
+    Ctrl-C ends the run, or asks where there is somebody to ask.
+    """
 
     def __init__(self, ask: Authorizer | None = None) -> None:
         self._ask = ask
 
     def decide(self, proposal: Proposal) -> Verdict:
-        return Verdict(True, "continuous mode")
+        if not proposal.warning:
+            return Verdict(True, "continuous mode")
+        if self._ask is not None:
+            return self._ask.decide(proposal)
+        reason = f"{proposal.warning} Nobody is here to allow it. Go on without it, with what you have."
+        return Verdict(False, "guard", reason)
 
     def interrupted(self) -> str:
         if self._ask is None:
             raise _ended("interrupted")
         return self._ask.interrupted()
+
+
+class Rules:
+    """Allows what a rule lets through, without a question and in spite of a warning; leaves all else to `inner`."""
+
+    def __init__(self, rulebook: Rulebook, inner: Authorizer) -> None:
+        self._rulebook = rulebook
+        self._inner = inner
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        self._rulebook.see(proposal.call, proposal.agent)
+        if (rule := self._rulebook.allows(proposal.call)) is not None:
+            return Verdict(True, f"rule {rule}")
+        return self._inner.decide(proposal)
+
+    def interrupted(self) -> str:
+        return self._inner.interrupted()
 
 
 class AllOf:

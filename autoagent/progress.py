@@ -9,10 +9,12 @@ from autoagent.messages import (
     Decided,
     Ended,
     Event,
+    Forked,
     Prompted,
     Rejected,
     Resumed,
     Returned,
+    Rewound,
     Snapshot,
     Started,
     Thought,
@@ -52,7 +54,7 @@ class Progress:
                 self.call, self.started, self.returned = None, False, event
             case Decided(allowed=False):
                 self.call, self.started = None, False
-            case Prompted() | Ended():
+            case Prompted() | Ended() | Rewound() | Forked():
                 self.returned = None
             case Snapshot():
                 self.tree = event.tree

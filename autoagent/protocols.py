@@ -6,8 +6,8 @@ Whatever satisfies them will do: a scripted model in a test, a person at the key
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Protocol
 
 from autoagent.messages import (
     Asking,
@@ -20,12 +20,14 @@ from autoagent.messages import (
     Exit,
     Found,
     Message,
+    Origin,
     Page,
     Price,
     Proposal,
     Recall,
     Recollection,
     Stats,
+    SubAgent,
     Usage,
     Verdict,
 )
@@ -303,7 +305,20 @@ class Web(Protocol):
 
 
 class Media(Protocol):
-    """Pictures, recordings and tweets. All methods raise CommandError, which names the provider and the reason."""
+    """Pictures, recordings and tweets. All methods raise CommandError, which names the provider and the reason.
+
+    `draws_at`, `listens_at` and `tweets_at` are the hosts that each sends to; '' where nothing leaves this machine:
+    nothing was chosen, recordings are read here, tweets are only tried out.
+    """
+
+    @property
+    def draws_at(self) -> str: ...
+
+    @property
+    def listens_at(self) -> str: ...
+
+    @property
+    def tweets_at(self) -> str: ...
 
     def draw(self, prompt: str) -> tuple[bytes, str]:
         """A picture as the provider makes it, and its file suffix (`.png`)."""
@@ -316,19 +331,37 @@ class Media(Protocol):
 
 
 class SubAgents(Protocol):
-    """The agents that this one has started. All methods raise CommandError for an unknown key or a limit reached."""
+    """The agents that this one has started. All methods raise CommandError for an unknown key or a limit reached.
 
-    def start(self, name: str, task: str, prompt: str) -> str:
-        """Start an agent in the background; its key."""
+    `origin` is what the words of this agent come from, after all it has read.
+    """
 
-    def message(self, key: str, text: str) -> str:
-        """Tell an agent something; what it said last."""
+    def start(
+        self, name: str, task: str, prompt: str, *, commands: Sequence[str] = (), origin: Origin | None = None
+    ) -> SubAgent:
+        """Start an agent in the background: what it is for, what it is to do, and the only commands it may use.
 
-    def listed(self) -> Sequence[Mapping[str, str]]:
-        """Key, name, task, status and last words of each, in the order of their start."""
+        With no `commands` it may use all that this agent may, but for those about the user.
+        """
 
-    def end(self, key: str) -> str:
-        """End an agent; what it said last."""
+    def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
+        """Tell an agent something, which it reads before its next step."""
+
+    def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
+        """All of them in the order of their start, after `wait` seconds or as soon as one ends."""
+
+    def end(self, key: str) -> SubAgent:
+        """End an agent, wherever it stands."""
+
+
+class Post(Protocol):
+    """What reaches an agent from those it works with."""
+
+    def take(self) -> Sequence[Event]:
+        """What came in since this was last asked, to be recorded. Raises StopRun where this agent is to end."""
+
+    def close(self) -> Sequence[Event]:
+        """This agent ends: so do those it has started. What came of them, to be recorded."""
 
 
 class Snapshots(Protocol):
@@ -350,6 +383,9 @@ class Recorder(Protocol):
     def append(self, event: Event) -> Event:
         """Stamp the event with run, seq and time; return it once it is on disk. Raises StateError if it cannot be."""
 
-    def events(self) -> Iterator[Event]:
-        """All events from the first on, as they are on disk."""
+    def events(self, *, others: bool = False) -> Iterator[Event]:
+        """All events from the first on, as they are on disk; with `others` only those of sub-agents."""
+
+    def effective(self) -> Iterator[Event]:
+        """The events that a resumed run goes on from: without those that the user has taken back."""
 

@@ -5,10 +5,14 @@ Not covered: a secret that is encoded (base64, hex), split over several texts, o
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
+
+from autoagent.settings import Settings
 
 MASK = "[masked]"
 SHORTEST = 8  # a shorter known value would mask ordinary words
@@ -32,6 +36,25 @@ _SHAPES = (
     r"(?:(?:\s|\\[nr])*+-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)?",
 )
 
+# Every text that a shape fits holds one of these, so that most texts need no closer look.
+_SIGNS = (
+    "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "AKIA", "ASIA", "xox", "hf_", "AIza", "://",
+    "-----BEGIN",
+)  # fmt: skip
+_SIGN_IN_ANY_CASE = "bearer "
+
+_PASSWORD = re.compile(r"(?:^|://)[^\s/:@]*:([^\s/@]+)(?:@|$)")  # of USER:PASSWORD, alone or in an address
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Every secret that is set among the settings, and the password alone of those that hold one in them."""
+    values = [str(getattr(settings, f.name)) for f in dataclasses.fields(settings) if f.metadata["secret"]]
+    passwords = [found[1] for value in values if (found := _PASSWORD.search(value))]
+    return list(dict.fromkeys(filter(None, (*values, *passwords, *map(unquote, passwords)))))
+
+
+_written = json.JSONEncoder(ensure_ascii=False).encode
+
 
 class Redactor:
     """Replaces secrets by `[masked]`. `secrets` are known values; shorter ones than 8 characters are left alone."""
@@ -40,17 +63,26 @@ class Redactor:
         known = {form for secret in secrets if len(secret) >= SHORTEST for form in (secret, quote(secret, safe=""))}
         longest_first = sorted(known, key=len, reverse=True)
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), *_SHAPES]))
+        self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))
 
     def mask(self, text: str) -> str:
         """The text without secrets; all else stays as it is."""
-        return self._pattern.sub(MASK, text)
+        return self._pattern.sub(MASK, text) if self._may_hold_one(text) else text
 
     def mask_json(self, value: Any) -> Any:
-        """A JSON value with every text in it masked, keys too; tuples become lists."""
+        """A JSON value with every text in it masked, keys too; the value itself where there is nothing to mask."""
+        if not self._may_hold_one(_written(value)):  # one look at all the texts is far quicker than one at each
+            return value
+        return self._masked(value)
+
+    def _may_hold_one(self, text: str) -> bool:
+        return any(sign in text for sign in self._signs) or _SIGN_IN_ANY_CASE in text.lower()
+
+    def _masked(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.mask(value)
         if isinstance(value, Mapping):
-            return {self.mask(str(key)): self.mask_json(item) for key, item in value.items()}
+            return {self.mask(str(key)): self._masked(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.mask_json(item) for item in value]
+            return [self._masked(item) for item in value]
         return value

@@ -33,17 +33,18 @@ TELL_MODEL, TELL_USER, STOP = 3, 4, 6  # rounds of the same cycle
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A call that ran: in which step, and what it gave."""
+    """A call that ran: in which step, and what it gave; `outside`: the text came from there."""
 
     step: int
     text: str
+    outside: bool = False
 
 
 def refusal(earlier: Earlier) -> str:
     """What the model is told of a barred repeat: that it is done, and where to go from there."""
-    gave = earlier.text[:QUOTED_CHARACTERS]
+    gave = "" if earlier.outside else f"It gave: {earlier.text[:QUOTED_CHARACTERS]} "  # no marks fit in here
     return (
-        f"it was done already in step {earlier.step}, and nothing has changed since. It gave: {gave} "
+        f"it was done already in step {earlier.step}, and nothing has changed since. {gave}"
         "If every goal is met, use task_complete."
     )
 
@@ -76,6 +77,9 @@ class Repeats:
             case Decided(allowed=False, by="loop guard") if self._pending:
                 self._repeated(self._pending)
                 self.barred_names.add(self._pending.name)
+            case Decided(allowed=False, by="guard") if self._pending:
+                if self._repeated(self._pending):  # nobody is there to allow it, however often it is asked for
+                    self.barred_names.add(self._pending.name)
             case Returned(data={"repeat": True}) if self._pending:
                 if self._repeated(self._pending):
                     self.barred_names.add(self._pending.name)
@@ -134,7 +138,7 @@ class Repeats:
         spec = self._specs.get(call.name)
         if event.ok and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another
-        self._results[_key(call)] = Earlier(event.step, event.text)
+        self._results[_key(call)] = Earlier(event.step, event.text, bool(event.data.get("untrusted")))
         if not event.known:
             self._results.pop(_key(call))
 

@@ -1,8 +1,12 @@
-"""A step's prompt once more, from the log: what went into it, and what it would be without some of its memories."""
+"""Prompts once more, from the log: what went into each, whether it is what was sent, what it is without a memory.
+
+Not covered: what sub-agents had spent when a prompt named what is left of the limits. Where there are limits and
+sub-agents, such a prompt may come out otherwise than it was sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autoagent.budget import Budget, Limits
@@ -19,11 +23,15 @@ from autoagent.messages import (
     Recalled,
     Recollection,
     Rejected,
+    Remembered,
+    Resumed,
+    Rewound,
     RunStarted,
     Thought,
 )
 from autoagent.prompt import Prompt, recollection_lines
 from autoagent.repeats import Repeats
+from autoagent.runlog import effective
 from autoagent.tokens import Count
 
 
@@ -74,32 +82,79 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
     Raises:
         StateError: the run has no such step, or none that came to a prompt.
     """
-    recorded = list(events)
+    recorded = [event for event in events if not event.agent]
     prompts = [(n, event) for n, event in enumerate(recorded) if isinstance(event, Prompted)]
     at, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
     if prompted is None:
         last = max((event.step for _, event in prompts), default=0)
         raise StateError(f"There is no prompt of a step {step}; the last one is of step {last}.")
-    before = recorded[:at]
-    start = next(event for event in reversed(before) if isinstance(event, RunStarted))
-    count = counter(start.model)
-    registry = Registry(all_commands()).only(start.commands, "it was not offered in that run")
-    history, budget = History(count), Budget(Limits(**start.limits))
+    before = _effective(recorded[:at])
+    sources = _Sources(before, counter)
+    registry = Registry(all_commands()).only(sources.start.commands, "it was not offered in that run")
     repeats = Repeats({spec.name: spec for spec in registry.specs})
     for event in before:
-        for fold in (history, budget, repeats):
-            fold.add(event)
-    recalls = [event for event in before if isinstance(event, Recalled) and event.step == step]
+        repeats.add(event)
     replies = [event for event in recorded if isinstance(event, (Thought, Rejected))]
     return Traced(
-        start=start,
-        recalled=recalls[-1] if recalls else None,
+        start=sources.start,
+        recalled=sources.recalled_in(step),
         prompted=prompted,
         reply=next((event for event in replies if event.step == step), None),
         answered=sum(event.step < step for event in replies),
         registry=registry,
         offered=tuple(spec for spec in registry.specs if spec.name not in repeats.barred_names),
-        history=history,
-        budget=budget,
-        count=count,
+        history=sources.history,
+        budget=sources.budget,
+        count=sources.count,
     )
+
+
+def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[tuple[Prompted, bool]]:
+    """Each prompt of a run, also of its sub-agents, in order, and whether the log leads to the very one that was sent.
+
+    As `trace`, for all of them in one pass.
+    """
+    recorded: dict[str, list[Event]] = {}
+    sources: dict[str, _Sources] = {}
+    for event in events:
+        own = recorded.setdefault(event.agent, [])
+        if isinstance(event, Prompted):
+            yield event, sources[event.agent].prompt(event).sha256 == event.sha256
+        own.append(event)
+        if isinstance(event, (RunStarted, Rewound)):  # a process folds what counts by then from the beginning
+            sources[event.agent] = _Sources(_effective(own), counter)
+        elif event.agent in sources:
+            sources[event.agent].add(event)
+
+
+class _Sources:
+    """What a prompt is made of, folded from the events before it, as by the process that made it."""
+
+    def __init__(self, events: Sequence[Event], counter: Callable[[str], Count]) -> None:
+        self.start = next(event for event in reversed(events) if isinstance(event, RunStarted))
+        self.count = counter(self.start.model)
+        self.history, self.budget = History(self.count), Budget(Limits(**self.start.limits))
+        self._recalled: Recalled | None = None
+        taken_up = next((n for n, event in enumerate(events) if event is self.start and isinstance(event, Resumed)), 0)
+        for number, event in enumerate(events):
+            if number > taken_up or not isinstance(event, (Recalled, Remembered)):
+                self.add(event)
+
+    def add(self, event: Event) -> None:
+        self.history.add(event)
+        self.budget.add(event)
+        if isinstance(event, Recalled):
+            self._recalled = event
+
+    def recalled_in(self, step: int) -> Recalled | None:
+        """What was recalled for a step."""
+        return self._recalled if self._recalled and self._recalled.step == step else None
+
+    def prompt(self, prompted: Prompted) -> Prompt:
+        recalled = self.recalled_in(prompted.step)
+        memories = recalled.memories if recalled else ()
+        return prompt_of(self.start, self.history, self.budget, memories, now=prompted.at, count=self.count)
+
+
+def _effective(events: Sequence[Event]) -> list[Event]:
+    return list(effective(events, [event for event in events if isinstance(event, Rewound)]))

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoagent.errors import CommandError
-from autoagent.messages import Event, Goal, Returned
+from autoagent.messages import Event, Goal, Returned, Told
 
 _FILES_SHOWN = 6
 _CHARACTERS_SHOWN = 1200
+
+
+def _as_it_is(text: str, path: str) -> str:
+    return text
 
 
 class Review:
@@ -24,7 +28,7 @@ class Review:
 
     def add(self, event: Event) -> None:
         """Take up one event."""
-        if isinstance(event, Returned):
+        if isinstance(event, (Returned, Told)):
             paths = event.data.get("changed", ())
             self.changed.update(dict.fromkeys(paths))
             if paths:
@@ -32,8 +36,13 @@ class Review:
             elif event.data.get("review"):
                 self._due = False
 
-    def text(self, goals: tuple[Goal, ...], read: Callable[[str], str]) -> str:
-        """The goals beside the files as they are now; `read` gives a file's text or raises CommandError."""
+    def text(
+        self, goals: tuple[Goal, ...], read: Callable[[str], str], quote: Callable[[str, str], str] = _as_it_is
+    ) -> str:
+        """The goals beside the files as they are now.
+
+        `read` gives a file's text or raises CommandError; `quote` puts marks around it where it comes from outside.
+        """
         if not self._due:
             return ""
         lines = ["Before you finish, compare what is there with your goals:"]
@@ -41,15 +50,16 @@ class Review:
         if not self.changed:
             lines.append("You have made or changed no file in this run.")
         for path in list(self.changed)[-_FILES_SHOWN:]:
-            lines.append(_shown(path, read))
+            lines.append(_shown(path, read, quote))
         lines.append("If every goal is met, call task_complete again. If not, do what is missing.")
         return "\n".join(lines)
 
 
-def _shown(path: str, read: Callable[[str], str]) -> str:
+def _shown(path: str, read: Callable[[str], str], quote: Callable[[str, str], str]) -> str:
     try:
         text = read(path)
     except CommandError as error:
         return f"{path}: {error}"
     head = text[:_CHARACTERS_SHOWN]
-    return f"{path} ({len(text)} characters):\n{head}" + ("\n[…]" if len(text) > len(head) else "")
+    cut = "\n[…]" if len(text) > len(head) else ""
+    return f"{path} ({len(text)} characters):\n{quote(head + cut, path)}"

@@ -7,16 +7,21 @@ that a crash tore at the end is dropped when the log is opened; damage anywhere 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
+import re
+import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from autoagent.errors import StateError
 from autoagent.messages import (
+    EVENTS,
     VERSION,
     Decided,
     Event,
@@ -26,7 +31,10 @@ from autoagent.messages import (
     Rejected,
     Remembered,
     Retried,
+    Rewound,
+    Spent,
     Thought,
+    Told,
     from_json,
     to_json,
 )
@@ -37,7 +45,7 @@ Mask = Callable[[Any], Any]
 
 # What nothing acts on before another event is synced, and this with it. A process that ends loses none of it either;
 # a power cut may, and the step is thought anew.
-_PASSING = (Recalled, Prompted, Retried, Thought, Rejected, Decided, Noticed, Remembered)
+_PASSING = (Recalled, Prompted, Retried, Thought, Rejected, Decided, Noticed, Told, Remembered)
 
 
 def runs_folder(state_dir: Path) -> Path:
@@ -66,15 +74,34 @@ def find_run(state_dir: Path, prefix: str) -> str:
     return found[0]
 
 
-def read(state_dir: Path, run: str) -> Iterator[Event]:
-    """The events of a run, without taking its lock; a torn last line is passed over."""
-    yield from _events(_path(state_dir, run))
+def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iterator[Event]:
+    """The events of a run, without taking its lock; a torn last line is passed over.
+
+    With `kinds` only those of these types, which takes a tenth of the time: of the others just the beginning of the
+    line is looked at.
+    """
+    yield from _events(_path(state_dir, run), {kind.type for kind in kinds} or EVENTS.keys())
+
+
+def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[Event]:
+    """The events that count: those that none of the `rewinds` among them takes back. What those cost still does."""
+    ahead, step = deque(rewinds), 0
+    for event in events:
+        while ahead and ahead[0].seq <= event.seq:
+            ahead.popleft()
+        if not event.agent:
+            step = max(step, event.step)
+        if not ahead or step <= min(rewind.to for rewind in ahead):
+            yield event
+        elif isinstance(event, (Thought, Rejected, Spent)):
+            envelope: dict[str, Any] = {f.name: getattr(event, f.name) for f in fields(Event)}
+            yield Spent(purpose="a step taken back", usage=event.usage, **envelope)
 
 
 class RunLog:
     """The log of one run, held by this process; satisfies the Recorder protocol.
 
-    `mask` sees every event before it is written, and what it returns is what everybody reads.
+    `mask` sees every event before it is written, and what it returns is what everybody reads. Any thread may append.
     """
 
     def __init__(self, path: Path, run: str, seq: int, mask: Mask, clock: Callable[[], float]) -> None:
@@ -83,7 +110,10 @@ class RunLog:
         self._seq = seq
         self._mask = mask
         self._clock = clock
+        self._rewinds: list[Rewound] = []
+        self._listeners: list[Callable[[Event], None]] = []
         self._file = -1
+        self._turn = threading.Lock()
 
     @classmethod
     def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> RunLog:
@@ -103,7 +133,12 @@ class RunLog:
 
     @classmethod
     def open(
-        cls, state_dir: Path, run: str, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time
+        cls,
+        state_dir: Path,
+        run: str,
+        *,
+        mask: Mask = lambda v: v,
+        clock: Callable[[], float] = time.time,
     ) -> RunLog:
         """Take up a run again: lock it, drop a torn last line, go on after the last event.
 
@@ -117,28 +152,70 @@ class RunLog:
             log._drop_torn_line()
         except OSError as error:
             raise StateError(f"Cannot open the log {path}: {error.strerror}.") from error
-        for event in log.events():
-            log._seq = event.seq + 1
+        log._look_through()
+        return log
+
+    @classmethod
+    def fork(
+        cls,
+        state_dir: Path,
+        origin: str,
+        events: int,
+        *,
+        mask: Mask = lambda v: v,
+        clock: Callable[[], float] = time.time,
+    ) -> RunLog:
+        """A new run that begins with the first `events` lines of another one, as they are; locked."""
+        path = _path(state_dir, "")
+        try:
+            with _path(state_dir, origin).open("rb") as file:
+                shared = b"".join(itertools.islice(file, events))
+            path = _new_path(state_dir, clock())
+            log = cls(path, path.parent.name, 0, mask, clock)
+            log._take(os.O_CREAT | os.O_EXCL, path.with_name("events.tmp"))  # a run is there with all of it, or not
+            _write(log._file, shared)
+            os.fdatasync(log._file)
+            path.with_name("events.tmp").rename(path)
+            _sync_folder(path.parent)
+            _sync_folder(path.parent.parent)
+        except OSError as error:
+            raise StateError(f"Cannot write the log {path}: {error.strerror}.") from error
+        log._look_through()
         return log
 
     def append(self, event: Event) -> Event:
         """Stamp the event and write it, synced where something acts on it; what is returned is what is written."""
-        stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
-        plain = to_json(stamped)
-        masked = self._mask(plain)
-        line = json.dumps(masked, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
-        try:
-            _write(self._file, line)
-            if not isinstance(event, _PASSING):
-                os.fdatasync(self._file)
-        except OSError as error:
-            raise StateError(f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole.") from error
-        self._seq += 1
-        return stamped if masked == plain else from_json(masked)
+        with self._turn:
+            stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
+            plain = to_json(stamped)
+            masked = self._mask(plain)
+            line = _written(masked).encode("utf-8", "backslashreplace")
+            try:
+                _write(self._file, line + b"\n")
+                if not isinstance(event, _PASSING):
+                    os.fdatasync(self._file)
+            except OSError as error:
+                reason = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
+                raise StateError(reason) from error
+            self._seq += 1
+            if isinstance(stamped, Rewound):
+                self._rewinds.append(stamped)
+        return stamped if masked is plain or masked == plain else from_json(masked)
 
-    def events(self) -> Iterator[Event]:
-        """All events on disk."""
-        yield from _events(self.path)
+    def events(self, *, others: bool = False) -> Iterator[Event]:
+        """All events on disk, with `others` only those of sub-agents."""
+        yield from _events(self.path, EVENTS.keys(), others=others)
+
+    def effective(self) -> Iterator[Event]:
+        """What a resumed run goes on from: the events that count, but for those that concern the memory alone."""
+        for event in effective(_events(self.path, EVENTS.keys() - {Recalled.type, Remembered.type}), self._rewinds):
+            for hear in self._listeners:
+                hear(event)
+            yield event
+
+    def overhear(self, hear: Callable[[Event], None]) -> None:
+        """Let somebody hear each event that `effective` gives, so that a long log need be read but once."""
+        self._listeners.append(hear)
 
     def close(self) -> None:
         """Give the lock back."""
@@ -152,8 +229,8 @@ class RunLog:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _take(self, flags: int) -> None:
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
+    def _take(self, flags: int, path: Path | None = None) -> None:
+        self._file = os.open(path or self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -162,6 +239,13 @@ class RunLog:
             raise StateError(f"The run {self.run} is held by {holder}; end that first, or wait for it.") from None
         self._holder.write_text(f"process {os.getpid()}")
         self._holder.chmod(0o600)
+
+    def _look_through(self) -> None:
+        """Count the events, and find those that take others back."""
+        for event in _lines(self.path, {Rewound.type}):
+            self._seq += 1
+            if isinstance(event, Rewound):
+                self._rewinds.append(event)
 
     @property
     def _holder(self) -> Path:
@@ -196,14 +280,36 @@ def _path(state_dir: Path, run: str) -> Path:
     return runs_folder(state_dir) / run / "events.jsonl"
 
 
-def _events(path: Path) -> Iterator[Event]:
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+_BEGINNING = re.compile(
+    rb'\{"v":%d,"type":"(\w+)","run":"[^"\\]*","seq":(\d+),"step":\d+,"t":[\d.e+-]+,"agent":"([^"\\]*)"' % VERSION
+)
+"""How `append` begins a line. Others write JSON otherwise: such a line is read as a whole."""
+
+
+def _events(path: Path, kinds: Collection[str], *, others: bool = False) -> Iterator[Event]:
+    """The events of these types, with `others` only those of sub-agents."""
+    for line in _lines(path, kinds, others=others):
+        if isinstance(line, Event) and line.type in kinds and (line.agent or not others):
+            yield line
+
+
+def _lines(path: Path, kinds: Collection[str], *, others: bool = False) -> Iterator[Event | None]:
+    """Each line's event; None for those that are not wanted, of which just the beginning is looked at."""
+    unwanted = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
+                begins = _BEGINNING.match(line)
+                passed = begins and (begins[1] in unwanted or (others and not begins[3]))
+                if begins and passed and int(begins[2]) == number - 1 and line.endswith(b"}\n"):
+                    yield None
+                    continue
                 if not line.endswith(b"\n"):
                     return  # torn by a crash, or being written this moment
                 try:
-                    event = from_json(json.loads(line))
+                    event = from_json(json.loads(line.decode()))  # of bytes it would guess the encoding
                 except (ValueError, AttributeError) as error:
                     raise StateError(f"{path}:{number}: not an event of version {VERSION}: {error}.") from error
                 if event.seq != number - 1:

@@ -15,9 +15,11 @@ from colorama import Fore, Style
 
 from autoagent.messages import Ended, Proposal, Resumed, Returned, RunStarted, Thoughts
 from autoagent.printable import escape, fold_blanks, mixed_script, shorten, shorten_lines, width
+from autoagent.redact import MASK
 from autoagent.tally import Tally
 from autoagent.wrapping import cut, wrap
 
+NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told
 CONTINUOUS_WARNING = (
     "Continuous mode: commands run without a question, until the goals are met or a limit is reached. The agent may "
     "do what you would not have allowed. Ctrl-C stops it."
@@ -81,7 +83,10 @@ def started(event: RunStarted, page: Page) -> Iterator[str]:
         yield "  " + wrap(f"{number}. {goal}", page.columns, at=2, indent=5)
     yield page.said("MODEL:", f"{event.model}, window {event.window:,} tokens", "label")
     yield page.said("WORKSPACE:", event.workspace, "label")
-    yield page.said("COMMANDS:", ", ".join(event.commands), "label")
+    names = ", ".join(event.commands)
+    if len(event.commands) > NAMED_COMMANDS:
+        names = f"{len(event.commands)}, which `autoagent commands` lists"
+    yield page.said("COMMANDS:", names, "label")
 
 
 def rest_of(thoughts: Thoughts, page: Page) -> Iterator[str]:
@@ -133,7 +138,8 @@ def proposal(proposed: Proposal, page: Page, *, whole: bool = False) -> Iterator
     Long runs of blanks are folded; what else is long is cut, unless the `whole` is wanted.
     """
     call, preview = proposed.call, proposed.preview
-    yield page.said("NEXT ACTION:", f"COMMAND = {call.name}  ARGUMENTS ={'' if call.args else ' none'}", "action")
+    label = f"NEXT ACTION OF {escape(proposed.agent)}:" if proposed.agent else "NEXT ACTION:"
+    yield page.said(label, f"COMMAND = {call.name}  ARGUMENTS ={'' if call.args else ' none'}", "action")
     for name, value in call.args.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if proposed.is_diff and "\n" in text and not whole:
@@ -147,6 +153,10 @@ def proposal(proposed: Proposal, page: Page, *, whole: bool = False) -> Iterator
         yield from _diff(preview, page, whole)
     elif preview:
         yield page.said("NOTE:", preview if whole else shorten(preview, ARGUMENT_CHARACTERS), "alarm")
+    if any(MASK in str(value) for value in call.args.values()):
+        yield page.alarm(f"An argument holds what looks like a secret. It is masked, and would be used as {MASK}.")
+    if proposed.warning:
+        yield page.said("WARNING:", proposed.warning, "alarm")
 
 
 def _argument(name: str, text: str, page: Page, whole: bool) -> Iterator[str]:

@@ -56,6 +56,9 @@ class Settings:
         "", "OPENAI_BASE_URL", "OPENAI_API_BASE_URL", help="an OpenAI-compatible endpoint; empty: OpenAI's own"
     )
     openai_organization: str = setting("", "OPENAI_ORGANIZATION", help="the organization billed")
+    patience: float = setting(
+        0.0, "AUTOAGENT_PATIENCE", help="seconds an endpoint may be silent; 0: 60, or 300 for a server of one's own"
+    )
 
     # the files
     ai_settings_file: Path = setting(Path("ai_settings.yaml"), "AI_SETTINGS_FILE", help="name, role and goals")
@@ -148,6 +151,9 @@ class Settings:
         choices={"": "", "none": "", "chromium": "chromium", "chrome": "chromium", "firefox": "firefox"},
     )
     user_agent: str = setting("", "USER_AGENT", help="what web pages are told; empty: autoagent and its version")
+    search_url: str = setting(
+        "", "AUTOAGENT_SEARCH_URL", help="a SearXNG server's address to search with; empty: DuckDuckGo and others"
+    )
     google_api_key: str = setting("", "GOOGLE_API_KEY", help="for Google's Custom Search", secret=True)
     google_engine: str = setting(
         "", "GOOGLE_CUSTOM_SEARCH_ENGINE_ID", "CUSTOM_SEARCH_ENGINE_ID", help="the search engine made there"
@@ -163,6 +169,9 @@ class Settings:
         choices={"": "", "dalle": "dalle", "openai": "dalle", "huggingface": "huggingface", "sdwebui": "sdwebui"},
     )
     image_size: int = setting(256, "IMAGE_SIZE", help="width and height in pixels")
+    openai_image_model: str = setting(
+        "gpt-image-2.5-flare", "OPENAI_IMAGE_MODEL", help="the endpoint's model that draws"
+    )
     huggingface_api_token: str = setting("", "HUGGINGFACE_API_TOKEN", help="the key of Hugging Face", secret=True)
     huggingface_url: str = setting(
         "https://router.huggingface.co/hf-inference", "HUGGINGFACE_URL", help="where its models answer"
@@ -368,6 +377,11 @@ def _check_together(settings: Settings) -> None:
             raise SettingsError(f"{name.upper()}: must be 1 or more, not {getattr(settings, name):g}.")
     if settings.authorise_command_key.lower() == settings.exit_key.lower():
         raise SettingsError(f"AUTHORISE_COMMAND_KEY and EXIT_KEY are both {settings.exit_key!r}; they must differ.")
+    if settings.search_url and not settings.search_url.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"AUTOAGENT_SEARCH_URL: must begin with http:// or https://, not {settings.search_url!r}; "
+            "a SearXNG server of this machine is usually http://127.0.0.1:8888."
+        )
     if settings.openai_base_url and not settings.openai_base_url.startswith(("http://", "https://")):
         raise SettingsError(
             f"OPENAI_BASE_URL: must begin with http:// or https://, not {settings.openai_base_url!r}; "

@@ -9,10 +9,14 @@ from autoagent.messages import Checked, Ended, Event, Prompted, Returned, RunSta
 
 
 class Tally:
-    """Add every event in order; for a run that is resumed, those of its log first."""
+    """Add every event in order; for a run that is resumed, those of its log first.
+
+    Sub-agents count in what was spent, run and changed; steps, goals and the end are the run's own.
+    """
 
     def __init__(self) -> None:
         self._spent = Budget(Limits())
+        self._spent_by_others = Budget(Limits())  # by sub-agents
         self._now = 0.0
         self.run = ""
         self.task: Task | None = None
@@ -28,8 +32,16 @@ class Tally:
 
     def add(self, event: Event) -> None:
         """Take up one event."""
-        self._spent.add(event)
         self._now = event.t
+        match event:
+            case Started():
+                self.commands[event.call.name] += 1
+            case Returned():
+                self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
+        if event.agent:
+            self._spent_by_others.add_former(event)
+            return
+        self._spent.add(event)
         self.step = max(self.step, event.step)
         match event:
             case RunStarted():
@@ -38,10 +50,6 @@ class Tally:
                 self.ended = None
             case Prompted():
                 self.share = event.tokens / self._window if self._window else 0.0
-            case Started():
-                self.commands[event.call.name] += 1
-            case Returned():
-                self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
             case Checked():
                 self.met[event.goal] = event.met
             case Ended():
@@ -49,11 +57,11 @@ class Tally:
 
     @property
     def usage(self) -> Usage:
-        return self._spent.usage
+        return self._spent.usage + self._spent_by_others.usage
 
     @property
     def tokens(self) -> int:
-        return self._spent.tokens
+        return self._spent.tokens + self._spent_by_others.tokens
 
     @property
     def updated(self) -> float:

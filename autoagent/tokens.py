@@ -6,13 +6,16 @@ Exact for OpenAI's models. For others it is an estimate, which the history corre
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
 Count = Callable[[str], int]
+
+_KEPT = 2000  # counts; a memory that is recalled is counted several times at each step
+_KEPT_CHARACTERS = 2000  # of a text; a longer one is not kept just to be recognised
 
 PER_MESSAGE = 4  # the role and the marks around a message, in every chat format we met at most this much
 
@@ -39,7 +42,12 @@ _PATTERNS = {
 def counter(model: str) -> Count:
     """The count for a model's name; loads its encoding at the first text (0.2 s)."""
     name = "o200k_base" if _is_recent_openai(model) else "cl100k_base"
-    return lambda text: len(_encoding(name).encode_ordinary(text)) if text else 0
+
+    def count(text: str) -> int:
+        return len(_encoding(name).encode_ordinary(text)) if text else 0
+
+    known = lru_cache(_KEPT)(count)
+    return lambda text: known(text) if len(text) <= _KEPT_CHARACTERS else count(text)
 
 
 def fits(text: str, limit: int, count: Count) -> bool:

@@ -20,10 +20,10 @@ import sys
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from autoagent.errors import CommandError, SettingsError
 
@@ -55,7 +55,7 @@ class Workspace:
 
     Paths are relative to the root, or absolute inside it. Whatever is refused or fails raises CommandError, which
     names the path and says why. What lies at or beneath a `protected` path, now or later, is out of reach: it is
-    neither read, written nor listed.
+    neither read, written nor listed. The attribute `protected` holds those inside the root, relative to it.
     """
 
     def __init__(self, root: Path, protected: Iterable[Path] = (), *, gate: Gate | None = None) -> None:
@@ -67,11 +67,15 @@ class Workspace:
             raise SettingsError(
                 f"The workspace {root} cannot be used: {error.strerror}. Choose another with --workspace-directory."
             ) from error
-        self._protected = self._inside(protected)
+        self.protected = self._inside(protected)
+        self._protected = frozenset(place.casefold() for place in self.protected)
 
-    def display(self, path: str) -> str:
-        """The path as the model and the user see it: relative to the root, links resolved."""
-        return self._locate(path)
+    def display(self, path: str, *, of_file: bool = False) -> str:
+        """The path as the model and the user see it: relative to the root, links resolved.
+
+        With `of_file`, one that can only name a folder is refused.
+        """
+        return self._locate(path, of_file=of_file)
 
     def find(self, path: str, *, follow: bool = True) -> Entry | None:
         """What is at the path, or None; without `follow` a link itself, wherever it leads."""
@@ -113,6 +117,35 @@ class Workspace:
                 return
         self.write(path, self.read(path, status.st_size) + data)
 
+    def make(self, path: str) -> int:
+        """Make a file anew, empty, for a program to write to: a descriptor that appends, for the caller to close."""
+        self.write(path, b"")
+        with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+            return os.dup(descriptor)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[BinaryIO]:
+        """A file to read and write in place, made with its folders if it is not there; on the disk once closed."""
+        if self.find(path) is None:
+            self.write(path, b"")
+        with self._regular(path, os.O_RDWR) as descriptor:
+            if os.fstat(descriptor).st_nlink > 1:
+                raise CommandError(f"{shown(path)} has another hard link, and is not written through it.")
+            with os.fdopen(descriptor, "r+b", buffering=0, closefd=False) as file:
+                yield file
+            os.fsync(descriptor)
+
+    def rename(self, path: str, new: str) -> None:
+        """Give a file another name, in place of the file that may have it, whose mode it takes; all or nothing."""
+        (folder, _, name), (into, _, new_name) = (self._locate(p, of_file=True).rpartition("/") for p in (path, new))
+        with self._regular(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as old_parent:
+            self._make_folders(into)
+            with self._opened(into or ".", _FOLDER) as parent:
+                if (mode := _mode_to_keep(parent, new_name, new)) is not None:
+                    os.fchmod(descriptor, mode)
+                os.rename(name, new_name, src_dir_fd=old_parent, dst_dir_fd=parent)
+                _sync_folder(parent)
+
     def delete(self, path: str) -> None:
         """Delete a file; of a symbolic link the link itself. Folders are refused."""
         where = self._locate(path, of_file=True, follow=False)
@@ -146,6 +179,15 @@ class Workspace:
                 if entry.kind == "folder" and entry.path.rpartition("/")[2] not in skip:
                     pending.append(entry.path)
 
+    def is_protected(self, where: str) -> bool:
+        """Whether a place (relative to the root) is out of reach; case is folded, as many file systems do."""
+        parts = where.casefold().split("/")
+        return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
+
+    def folder(self, where: str) -> AbstractContextManager[int]:
+        """A descriptor of the folder at a place (relative to the root, '.' for it), behind the gate. Raises OSError."""
+        return self._opened(where, _FOLDER)
+
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
         """The physical place of a path, relative to the root; '.' for the root.
 
@@ -172,12 +214,12 @@ class Workspace:
             raise CommandError(f"{shown(path)} is the workspace itself, not a file.")
         if problem := _malformed(where):  # the target of a link can be named in ways a path may not be
             raise CommandError(f"{shown(path)} is a link to {shown(where)}, which {problem}.")
-        if self._is_protected(where):
+        if self.is_protected(where):
             raise CommandError(f"{shown(path)} belongs to the agent itself and can be neither read nor written.")
         return where
 
     def _inside(self, protected: Iterable[Path]) -> frozenset[str]:
-        """The protected places inside the workspace; folded, since a file system may not tell case apart."""
+        """The protected places inside the workspace, relative to its root."""
         places: set[str] = set()
         for path in protected:
             absolute = path.absolute()
@@ -185,12 +227,8 @@ class Workspace:
                 if place == self.root:
                     raise SettingsError(f"{path} holds the agent's own files and cannot be the workspace as well.")
                 if place.is_relative_to(self.root):
-                    places.add(str(place.relative_to(self.root)).casefold())
+                    places.add(str(place.relative_to(self.root)))
         return frozenset(places)
-
-    def _is_protected(self, where: str) -> bool:
-        parts = where.casefold().split("/")
-        return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
 
     @contextmanager
     def _opened(self, where: str, flags: int) -> Iterator[int]:

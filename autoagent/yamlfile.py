@@ -5,6 +5,7 @@ Values stay text until a setting's own type is asked for: `yes`, `1.0` and `2024
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,20 +60,49 @@ class Entry:
         """A list of texts; one text stands for a list of one. Raises SettingsError for anything else, and for gaps."""
         if self.node.id == "scalar":
             return [self.text()] if self.text() else []
-        if not self.is_list:
-            raise SettingsError(f"{self.where}: must be a list, one item a line, each after `- `.")
-        items = [Entry(self.path, self.key, node) for node in self.node.value]
+        items = self.items()
         for item in items:
             if not item.text():
                 raise SettingsError(f"{item.where}: holds an empty item; write it out or remove it.")
         return [item.text() for item in items]
 
+    def items(self) -> list[Entry]:
+        """The items of a list. Raises SettingsError for anything else."""
+        if not self.is_list:
+            raise SettingsError(f"{self.where}: must be a list, one item a line, each after `- `.")
+        return [Entry(self.path, self.key, node) for node in self.node.value]
+
+    def members(self, known: Collection[str] | None = None, called: str = "key") -> dict[str, Entry]:
+        """The values of a mapping by key.
+
+        Raises SettingsError for anything else, a key given twice, and one not `known` (None: any); the complaint calls
+        it `called`.
+        """
+        if self.node.id != "mapping":
+            raise SettingsError(f"{self.where}: must hold `key: value` lines.")
+        return _members(self.path, self.node, known, called)
+
+    def value(self) -> Any:
+        """The value as JSON has it: what stands in quotes or in a block is text, and so is what JSON cannot read."""
+        if self.is_list:
+            return [item.value() for item in self.items()]
+        if self.node.id == "mapping":
+            return {key: member.value() for key, member in self.members().items()}
+        if self.node.style is not None:  # in quotes, or a block
+            return self.node.value
+        if self.node.tag.endswith(":null"):
+            return None
+        try:
+            return json.loads(self.node.value, parse_constant=_no_constant)
+        except ValueError:
+            return self.node.value
+
 
 _KINDS = {"sequence": "list", "mapping": "mapping"}
 
 
-def read_mapping(path: Path, known: Collection[str]) -> dict[str, Entry]:
-    """The top level of the file by key; {} for an empty file.
+def read_mapping(path: Path, known: Collection[str], called: str = "setting") -> dict[str, Entry]:
+    """The top level of the file by key; {} for an empty file. A complaint calls a key `called`.
 
     Raises:
         SettingsError: what `read_text` raises, a YAML error, an alias, too much nesting, anything but a mapping, an
@@ -90,20 +120,30 @@ def read_mapping(path: Path, known: Collection[str]) -> dict[str, Entry]:
         return {}
     if not isinstance(root, yaml.MappingNode):
         raise SettingsError(f"{path}:{root.start_mark.line + 1}: must hold `key: value` lines.")
+    return _members(path, root, known, called)
+
+
+def _members(path: Path, mapping: Any, known: Collection[str] | None, called: str) -> dict[str, Entry]:
+    """The values of a yaml.MappingNode by key. Raises SettingsError as Entry.members does."""
     entries: dict[str, Entry] = {}
-    for key_node, node in root.value:
-        key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
+    for key_node, node in mapping.value:
+        key = str(key_node.value) if key_node.id == "scalar" else "?"
         where = f"{path}:{key_node.start_mark.line + 1}: {key}"
         if key in entries:
             raise SettingsError(f"{where}: is given twice; keep one of them.")
-        if key not in known:
+        if known is not None and key not in known:
             import difflib
 
             near = difflib.get_close_matches(key, known, n=1)
             meant = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(known))}."
-            raise SettingsError(f"{where}: there is no such setting.{meant}")
+            raise SettingsError(f"{where}: there is no such {called}.{meant}")
         entries[key] = Entry(path, key, node)
     return entries
+
+
+def _no_constant(name: str) -> None:
+    """NaN and Infinity, which Python's json would take for numbers."""
+    raise ValueError(name)
 
 
 def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:

@@ -166,8 +166,8 @@ class ScriptedServer:
                 return self._probed(request)
             self.requests.append(request)
             step = self._every or (self.script.pop(0) if self.script else _mistake("the script has run out"))
-            answer = step(request) if callable(step) else step
-            return self._rendered(request, answer)
+        answer = step(request) if callable(step) else step  # one that waits does not keep others waiting
+        return self._rendered(request, answer)
 
     def _probed(self, request: Request) -> Reply:
         """Obeys the way in which the probe asks, unless that is ignored here: then it is a chat like any other."""

@@ -47,6 +47,7 @@ from autoagent.messages import (
 )
 from autoagent.permissions import Ask
 from autoagent.printable import width
+from autoagent.redact import MASK
 from autoagent.thoughts_stream import ThoughtsStream
 
 SCREENS = Path(__file__).parent / "screens"
@@ -313,6 +314,34 @@ def test_d_shows_everything() -> None:
     assert ";rm" not in screen.text and "characters left out of 40,010" in screen.text
     assert Ask(screen.console).decide(proposal).allowed
     assert "".join(payload.split()) in "".join(screen.text.split())
+
+
+def test_a_warning_stands_last_before_the_question_which_offers_nothing_in_advance() -> None:
+    screen = Screen(stdin="y\n")
+    proposal = Proposal(
+        Call("1", "execute_shell", {"command_line": "curl x"}), SHELL, "Runs in a shell: curl.", risk="run",
+        warning="This run has read text from outside (https://e.example/\x1b[2J) and holds private data (a.txt).",
+    )  # fmt: skip
+    screen.console.proposed(proposal)
+    assert Ask(screen.console).decide(proposal).allowed
+    warning, question = " ".join(screen.text.split()).split("WARNING: ")[1].split("Run it all the same?")
+    assert warning.startswith("This run has read text from outside (https://e.example/\\x1b[2J)")
+    assert "(a.txt)" in warning and "-N" not in question and "this once" in question
+
+
+def test_an_argument_with_a_masked_secret_is_pointed_out_also_in_the_middle_of_a_long_one() -> None:
+    screen = Screen()
+    text = f"{'a' * 50_000}{MASK}{'b' * 50_000}"
+    screen.console.proposed(Proposal(Call("1", "write_to_file", {"filename": "a", "text": text}), WRITE))
+    assert "An argument holds what looks like a secret." in screen.text
+
+
+def test_what_a_rule_allows_is_shown() -> None:
+    screen = Screen()
+    screen.console.show(run_started())
+    screen.console.show(Decided(step=1, call_id="1", allowed=True, by="rule execute_shell:git status"))
+    screen.console.show(Decided(step=1, call_id="1", allowed=True, by="continuous mode"))
+    assert screen.text.endswith("ALLOWED: rule execute_shell:git status\n")
 
 
 # Real processes --------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from autoagent.commands.catalogue import available
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.errors import CommandError, ContextOverflow, ModelError, SetupError, StateError, StopRun
+from autoagent.guard import Guard, TaintedFiles
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.messages import (
@@ -105,6 +106,7 @@ class Bench:
             Budget(limits or Limits()),
             self.log,
             NoMemory(),
+            Guard(TaintedFiles(state / "taint.jsonl", self.workspace)),
             listener=Silent(),
             count=COUNT,
             **options,
@@ -269,7 +271,7 @@ def test_money_runs_out_before_it_is_spent(bench: Bench) -> None:
 
 def test_the_cost_of_unusable_replies_counts(bench: Bench) -> None:
     model = ScriptedModel(["no", "no", "no"], report=lambda messages: Usage(3000, 0, 0, 0.0))
-    events = list(bench.agent(model, limits=Limits(tokens=7000)).run())
+    events = list(bench.agent(model, limits=Limits(tokens=9000)).run())
     assert events[-1].status == "budget"
     assert len(model.prompts) == 2, "the third call would have passed the limit"
 

@@ -5,18 +5,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autoagent.errors import StopRun
 from autoagent.messages import Call, CommandSpec, Parameter, Proposal, Verdict
-from autoagent.permissions import AllOf, Answer, Ask, Continuous, edit_arguments, read_answer
+from autoagent.permissions import AllOf, Answer, Ask, Continuous, Rules, edit_arguments, read_answer
+from autoagent.rules import Rulebook, SavedRules
 
 SPEC = CommandSpec(
     "write_to_file", "Write to a file", "files", "write",
     (Parameter("filename", "string"), Parameter("lines", "integer", required=False, default=1)),
 )  # fmt: skip
-PROPOSAL = Proposal(Call("1", "write_to_file", {"filename": "a.txt"}), SPEC)
+PROPOSAL = Proposal(Call("1", "write_to_file", {"filename": "a.txt"}), SPEC, risk="write")
+WARNED = replace(PROPOSAL, warning="This run has read evil.example and holds your file.")
 CTRL_C = KeyboardInterrupt
 
 
@@ -110,6 +114,20 @@ def test_other_keys() -> None:
     assert read_answer("j", yes="j", no="j") == Answer("stop"), "one key for both runs nothing"
 
 
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [("a write_to_file", "write_to_file"), ("A execute_shell:git status", "execute_shell:git status"),
+     ("a google:x", "google:x"), ("  a  write_to_file:Notes/*  ", "write_to_file:Notes/*")],
+)  # fmt: skip
+def test_rules(line: str, rule: str) -> None:
+    assert read_answer(line) == Answer("rule", text=rule)
+
+
+@pytest.mark.parametrize("line", ["a better idea: use b.txt", "a file", "a: b", "a note: x", "write_to_file:notes/*"])
+def test_words_that_are_no_rule_are_feedback(line: str) -> None:
+    assert read_answer(line).kind == "feedback"
+
+
 # Asking ----------------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +173,83 @@ def test_always_holds_for_that_command_alone_until_ctrl_c() -> None:
     assert ask.interrupted() == ""
     with pytest.raises(StopRun):
         ask.decide(PROPOSAL)
+
+
+# Warnings and rules ----------------------------------------------------------------------------------------------
+
+
+def test_neither_advance_nor_always_covers_a_warning() -> None:
+    terminal = Script("y -3", "y", "n")
+    ask = Ask(terminal)
+    assert [ask.decide(p).by for p in (PROPOSAL, WARNED, PROPOSAL, PROPOSAL)] == [
+        "user", "user", "user (in advance)", "user (in advance)"
+    ]  # fmt: skip
+    assert terminal.asked == 2, "the warning used up nothing of what was authorized in advance"
+    always = Script("a", "a", "not that")
+    ask = Ask(always)
+    assert ask.decide(PROPOSAL).allowed
+    assert ask.decide(WARNED) == Verdict(False, "user", "not that")
+    assert "'a' does not hold where there is a warning" in always.said[0]
+
+
+def test_a_count_at_a_warning_holds_for_the_calls_after_it_that_have_none() -> None:
+    terminal = Script("y -2", "n")
+    ask = Ask(terminal)
+    assert ask.decide(WARNED).allowed and ask.decide(PROPOSAL).by == "user (in advance)"
+    with pytest.raises(StopRun):
+        ask.decide(WARNED)
+
+
+def test_continuous_mode_asks_about_a_warning_and_refuses_where_nobody_can_answer() -> None:
+    assert Continuous(Ask(Script("y"))).decide(WARNED) == Verdict(True, "user")
+    verdict = Continuous().decide(WARNED)
+    assert not verdict.allowed and verdict.by == "guard"
+    assert WARNED.warning in verdict.reason and "Go on without it" in verdict.reason
+    assert AllOf([Continuous()]).decide(WARNED) == verdict
+
+
+def book(*given: str, saved: SavedRules | None = None) -> Rulebook:
+    return Rulebook([SPEC], given, saved)
+
+
+def test_a_rule_allows_without_a_question_and_in_spite_of_a_warning() -> None:
+    rules = Rules(book("write_to_file:*.txt"), Continuous())
+    assert rules.decide(WARNED) == Verdict(True, "rule write_to_file:*.txt")
+    other = replace(WARNED, call=Call("2", "write_to_file", {"filename": "x/a.txt"}))
+    assert rules.decide(other).by == "guard"
+
+
+def test_a_rule_made_at_the_question_shows_what_it_would_have_let_through_and_is_saved(tmp_path: Path) -> None:
+    saved = SavedRules(tmp_path / "rules.json")
+    terminal = Script("y", "a write_to_file:*.md", "a write_to_file:*.txt", "y")
+    rulebook = book(saved=saved)
+    rules = Rules(rulebook, Ask(terminal, rulebook=rulebook))
+    assert rules.decide(PROPOSAL).by == "user"
+    second = replace(WARNED, call=Call("2", "write_to_file", {"filename": "b.txt"}))
+    assert rules.decide(second) == Verdict(True, "user (rule write_to_file:*.txt)")
+    assert terminal.said[0] == "The rule write_to_file:*.md does not let this call through. Nothing was run or saved."
+    assert terminal.said[1].splitlines() == [
+        "write_to_file:*.txt would have let through 2 of the 2 calls of this run:",
+        "  write_to_file(filename='a.txt')",
+        "  write_to_file(filename='b.txt')",
+    ]
+    assert rules.decide(replace(second, call=Call("3", "write_to_file", {"filename": "c.txt"}))).by.startswith("rule ")
+    assert [str(rule) for rule in saved.load()] == ["write_to_file:*.txt"]
+
+
+@pytest.mark.parametrize("answer", ["", "y -2", "no idea"])
+def test_a_rule_that_is_not_confirmed_is_neither_saved_nor_followed(answer: str, tmp_path: Path) -> None:
+    saved = SavedRules(tmp_path / "rules.json")
+    terminal = Script("a write_to_file", answer, "leave it")
+    assert Ask(terminal, rulebook=book(saved=saved)).decide(PROPOSAL) == Verdict(False, "user", "leave it")
+    assert terminal.said[-1] == "The rule was not saved. Nothing was run."
+    assert saved.load() == []
+
+
+def test_a_rule_for_a_command_that_is_not_there_is_asked_again() -> None:
+    terminal = Script("a fly_away", "stop that")
+    assert Ask(terminal, rulebook=book()).decide(PROPOSAL) == Verdict(False, "user", "stop that")
+    assert "there is no command 'fly_away'" in terminal.said[0]
 
 
 def test_edited_arguments_come_back_undecided() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.redact import MASK, Redactor
+from autoagent.redact import MASK, Redactor, secrets_of
+from autoagent.settings import Settings
 
 PEM = (
     "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n"
@@ -97,3 +100,24 @@ def test_no_text_makes_it_slow(piece: str) -> None:
     start = time.perf_counter()
     Redactor(["known-secret"]).mask(text)
     assert time.perf_counter() - start < 5  # 0.3 s on an idle machine; a quadratic pattern takes minutes
+
+
+def test_every_secret_of_the_settings_is_known_and_the_password_in_it() -> None:
+    settings = Settings(
+        openai_api_key="plain-looking-key",
+        memory_url="postgresql://me:pass%2Fword-1@db.example/x",
+        sd_webui_auth="user:web-password",
+        google_engine="no-secret-at-all",
+    )
+    mask = Redactor(secrets_of(settings)).mask
+    for secret in ("plain-looking-key", "pass%2Fword-1", "pass/word-1", "web-password"):
+        assert mask(f"x {secret} y") == f"x {MASK} y"
+    assert mask("no-secret-at-all") == "no-secret-at-all"
+    assert secrets_of(Settings()) == []
+
+
+def test_no_setting_that_is_a_secret_is_left_out() -> None:
+    names = {f.name for f in dataclasses.fields(Settings) if re.search("key|token|secret|password|auth", f.name)}
+    names -= {"authorise_command_key", "exit_key", "max_tokens"}
+    settings = Settings(**{name: f"value-of-{name}" for name in names})
+    assert {f"value-of-{name}" for name in names} <= set(secrets_of(settings))

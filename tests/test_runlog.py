@@ -5,12 +5,26 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from autoagent.errors import StateError
-from autoagent.messages import Event, Feedback, Noticed
+from autoagent.messages import (
+    Call,
+    Ended,
+    Event,
+    Feedback,
+    Forked,
+    Noticed,
+    Recalled,
+    Rewound,
+    Spent,
+    Thought,
+    Thoughts,
+    Usage,
+)
 from autoagent.runlog import RunLog, find_run, read, run_ids
 
 
@@ -32,6 +46,18 @@ def test_events_come_back_stamped_and_in_order(tmp_path: Path) -> None:
     assert (stamped.run, stamped.seq, stamped.step, stamped.t) == (log.run, 0, 3, 12.5)
     assert event == stamped
     assert texts([event]) == ["naïve ☃ \ud800"], "even half a character comes back"
+
+
+def test_any_thread_may_append(tmp_path: Path) -> None:
+    with RunLog.create(tmp_path) as log:
+        threads = [
+            threading.Thread(target=lambda: [log.append(Noticed(text="x" * 500)) for _ in range(50)]) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [event.seq for event in log.events()] == list(range(200))
 
 
 def test_folders_and_files_are_private(tmp_path: Path) -> None:
@@ -131,3 +157,58 @@ def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"Cannot write the log .*file/state/runs"):
         RunLog.create(tmp_path / "file" / "state")
+
+
+def step(number: int) -> Thought:
+    usage = Usage(10 * number, 1, 0, 0.1)
+    return Thought(step=number, thoughts=Thoughts(), call=Call(str(number), "do_nothing", {}), text="", usage=usage)
+
+
+def test_what_was_taken_back_does_not_count_but_for_its_cost(tmp_path: Path) -> None:
+    with RunLog.create(tmp_path) as log:
+        for number in (1, 2, 3):
+            log.append(Recalled(step=number, query="q", memories=()))
+            log.append(step(number))
+            log.append(Noticed(step=7, agent="a", text=f"of another agent, in step {number} of the run"))
+        log.append(Rewound(step=3, to=1, tree=""))
+        log.append(step(4))
+        log.append(step(5))
+        log.append(Rewound(step=5, to=4, tree=""))
+        run = log.run
+    with RunLog.open(tmp_path, run) as log:
+        heard: list[Event] = []
+        log.overhear(heard.append)
+        counting = list(log.effective())
+        assert heard == counting
+        assert len(list(log.events())) == 13, "nothing is taken out of the log"
+        assert [event.seq for event in log.events(others=True)] == [2, 5, 8]
+        assert log.append(step(6)).seq == 13
+    assert [event.step for event in counting if isinstance(event, Thought)] == [1, 4]
+    assert [event.usage.prompt for event in counting if isinstance(event, Spent)] == [20, 30, 50]
+    assert texts(counting) == ["of another agent, in step 1 of the run"]
+    assert not any(isinstance(event, Recalled) for event in counting)
+
+
+def test_a_fork_begins_with_the_lines_of_its_origin(tmp_path: Path) -> None:
+    run = write(tmp_path, "one", "two", "three")
+    with RunLog.fork(tmp_path, run, 2) as log:
+        assert log.append(Forked(origin=run, at=0)).seq == 2
+        first, second = ((tmp_path / "runs" / name / "events.jsonl").read_bytes() for name in (run, log.run))
+        assert second.splitlines()[:2] == first.splitlines()[:2]
+        assert [event.run for event in log.events()] == [run, run, log.run]
+        with pytest.raises(StateError, match="is held by process"):
+            RunLog.open(tmp_path, log.run)
+    assert {path.name for path in (tmp_path / "runs" / log.run).iterdir()} == {"events.jsonl", "holder"}
+    assert texts(list(read(tmp_path, run))) == ["one", "two", "three"]
+
+
+def test_events_of_some_kinds_are_read_alone(tmp_path: Path) -> None:
+    """By whatever JSON writer a line was written."""
+    run = write(tmp_path, "one", "two")
+    with RunLog.open(tmp_path, run) as log:
+        log.append(Ended(status="finished", reason='"type":"feedback"'))
+    path = tmp_path / "runs" / run / "events.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], json.dumps(json.loads(lines[1]), indent=None, sort_keys=True), lines[2], ""]))
+    assert [event.type for event in read(tmp_path, run, (Ended,))] == ["ended"]
+    assert texts(list(read(tmp_path, run, (Feedback, Noticed)))) == ["one", "two"]

@@ -11,7 +11,9 @@ from autoagent.messages import Goal
 from autoagent.settings import Settings
 from autoagent.window import SMALL_WINDOW
 
-CATEGORIES = ("files", "memory", "system")
+# Each is a module with its commands; those of the web are in two.
+MODULES = ("files", "code", "web", "web_download", "git", "media", "agents", "memory", "system")
+CATEGORIES = tuple(module for module in MODULES if module != "web_download")
 
 # Always offered; the others of a small window's choice come by the words of the goals.
 _CORE = ("read_file", "write_to_file", "list_files", "task_complete")
@@ -20,6 +22,27 @@ _WORDS = {
     "edit_file": ("edit", "change", "fix", "replace", "rename", "update", "correct"),
     "delete_file": ("delete", "remove", "clean"),
     "search_in_files": ("search", "find", "where", "grep", "look for"),
+    "execute_python_code": ("run", "execute", "python", "script", "program", "compute", "calculate"),
+    "execute_python_file": ("run", "execute", "python", "script", "program"),
+    "execute_shell": ("run", "shell", "command", "test", "build", "install", "git"),
+    "execute_shell_popen": ("server", "background", "serve"),
+    "list_programs": ("server", "background", "serve"),
+    "stop_program": ("server", "background", "serve"),
+    "analyze_code": ("analyse", "analyze", "review"),
+    "improve_code": ("improve",),
+    "write_tests": ("test",),
+    "web_search": ("web", "search", "internet", "online", "research", "look up", "find out"),
+    "browse_website": ("web", "page", "site", "http", "www", "url", "internet", "online", "research"),
+    "get_hyperlinks": ("link",),
+    "get_text_summary": ("summar",),
+    "download_file": ("download",),
+    "clone_repository": ("clone", "repository", "git"),
+    "generate_image": ("image", "picture", "draw"),
+    "read_audio_from_file": ("audio", "recording", "transcribe"),
+    "send_tweet": ("tweet", "twitter"),
+    "start_agent": ("agent", "delegate"),
+    "message_agent": ("agent", "delegate"),
+    "list_agents": ("agent", "delegate"),
     "memory_add": ("remember", "memory", "memorise", "memorize", "later"),
     "recall": ("remember", "memory", "recall"),
     "ask_user": ("ask", "user"),
@@ -28,7 +51,7 @@ _WORDS = {
 
 def all_commands() -> tuple[Command, ...]:
     """Every command, in the order of the prompt."""
-    modules = [import_module(f"autoagent.commands.{category}") for category in CATEGORIES]
+    modules = [import_module(f"autoagent.commands.{module}") for module in MODULES]
     return tuple(command for module in modules for command in module.COMMANDS)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from autoagent.addresses import Address
 from autoagent.errors import CommandError
-from autoagent.messages import Usage
+from autoagent.messages import Origin, Usage
 from autoagent.protocols import Media, Memory, Sandbox, SubAgents, Web
 from autoagent.workspace import Workspace
 
@@ -30,6 +32,15 @@ def _unheard(text: str) -> None:
     pass
 
 
+def _no_authorization(address: Address) -> str:
+    return ""
+
+
+def in_a_shell(line: str) -> Sequence[str]:
+    """A shell line as the arguments of a shell."""
+    return ("/bin/sh", "-c", line)
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """Handed to every command as its first argument.
@@ -39,6 +50,12 @@ class Context:
     `complete(prompt)` is the answer of the model that thinks, `summarise(prompt)` that of the fast one; they raise
     ModelError, or CommandError without one. `take_usage()` says what both have cost since it was last asked. `progress`
     shows the user, in a line, how far a long command is.
+
+    `python` is the interpreter of Python programs. `shell_rule(line)` gives the arguments with which a shell line is
+    run, or raises CommandError where it is refused. `shown` is the preview on which this very call was allowed, for
+    commands that must do exactly what was shown; None where nothing was. `origin()` is what a text that the agent has
+    remembered now comes from, after all that this run has read. `git_authorization` gives the Authorization header for
+    cloning from an address, '' where there is none.
     """
 
     workspace: Workspace
@@ -49,6 +66,11 @@ class Context:
     summarise: Callable[[str], str] = _no_model
     take_usage: Callable[[], Usage] = Usage
     progress: Callable[[str], None] = _unheard
+    origin: Callable[[], Origin] = Origin
+    python: str = sys.executable
+    shell_rule: Callable[[str], Sequence[str]] = in_a_shell
+    shown: str | None = None
+    git_authorization: Callable[[Address], str] = _no_authorization
     sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))  # noqa: RUF009 - it has no state
     web: Web = cast(Web, _Absent("no way to the web"))  # noqa: RUF009
     media: Media = cast(Media, _Absent("no provider of media"))  # noqa: RUF009

@@ -6,11 +6,13 @@ import difflib
 from itertools import islice
 from typing import Annotated
 
+from autoagent import documents
 from autoagent.commands import matching
 from autoagent.commands.context import Context
 from autoagent.commands.diff import unified
 from autoagent.commands.encoding import Decoded, decode
 from autoagent.commands.registry import Command, Output, command
+from autoagent.documents import Reading
 from autoagent.errors import CommandError
 from autoagent.workspace import Entry, shown
 
@@ -30,6 +32,10 @@ Directory = Annotated[str, "folder relative to the workspace"]
 
 @command("read_file", "Read a file", risk="read")
 def read_file(context: Context, filename: Filename) -> str:
+    if "://" in filename:
+        raise CommandError(f"{shown(filename)} is an address of the web, not a file; browse_website reads pages.")
+    if (document := _document(context, filename)) is not None:
+        return f"{document.text}\n[{filename}: {document.note}]" if document.note else document.text
     decoded, cut = _text(context, filename)
     if not decoded.text:
         return f"{filename} is empty."
@@ -100,7 +106,7 @@ def _preview_delete(context: Context, filename: str) -> str:
     return f"Deletes {found.path} ({lines}{_count(found.size, 'byte')})."
 
 
-@command("delete_file", "Delete file", risk="write", preview=_preview_delete)
+@command("delete_file", "Delete file", risk="irreversible", preview=_preview_delete)
 def delete_file(context: Context, filename: Filename) -> Output:
     context.workspace.delete(filename)
     return _changed(context, filename, "Deleted")
@@ -223,6 +229,19 @@ def _nearest(old: str, text: str) -> str:
     lines = [line.strip()[:200] for line in text.splitlines()]
     near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.5)
     return f" The nearest line is {lines.index(near[0]) + 1}: {near[0]!r}" if near else " Read it first with read_file."
+
+
+def _document(context: Context, filename: str) -> Reading | None:
+    """What a PDF, DOCX or XLSX file says; None for any other file."""
+    if not context.workspace.read(filename, len(documents.PDF)).startswith((documents.PDF, documents.ARCHIVE)):
+        return None
+    data = context.workspace.read(filename, documents.DOCUMENT_LIMIT + 1)
+    kind = documents.kind_of(data)
+    if kind is None:
+        return None
+    if len(data) > documents.DOCUMENT_LIMIT:
+        raise CommandError(f"{filename} is larger than {documents.DOCUMENT_LIMIT:,} bytes, too large to be read.")
+    return documents.read(filename, data, kind)
 
 
 def _text(context: Context, filename: str) -> tuple[Decoded, bool]:

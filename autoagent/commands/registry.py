@@ -69,8 +69,9 @@ def command(
     preview: Callable[..., str] | None = None,
     assess: Assess | None = None,
     repeatable: bool = False,
+    category: str = "",
 ) -> Callable[[Callable[..., str | Output]], Command]:
-    """Make a typed function a command. Its category is the name of its module.
+    """Make a typed function a command. Its category is the name of its module where none is given.
 
     `preview` takes the same arguments and gives what the call would change, as a diff or a note, and '' where that is
     nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
@@ -78,8 +79,8 @@ def command(
     """
 
     def register(function: Callable[..., str | Output]) -> Command:
-        category = function.__module__.rpartition(".")[2]
-        spec = CommandSpec(name, label, category, risk, _parameters(function), tuple(aliases), repeatable)
+        belongs_to = category or function.__module__.rpartition(".")[2]
+        spec = CommandSpec(name, label, belongs_to, risk, _parameters(function), tuple(aliases), repeatable)
         return Command(spec, function, preview, available, assess)
 
     return register

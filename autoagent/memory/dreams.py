@@ -11,6 +11,7 @@ from pathlib import Path
 from autoagent.errors import StateError
 from autoagent.memory import texts
 from autoagent.messages import Dream, Recollection
+from autoagent.untrusted import Marks, defuse
 
 FRAGMENT = 400  # characters of each memory
 FRAGMENTS = 6_000  # characters of all together: what a small window holds
@@ -26,7 +27,11 @@ def dream_prompt(forgotten: Sequence[Recollection]) -> str:
     lines: list[str] = []
     left = FRAGMENTS
     for memory in forgotten:
-        line = f"- {' '.join(memory.text.split())[:FRAGMENT]}"
+        text = " ".join(memory.text.split())[:FRAGMENT]
+        if not memory.trusted:
+            marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step)
+            text = marks.around_line(defuse(text))
+        line = f"- {text}"
         if (left := left - len(line)) < 0:
             break
         lines.append(line)

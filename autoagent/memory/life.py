@@ -10,6 +10,8 @@ The rules, on a memory's time and level, with `now` from a clock:
 - The threshold grows exponentially with the level, up to a cap. Beyond the cap a memory is long-term: its level never
   changes again, and nothing makes it fade.
 
+A new time alone is written only once it is a minute off: what comes back at every step is not written at every step.
+
 Time never runs backwards for a memory: where the clock says less than its time, no time has passed.
 """
 
@@ -27,6 +29,9 @@ from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.ranking import DAY, Room, Weights, rank
 from autoagent.messages import Change, Dream, Recall, Recollection, Usage
 from autoagent.protocols import MemoryStore
+
+
+MINUTE = 60.0  # seconds; thresholds are counted in days
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,8 @@ class LivingMemory:
             room=None if room is None else Room(room, self._count),
         )
         returned = [candidates.pop(memory.id) for memory in recall.memories]
-        rising = [Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in returned]
+        used = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in returned)
+        rising = [change for change in used if change.level != change.seen[1] or change.t >= change.seen[0] + MINUTE]
         fading = self._fading(candidates.values(), now)
         forgets = any(change.level is None for change in fading)
         self.store.change(rising + fading, durable=forgets)

@@ -26,6 +26,7 @@ from autoagent.messages import LeftOut, Recall, Recollection
 
 DAY = 86_400.0
 SHOWN = 4  # a prompt shows of a memory no more than the room divided by this, so it counts for no more
+CHOSEN = 2  # times the number asked for are weighed against one another, as some of them may not fit the room
 LINE = 3  # tokens of the mark and the line break around a memory
 
 
@@ -81,20 +82,20 @@ def rank(
     """
     fused = _fused(near, worded, weights)
     far = _too_far(near, {memory.id for memory in worded}, weights.floor)
-    scored = [replace(memory, score=score * _weight(memory, now, weights)) for memory, score in fused]
-    scored.sort(key=lambda memory: (-memory.score, memory.id))
-    left_out = [LeftOut(memory.id, memory.score, "too far") for memory in scored if memory.id in far]
+    scores = {memory.id: score * _weight(memory, now, weights) for memory, score in fused}
+    scored = sorted((memory for memory, _ in fused), key=lambda memory: (-scores[memory.id], memory.id))
+    left_out = [LeftOut(memory.id, scores[memory.id], "too far") for memory in scored if memory.id in far]
     candidates = [memory for memory in scored if memory.id not in far]
-    taken, likeness = _diverse(candidates, vectors, weights.diversity)
+    taken, likeness = _diverse(candidates, scores, vectors, weights.diversity, CHOSEN * n)
     returned, beyond = _cut(taken, n, room)
     first_n = {memory.id for memory in candidates[:n]}
     for memory, reason in beyond:
         alike, cosine = likeness.get(memory.id, (0, 0.0))
         if reason == _NUMBER and memory.id in first_n and alike:
             reason = f"too like memory {alike} (cosine {cosine:.2f})"
-        left_out.append(LeftOut(memory.id, memory.score, reason))
+        left_out.append(LeftOut(memory.id, scores[memory.id], reason))
     left_out.sort(key=lambda candidate: (-candidate.score, candidate.id))
-    return Recall(tuple(returned), tuple(left_out))
+    return Recall(tuple(replace(memory, score=scores[memory.id]) for memory in returned), tuple(left_out))
 
 
 def _fused(
@@ -125,14 +126,19 @@ def _weight(memory: Recollection, now: float, weights: Weights) -> float:
 
 
 def _diverse(
-    candidates: Sequence[Recollection], vectors: Mapping[int, bytes], diversity: float
+    candidates: Sequence[Recollection],
+    scored: Mapping[int, float],
+    vectors: Mapping[int, bytes],
+    diversity: float,
+    most: int,
 ) -> tuple[list[Recollection], dict[int, tuple[int, float]]]:
-    """All candidates in the order of maximal marginal relevance; for each the one before that it is most like."""
+    """All candidates, the first `most` in the order of maximal marginal relevance, the others by their scores; for each
+    the one that it is most like of those chosen before it."""
     matrix = _matrix(candidates, vectors)
-    scores = np.array([memory.score for memory in candidates])
+    scores = np.array([scored[memory.id] for memory in candidates])
     nearest, nearest_of = np.zeros(len(candidates)), np.full(len(candidates), -1)
     open_, order = np.ones(len(candidates), bool), []
-    for _ in candidates:
+    for _ in candidates[:most]:
         worth = np.where(open_, (1 - diversity) * scores - diversity * nearest, -math.inf)
         taken = int(worth.argmax())  # of equal ones the first, which has the better score
         open_[taken] = False
@@ -145,7 +151,7 @@ def _diverse(
         for row, other in enumerate(nearest_of.tolist())
         if other >= 0
     }
-    return [candidates[row] for row in order], likeness
+    return [candidates[row] for row in (*order, *np.flatnonzero(open_))], likeness
 
 
 def _matrix(candidates: Sequence[Recollection], vectors: Mapping[int, bytes]) -> NDArray[np.float32]:

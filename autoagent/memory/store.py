@@ -49,6 +49,10 @@ SELECT {COLUMNS}, found.score FROM (
 ) AS found JOIN memories m ON m.id = found.rowid ORDER BY found.score DESC, m.id
 """  # noqa: S608 - our names
 
+UPDATE = """
+UPDATE memories SET t = ?, level = ?, source = coalesce(?, source) WHERE id = ? AND t = ? AND level = ?
+"""
+
 TO_TRASH = f"""
 INSERT INTO trash ({KEPT}, level, forgotten) SELECT {KEPT}, level, ? FROM memories WHERE id = ? RETURNING text
 """  # noqa: S608 - our names
@@ -84,6 +88,7 @@ class LocalStore:
         self._listen = listen
         self._random = random or Random()  # noqa: S311 - which memories fade is no secret
         self._own_space: Space | None = None
+        self._everywhere: set[str] = set()  # words in so many memories that they are not counted again
         with our_errors(folder):
             self._db = connect(folder)
 
@@ -104,7 +109,8 @@ class LocalStore:
     # What is kept -----------------------------------------------------------------------------------------------
 
     def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
-        """Keep a text; it survives a crash or a power cut from the moment this returns."""
+        """Keep a text; it survives a crash from the moment this returns, and a power cut too unless it is a step: of
+        these, which are in the log of their run as well, the newest may be lost."""
         parts = texts.parts(texts.clean(text))
         if not parts:
             return None
@@ -113,7 +119,7 @@ class LocalStore:
             known = {
                 "kind": kind, "source": texts.clean(source), "trusted": trusted, "t": t, "run": run, "step": step,
             }  # fmt: skip
-            with writing(self._db, self._folder):
+            with writing(self._db, self._folder, durable=kind != "step"):
                 ids = [self._put(part, known) for part in parts]
                 if vectors:
                     by_id = zip(ids, parts, strict=True)
@@ -155,15 +161,14 @@ class LocalStore:
 
     def _carry_out(self, change: Change) -> bool:
         """Change one memory if it is as it was seen, within a transaction."""
+        if change.level is not None:
+            source = None if change.source is None else texts.clean(change.source)
+            values = (change.t, change.level, source, change.id, *change.seen)
+            return self._db.execute(UPDATE, values).rowcount > 0
         if not self._is_as_seen(change):
             return False
-        if change.level is None:
-            [(text,)] = self._db.execute(TO_TRASH, (change.t, change.id)).fetchall()
-            self._remove(change.id, text)
-        else:
-            update = "UPDATE memories SET t = ?, level = ?, source = coalesce(?, source) WHERE id = ?"
-            source = None if change.source is None else texts.clean(change.source)
-            self._db.execute(update, (change.t, change.level, source, change.id))
+        [(text,)] = self._db.execute(TO_TRASH, (change.t, change.id)).fetchall()
+        self._remove(change.id, text)
         return True
 
     def forget(self, memory: int) -> bool:
@@ -250,17 +255,22 @@ class LocalStore:
             return _widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip)
 
     def _telling(self, words: Iterable[str]) -> list[str]:
-        """The rarest of these words, as many as are in MATCHES memories together: of a word that is everywhere BM25
-        makes next to nothing, but only after looking at every memory that has it."""
-        found = self._matched(words, MATCHES)
-        telling, left = [], MATCHES
+        """The rarest of these words, as many as are in MATCHES memories together: of a word that is in more than half
+        of them BM25 makes nothing, but only after looking at every memory that has it."""
+        words = list(words)
+        first, last = self._db.execute(ENDS).fetchone()
+        half = (last - first) // 2 + 1 if last else 0
+        found = self._matched([word for word in words if word not in self._everywhere], MATCHES)
+        self._everywhere |= {word for word, count in found.items() if count == MATCHES}
+        telling: list[str] = []
+        left = MATCHES
         for word in sorted(found, key=found.__getitem__):
-            if (left := left - found[word]) <= 0:
+            if (left := left - found[word]) <= 0 or (telling and found[word] > half):
                 break
             telling.append(word)
         if telling:
             return telling
-        found = self._matched(found, MATCHES_OF_ONE)
+        found = self._matched(words, MATCHES_OF_ONE)
         return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
 
     def _matched(self, words: Iterable[str], limit: int) -> dict[str, int]:

@@ -62,7 +62,10 @@ class Answer:
             ToldInStream: the server reports an error in it.
         """
         if "json" in content_type:  # the server does not stream
-            self._take(_object(b"".join(chunks).decode("utf-8", "replace")), heard)
+            whole = _object(b"".join(chunks).decode("utf-8", "replace"))
+            self._take(whole, heard)
+            if not whole.get("choices"):
+                raise Broken("the answer is no chat completion")
         else:
             for chunk in _events(chunks):
                 self._take(chunk, heard)

@@ -13,6 +13,7 @@ from autoagent.messages import Price, Usage
 from autoagent.models.answer import Broken, encodable, tokens_in
 from autoagent.models.endpoint import Endpoint
 from autoagent.models.prices import cost
+from autoagent.protocols import Listener
 
 _AT_ONCE = 128  # texts in one request
 _LIMIT = 8000  # tokens of one text; OpenAI's embedders end at 8191
@@ -21,7 +22,8 @@ _LIMIT = 8000  # tokens of one text; OpenAI's embedders end at 8191
 class OpenAIEmbedder:
     """An embedding model of an endpoint; satisfies protocols.Embedder. `dim` is learned at the first call if not given.
 
-    Its name holds the host: models of one name on two hosts need not give the same vectors.
+    Its name holds the host: models of one name on two hosts need not give the same vectors. `listener` hears of the
+    waits before retries, and of long silences.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class OpenAIEmbedder:
         count: Callable[[str], int],
         dim: int | None = None,
         price: Price | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self.name = f"{endpoint.host}/{model}"
         self._model = model
@@ -39,6 +42,7 @@ class OpenAIEmbedder:
         self._count = count
         self._dim = dim
         self._price = price or endpoint.price(model)
+        self._listener = listener
         self._owed = Usage()
 
     @property
@@ -68,7 +72,8 @@ class OpenAIEmbedder:
         return list(vectors.values()), usage
 
     def _embed(self, texts: list[str]) -> tuple[list[bytes], Usage]:
-        answer, _ = self._endpoint.post("/embeddings", {"model": self._model, "input": texts}, _json, lambda *_: None)
+        body = {"model": self._model, "input": texts}
+        answer, _ = self._endpoint.post("/embeddings", body, _json, self._listener)
         data = answer.get("data") if isinstance(answer, dict) else None
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         if len(rows) != len(texts):

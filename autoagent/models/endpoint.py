@@ -3,7 +3,8 @@
 The only module that imports `openai` (when it is first used: it takes half a second). Requests go through the
 client's `post`, not through its typed `create`, which walks all messages anew at every call.
 
-Not covered by the total limit: a server that drips its headers or the body of an error, byte by byte.
+Not covered by the total limit: a server that drips its headers or the body of an error, byte by byte. The user is
+told of it as of a silence, and Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -27,6 +28,8 @@ from autoagent.messages import Price
 from autoagent.models import prices
 from autoagent.models.answer import Broken, ToldInStream
 from autoagent.models.retry import Fault, Policy, deserves, persist, retry_after
+from autoagent.models.silence import LONGEST, Silence
+from autoagent.protocols import Listener
 
 if TYPE_CHECKING:
     import httpx2
@@ -78,6 +81,8 @@ class Refused(ModelError):
 class Endpoint:
     """Where requests go. Models and embedders of one endpoint share it, and with it the connections.
 
+    `patience`: seconds for which it may be silent; 0 for what fits a server of one's own, or one elsewhere.
+
     Raises:
         SettingsError: the base URL is no http address.
         SetupError: there is no key for OpenAI's own endpoint, or it holds what no key holds.
@@ -91,6 +96,7 @@ class Endpoint:
         organization: str | None = None,
         limits: Limits | None = None,
         policy: Policy | None = None,
+        patience: float = 0.0,
     ) -> None:
         self.base_url = (base_url or OPENAI).rstrip("/")
         self.host = _host(self.base_url)
@@ -101,7 +107,7 @@ class Endpoint:
         if not re.fullmatch(r"[!-~]*", self._key):
             raise SetupError("OPENAI_API_KEY holds a space or a character that no key has; copy it again")
         self._organization = organization or None
-        self._limits = limits or (_OWN_MACHINE if self.private else Limits())
+        self._limits = limits or _limits(_OWN_MACHINE if self.private else Limits(), patience)
         self._policy = policy or Policy()
 
     def price(self, model: str) -> Price | None:
@@ -112,14 +118,17 @@ class Endpoint:
         return known.price if known else None
 
     def post(
-        self, path: str, body: Mapping[str, Any], read: Read[T], waiting: Callable[[str, float], None]
+        self, path: str, body: Mapping[str, Any], read: Read[T], listener: Listener | None
     ) -> tuple[T, tuple[str, ...]]:
         """What `read` made of the answer, and the reasons of the retries before it. Raises as Model.complete does.
+
+        The listener hears of each wait before a retry, and of each long silence.
 
         Raises:
             Refused: the endpoint does not take the request as it is.
         """
-        return persist(lambda: self._attempt(path, body, read), self._policy, waiting)
+        waiting = listener.waiting if listener else _unheard
+        return persist(lambda: self._attempt(path, body, read, listener), self._policy, waiting)
 
     def models(self) -> list[dict[str, Any]]:
         """What the endpoint lists of its models; each has an `id`. Raises as Model.complete does, without a retry."""
@@ -132,15 +141,17 @@ class Endpoint:
         data = listed.get("data") if isinstance(listed, dict) else None
         return [model for model in data or () if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
-    def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T]) -> T:
+    def _attempt(
+        self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None
+    ) -> T:
         """One request. Here, and nowhere else, the errors of the client become ours, or a Fault to try again."""
         import httpx2
         import openai
 
         end = time.monotonic() + self._limits.total
         try:
-            with contextlib.closing(self._send(path, body)) as response:
-                chunks = self._in_time(response.iter_bytes(), end)
+            with self._breaking_silence(listener) as silence, contextlib.closing(self._send(path, body)) as response:
+                chunks = self._in_time(response.iter_bytes(), end, silence)
                 answer = read(response.headers.get("content-type", ""), chunks)
                 _read_out(response, chunks)
                 return answer
@@ -185,8 +196,21 @@ class Endpoint:
         weakref.finalize(self, client.close)  # the connections end with the endpoint
         return client
 
-    def _in_time(self, chunks: Iterator[bytes], end: float) -> Iterator[bytes]:
+    def _breaking_silence(self, listener: Listener | None) -> Silence:
+        """Tells the listener halfway through the patience there is, and at least every so often."""
+        longest = self._limits.silence
+        if listener is None:
+            return Silence()
+
+        def tell(seconds: float) -> None:
+            what = f"waiting for {self.host}, which has said nothing for {seconds:.0f} s"
+            listener.working(what, max(0.0, longest - seconds))
+
+        return Silence(min(LONGEST, max(1.0, longest / 2)), tell)
+
+    def _in_time(self, chunks: Iterator[bytes], end: float, silence: Silence) -> Iterator[bytes]:
         for chunk in chunks:
+            silence.heard()
             if time.monotonic() > end:
                 limit = f"{self._limits.total:g} s"
                 raise ModelError(f"{self.host} did not finish its answer within {limit}; try again, or another model")
@@ -261,6 +285,14 @@ def _read_out(response: httpx2.Response, chunks: Iterator[bytes]) -> None:
         pass
     finally:
         giving_up.cancel()
+
+
+def _limits(usual: Limits, patience: float) -> Limits:
+    return replace(usual, silence=patience, total=max(usual.total, patience)) if patience else usual
+
+
+def _unheard(reason: str, seconds: float) -> None:
+    """Hears of the retries where nobody else does."""
 
 
 def _shut(connection: socket.socket) -> None:

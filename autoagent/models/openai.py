@@ -67,7 +67,7 @@ class OpenAIModel:
 
     `count` gives a text's tokens where the server tells no usage. `window` and `price` come before what the table and
     the server know; at a private endpoint the price is 0. `ways` is the file where it is kept how to ask;
-    `waiting` is told of the retries while that is found out.
+    `listener` hears of the retries and the silences while that is found out.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class OpenAIModel:
         window: int | None = None,
         price: Price | None = None,
         ways: Path | None = None,
-        waiting: Callable[[str, float], None] | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self.name = name
         self.price = price or endpoint.price(name)
@@ -90,7 +90,7 @@ class OpenAIModel:
         self._temperature = None if self._reasons else temperature
         self._given_window = window
         self._ways = Ways(ways)
-        self._waiting = waiting or _unheard
+        self._listener = listener
         self._owed = Usage()  # spent on what gave no completion: the probe, answers that were cut short
 
     @property
@@ -116,7 +116,7 @@ class OpenAIModel:
     @property
     def asking(self) -> Asking:
         """Probed at the first look, once per endpoint and model."""
-        return self._asking(self._waiting)
+        return self._asking(self._listener)
 
     def complete(
         self,
@@ -127,9 +127,9 @@ class OpenAIModel:
         listener: Listener | None = None,
     ) -> Completion:
         """See protocols.Model. All tool calls of the answer are returned; which of them may run is not decided here."""
-        heard, waiting = (listener.text, listener.waiting) if listener else (_unheard, _unheard)
-        asked = _asked(self._asking(waiting), commands) if commands else {}
-        answer, retries = self._ask(messages, asked, max_tokens, heard, waiting)
+        asked = _asked(self._asking(listener), commands) if commands else {}
+        heard = listener.text if listener else _unheard
+        answer, retries = self._ask(messages, asked, max_tokens, heard, listener)
         return Completion(answer.text, self._usage(messages, answer), answer.calls, answer.truncated, retries)
 
     def take_usage(self) -> Usage:
@@ -137,20 +137,20 @@ class OpenAIModel:
         owed, self._owed = self._owed, Usage()
         return owed
 
-    def _asking(self, waiting: Callable[[str, float], None]) -> Asking:
+    def _asking(self, listener: Listener | None) -> Asking:
         asking = self._way.asking
         if asking is None:
-            asking = self._probe(waiting)
+            asking = self._probe(listener)
             self._note(asking=asking)
         return asking
 
-    def _probe(self, waiting: Callable[[str, float], None]) -> Asking:
+    def _probe(self, listener: Listener | None) -> Asking:
         """The best way of asking that this model obeys. Only a refusal of the way itself leads on to the next."""
         for asking, (asked, obeyed) in _PROBES.items():
             try:
-                answer = self._try(asked, _PROBE_TOKENS, waiting)
+                answer = self._try(asked, _PROBE_TOKENS, listener)
                 if answer.truncated and (not answer.text or "<think" in answer.text):
-                    answer = self._try(asked, _THINKING_PROBE_TOKENS, waiting)
+                    answer = self._try(asked, _THINKING_PROBE_TOKENS, listener)
             except Refused as refusal:
                 if not _CARRIER[asking].search(refusal.said):
                     raise
@@ -159,8 +159,8 @@ class OpenAIModel:
                 return asking
         return "text"
 
-    def _try(self, asked: Mapping[str, Any], max_tokens: int, waiting: Callable[[str, float], None]) -> Answer:
-        answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens, _unheard, waiting)
+    def _try(self, asked: Mapping[str, Any], max_tokens: int, listener: Listener | None) -> Answer:
+        answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens, _unheard, listener)
         self._owed += self._usage(_PROBE_MESSAGES, answer)
         return answer
 
@@ -170,7 +170,7 @@ class OpenAIModel:
         asked: Mapping[str, Any],
         max_tokens: int,
         heard: Callable[[str], None],
-        waiting: Callable[[str, float], None],
+        listener: Listener | None,
     ) -> tuple[Answer, tuple[str, ...]]:
         """One answer, and the reasons of its retries. A parameter that the endpoint refuses is dropped for good."""
 
@@ -188,7 +188,7 @@ class OpenAIModel:
         while True:
             body = self._body(messages, asked, max_tokens, without)
             try:
-                answer, retries = self._endpoint.post("/chat/completions", body, read, waiting)
+                answer, retries = self._endpoint.post("/chat/completions", body, read, listener)
             except Refused as refusal:
                 name = _refused_parameter(refusal, body)
                 if name is None:

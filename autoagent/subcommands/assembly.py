@@ -6,20 +6,17 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
-from autoagent.budget import Budget, Limits
-from autoagent.cli import EXIT_CODES
+from autoagent.budget import Limits
 from autoagent.commands.registry import Registry
 from autoagent.console import Console, decide_color
-from autoagent.errors import CommandError, ForUser, SettingsError
-from autoagent.messages import Ended, Message, Resumed, RunStarted, Task, Usage
-from autoagent.permissions import AllOf, Ask, Continuous
+from autoagent.errors import CommandError, SettingsError
+from autoagent.messages import Message, Resumed, RunStarted, Task, Usage
+from autoagent.permissions import AllOf, Ask, Continuous, Rules
 from autoagent.protocols import Authorizer, Model
-from autoagent.runlog import RunLog
 from autoagent.settings import Settings, user_config_path
 from autoagent.window import SMALL_WINDOW
 from autoagent.workspace import Workspace
@@ -27,6 +24,7 @@ from autoagent.workspace import Workspace
 if TYPE_CHECKING:
     from autoagent.models.endpoint import Endpoint
     from autoagent.models.replay import ReplayModel
+    from autoagent.rules import Rulebook
 
 COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
 
@@ -62,14 +60,16 @@ def open_console(settings: Settings, *, json: bool) -> Console:
     return Console(sys.stdout, sys.stderr, sys.stdin, color=color, plain=plain, json=json)
 
 
-def open_model(settings: Settings, console: Console, answered: int = 0) -> Model:
+def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:
     """The model that thinks; a recorded one goes on after the replies it gave before (`answered`).
+
+    `agent` is the key of the sub-agent that thinks with it, '' for the run's own.
 
     Raises SetupError where it cannot be used, StateError where there is no such recording.
     """
     kind, _, rest = settings.model.partition(":")
     if kind in ("demo", "replay"):
-        recorded = _recorded_model(settings, rest)
+        recorded = _recorded_model(settings, rest, agent)
         recorded.skip(answered)
         return recorded
     if kind == "human":
@@ -81,7 +81,7 @@ def open_model(settings: Settings, console: Console, answered: int = 0) -> Model
     return _endpoint_model(settings, console)
 
 
-def _recorded_model(settings: Settings, run: str) -> ReplayModel:
+def _recorded_model(settings: Settings, run: str, agent: str) -> ReplayModel:
     if not run:
         from autoagent.models.demo import demo_model
 
@@ -89,7 +89,8 @@ def _recorded_model(settings: Settings, run: str) -> ReplayModel:
     from autoagent.models.replay import ReplayModel
     from autoagent.runlog import find_run, read
 
-    return ReplayModel.from_events(read(settings.state_dir, find_run(settings.state_dir, run)))
+    events = read(settings.state_dir, find_run(settings.state_dir, run))
+    return ReplayModel.from_events(event for event in events if event.agent == agent)
 
 
 def _local_model(settings: Settings, file: str) -> Model:
@@ -109,6 +110,7 @@ def open_endpoint(settings: Settings) -> Endpoint:
         api_key=settings.openai_api_key,
         base_url=settings.openai_base_url or None,
         organization=settings.openai_organization or None,
+        patience=settings.patience,
     )
 
 
@@ -125,7 +127,7 @@ def _endpoint_model(settings: Settings, console: Console) -> Model:
         temperature=settings.temperature,
         window=settings.window or None,
         ways=settings.state_dir / "models.json",
-        waiting=console.waiting,
+        listener=console,
     )
 
 
@@ -214,21 +216,43 @@ def _kept_settings(settings: Settings, began: RunStarted | None) -> dict[str, An
     }
 
 
-def authorizer_of(settings: Settings, console: Console, *, attended: bool) -> Authorizer:
+def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:
+    """The rules of what runs without a question. Raises SettingsError, StateError for one that cannot be used."""
+    from autoagent.commands.catalogue import all_commands
+    from autoagent.rules import Rulebook
+    from autoagent.subcommands.rules import saved_rules
+
+    specs = [command.spec for command in all_commands()]
+    return Rulebook(specs, settings.allow, saved_rules(settings), place=workspace.display)
+
+
+def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool) -> Authorizer:
     """Who is asked before a command."""
-    ask = Ask(console, settings.authorise_command_key, settings.exit_key)
-    return AllOf([Continuous(ask if attended else None)]) if settings.continuous else AllOf([ask])
+    ask = Ask(console, settings.authorise_command_key, settings.exit_key, rulebook)
+    inner = Continuous(ask if attended else None) if settings.continuous else ask
+    return AllOf([Rules(rulebook, inner)])
+
+
+def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:
+    """The model for summaries: the endpoint's fast one, or the model that thinks where one was chosen by name."""
+    if settings.model not in ("", "openai") or settings.fast_llm == settings.smart_llm:
+        return model
+    return _endpoint_model(dataclasses.replace(settings, model=settings.fast_llm), console)
 
 
 class Completing:
-    """A model that answers a single prompt, for the commands that need one; keeps what that costs."""
+    """A model that answers a single prompt, for the commands that need one; keeps what that costs.
 
-    def __init__(self, model: Model) -> None:
+    `mask` takes secrets out of the prompt, as the log does with those of the run.
+    """
+
+    def __init__(self, model: Model, mask: Callable[[str], str]) -> None:
         self._model = model
+        self._mask = mask
         self._usage = Usage()
 
     def __call__(self, prompt: str) -> str:
-        completion = self._model.complete([Message("user", prompt)], max_tokens=COMPLETED_TOKENS)
+        completion = self._model.complete([Message("user", self._mask(prompt))], max_tokens=COMPLETED_TOKENS)
         self._usage += completion.usage
         return completion.text
 
@@ -240,9 +264,9 @@ class Completing:
 
 def mask_of(settings: Settings) -> Callable[[Any], Any]:
     """Masks, in a JSON value, the keys that the program itself holds and whatever looks like one."""
-    from autoagent.redact import Redactor
+    from autoagent.redact import Redactor, secrets_of
 
-    return Redactor([settings.openai_api_key, settings.memory_url]).mask_json
+    return Redactor(secrets_of(settings)).mask_json
 
 
 def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
@@ -258,67 +282,6 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
             raise CommandError("Nobody is there to answer; decide yourself.") from None
 
     return ask
-
-
-def drive(
-    start: RunStarted,
-    model: Model,
-    registry: Registry,
-    settings: Settings,
-    console: Console,
-    open_log: Callable[[], RunLog],
-    *,
-    attended: bool,
-    owed: Usage | None = None,
-) -> int:
-    """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code.
-
-    The log is opened last: what cannot be opened before it leaves no empty run behind. Raises ForUser.
-    """
-    from autoagent.commands.context import Context
-    from autoagent.interrupts import Interrupts
-    from autoagent.loop import Agent
-    from autoagent.subcommands.memory import open_memory
-    from autoagent.tokens import counter
-
-    workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
-    with (
-        closing(open_memory(settings, console.say)) as memory,
-        open_log() as log,
-        Interrupts().installed() as interrupts,
-    ):
-        completing = Completing(model)
-        agent = Agent(
-            start,
-            model,
-            registry,
-            Context(
-                workspace,
-                memory,
-                ask_the_user(console),
-                run=log.run,
-                complete=completing,
-                take_usage=completing.take_usage,
-            ),
-            authorizer_of(settings, console, attended=attended),
-            Budget(limits_of(settings, start.task)),
-            log,
-            memory,
-            listener=console,
-            count=counter(model.name),
-            interruptible=interrupts.allowed,
-            owed=owed,
-        )
-        try:
-            for event in agent.run():
-                console.show(event)
-        except ForUser:
-            if console.tally.run:  # else nothing of the run is on disk
-                console.report(log.path)
-            raise
-    console.report(log.path)
-    assert isinstance(event, Ended)
-    return EXIT_CODES[event.status]
 
 
 def limits_of(settings: Settings, task: Task) -> Limits:

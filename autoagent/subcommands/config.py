@@ -27,7 +27,7 @@ def config(ctx: click.Context, show_origin: bool, as_json: bool) -> None:
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for row in rows:
-        value = ",".join(row["value"]) if isinstance(row["value"], list) else row["value"]
+        value = ",".join(row["value"]) if isinstance(row["value"], (list, tuple)) else row["value"]
         origin = f"  ({row['origin']})" if show_origin else ""
         click.echo(escape(f"{row['name']} = {'' if value is None else value}{origin}"))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.life import LivingMemory, Rules
     from autoagent.memory.none import NoMemory
     from autoagent.memory.ranking import Weights
-    from autoagent.protocols import Embedder, MemoryStore
+    from autoagent.protocols import Embedder, Listener, MemoryStore
 
 SHOWN = 300  # characters of a text in a list
 FATES = 50  # of memories, that a forecast shows
@@ -111,11 +111,11 @@ def _weights(settings: Settings) -> Weights:
     )
 
 
-def late_embedder(settings: Settings) -> Embedder:
-    """The embedder that the settings name, loaded when it is needed."""
+def late_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
+    """The embedder that the settings name, loaded when it is needed; `listener` hears of what takes long."""
     from autoagent.memory.late import LateEmbedder
 
-    return LateEmbedder(lambda: _embedder(settings))
+    return LateEmbedder(lambda: _embedder(settings, listener))
 
 
 def embeds_remotely(settings: Settings) -> bool:
@@ -129,7 +129,7 @@ def embeds_remotely(settings: Settings) -> bool:
     return named if settings.openai_base_url else bool(settings.openai_api_key)
 
 
-def _embedder(settings: Settings) -> Embedder:
+def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
     """The endpoint's, or this machine's own."""
     if not embeds_remotely(settings):
         from autoagent.memory.embed import embedded
@@ -139,8 +139,8 @@ def _embedder(settings: Settings) -> Embedder:
     from autoagent.subcommands.assembly import open_endpoint
     from autoagent.tokens import counter
 
-    count = counter(settings.embedding_model)
-    return OpenAIEmbedder(model=settings.embedding_model, endpoint=open_endpoint(settings), count=count)
+    count, endpoint = counter(settings.embedding_model), open_endpoint(settings)
+    return OpenAIEmbedder(model=settings.embedding_model, endpoint=endpoint, count=count, listener=listener)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from autoagent.screen_text import CONTINUOUS_WARNING
 from autoagent.servers import find_servers
 from autoagent.settings import WITHOUT_ENDPOINT, Settings
 from autoagent.subcommands import assembly
+from autoagent.subcommands.drive import drive
 from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.setup import ClickTerminal
 from autoagent.taskfile import MOST_GOALS, read_task, write_task
@@ -33,7 +34,7 @@ from autoagent.welcome import (
 )
 
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
-NO_EFFECT = ("browser_name", "allow_downloads", "speak", "install_plugin_deps")
+NO_EFFECT = ("install_plugin_deps",)
 
 
 @click.command("run")
@@ -62,7 +63,7 @@ def start(given: Mapping[str, Any]) -> int:
     warn(given, settings, console.warn)
     assembly.tell_choice(registry, settings, model.window, console.say)
     new_log = partial(RunLog.create, settings.state_dir, mask=assembly.mask_of(settings))
-    return assembly.drive(
+    return drive(
         begin, model, registry, settings, console, new_log, attended=attended, owed=proposals.usage
     )
 

@@ -1,9 +1,8 @@
-"""`autoagent runs`, `show` and `resume`: what happened in this state folder, and going on with it."""
+"""`autoagent runs` and `show`: what happened in this state folder."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,16 +10,14 @@ from typing import Any
 
 import click
 
-from autoagent.cli import resume_flags
 from autoagent.errors import StateError
-from autoagent.messages import Rejected, RunStarted, Thought
+from autoagent.messages import Ended, Resumed, Rewound, RunStarted
 from autoagent.printable import escape, shorten
-from autoagent.runlog import RunLog, find_run, read, run_ids
+from autoagent.runlog import find_run, read, run_ids
 from autoagent.screen_text import counted
 from autoagent.settings import Settings
 from autoagent.subcommands import assembly
 from autoagent.subcommands.here import settings_here
-from autoagent.subcommands.run import check_flags, warn
 from autoagent.tally import Tally
 
 
@@ -64,7 +61,7 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, Tally]]:
         try:
             for event in read(state_dir, run):
                 tally.add(event)
-                began = event if isinstance(event, RunStarted) else began
+                began = event if isinstance(event, RunStarted) and not event.agent else began
         except StateError as error:
             click.echo(f"autoagent: {error}", err=True)
         else:
@@ -87,56 +84,46 @@ def show(ctx: click.Context, run: str, as_json: bool) -> None:
         console.report(settings.state_dir / "runs" / run / "events.jsonl")
 
 
-@click.command("resume")
-@click.argument("run", required=False)
-@resume_flags
-@click.pass_context
-def resume(ctx: click.Context, /, run: str | None, **given: Any) -> None:
-    """Go on with RUN, or with the newest unfinished run, in its own workspace and with its own settings.
-
-    Flags given here go before the settings of the run. Whether it runs without asking must be said anew (-c).
-    """
-    given = {name: value for flags in (ctx.obj or {}, given) for name, value in flags.items() if value}
-    state_dir = settings_here(given).state_dir
-    run = find_run(state_dir, run) if run else _newest_unfinished(state_dir)
-    began = _last_start(state_dir, run)
-    ctx.exit(_resume(given, settings_of_run(began, given), run, began))
-
-
 def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
     """The settings a run takes up again, with those of the flags `given` before its own."""
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
     return settings_here({**own, **{name: value for name, value in given.items() if value}})
 
 
-def _resume(given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted) -> int:
-    check_flags(given, settings)
-    console = assembly.open_console(settings, json=bool(given.get("json_output")))
-    answered = 0
-    with RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)) as log:
-        for event in log.events():
-            console.pass_over(event)
-            answered += isinstance(event, (Thought, Rejected))
-        if console.tally.ended and console.tally.ended.status == "finished":
-            raise StateError(f"The run {run} is finished; there is nothing to go on with.")
-        model = assembly.open_model(settings, console, answered)
-        attended = not settings.continuous or sys.stdin.isatty()
-        registry = assembly.open_registry(settings, began.task, model.window, attended=attended)
-        start = assembly.describe(began.task, settings, model, registry, began)
-        warn(given, settings, console.warn)
-        return assembly.drive(start, model, registry, settings, console, lambda: log, attended=attended)
+def last_start(state_dir: Path, run: str) -> RunStarted:
+    """The newest event that says what shapes the run. Raises StateError where there is none."""
+    return ends(state_dir, run)[0]
 
 
-def _newest_unfinished(state_dir: Path) -> str:
-    for run, _, tally in _readable(state_dir):
-        if tally.ended is None or tally.ended.status != "finished":
-            return run
+def ends(state_dir: Path, run: str) -> tuple[RunStarted, bool]:
+    """The newest event that says what shapes the run, and whether it is finished. Raises StateError as `last_start`."""
+    began, ended = _ends(state_dir, run)
+    if began is None:
+        raise StateError(f"The run {run} was cut off before it began; start a new one.")
+    return began, ended is not None and ended.status == "finished"
+
+
+def newest_unfinished(state_dir: Path) -> str:
+    """The newest run that is not finished; says which logs are damaged. Raises StateError where there is none."""
+    for run in run_ids(state_dir):
+        try:
+            began, ended = _ends(state_dir, run)
+        except StateError as error:
+            click.echo(f"autoagent: {error}", err=True)
+        else:
+            if began is not None and (ended is None or ended.status != "finished"):
+                return run
     raise StateError(f"There is no unfinished run in {state_dir}.")
 
 
-def _last_start(state_dir: Path, run: str) -> RunStarted:
-    """The newest event that says what shapes the run."""
-    found = [event for event in read(state_dir, run) if isinstance(event, RunStarted)]
-    if not found:
-        raise StateError(f"The run {run} was cut off before it began; start a new one.")
-    return found[-1]
+def _ends(state_dir: Path, run: str) -> tuple[RunStarted | None, Ended | None]:
+    """The newest start of a run and the end after it, as far as they are there."""
+    began, ended = None, None
+    for event in read(state_dir, run, (RunStarted, Resumed, Rewound, Ended)):
+        if event.agent:
+            continue
+        if isinstance(event, Ended):
+            ended = event
+        else:
+            began, ended = event if isinstance(event, RunStarted) else began, None
+    return began, ended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,126 @@ def test_a_state_folder_that_cannot_be_written_is_named(home: Home) -> None:
     done = home.run("--demo", "-c", "-m", "none")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "Cannot write the log .autoagent/runs/" in done.err
+
+
+# From an earlier step --------------------------------------------------------------------------------------------
+
+THREE = (
+    command("write_to_file", filename="a.txt", text="one"),
+    command("write_to_file", filename="b.txt", text="wrong"),
+    command("append_to_file", filename="a.txt", text=" too much"),
+)
+
+
+def test_from_an_earlier_step_history_and_workspace_are_as_they_were(served: Home, server: ScriptedServer) -> None:
+    server.add(*THREE)
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "3").code == 4
+    run = served.runs[0]
+    before = served.log()
+    server.add(command("write_to_file", filename="c.txt", text="right"), *FINISH)
+    done = served.run("resume", run, "--from", "1", "-c")
+    assert done.code == 0, done.text
+    assert "Back to the end of step 1. Taken back: a.txt, b.txt." in " ".join(done.text.split())
+    workspace = served.folder / "autoagent_workspace"
+    assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a.txt": "one", "c.txt": "right"}
+    assert "b.txt" not in server.requests[3].prompt
+    assert "a.txt" in server.requests[3].prompt
+
+    log = served.log()
+    assert log[: len(before)] == before, "nothing is taken out of the log"
+    assert [event["step"] for event in log if event["type"] == "thought"] == [1, 2, 3, 4, 5, 6]
+    assert f"Tokens: {7 * 110} " in " ".join(done.text.split()), "the probe, and also what was taken back"
+    assert served.run("replay", run, "--verify").code == 0
+    for step, says in (
+        ("2", "cannot go back to step 2: it is at step 6, and this one was never done or was taken back"),
+        ("7", "cannot go back to step 7"),
+        ("6", f"The run {run} finished with step 6; go back to an earlier one."),
+    ):
+        refused = served.run("resume", run, "--from", step, "-c")
+        assert (refused.code, says in refused.err) == (1, True), refused.err
+    assert served.log() == log
+
+    server.add(*FINISH)
+    assert served.run("fork", run, "--at", "2", "-c", "-w", "other").code == 0
+    assert "b.txt" in server.requests[6].prompt
+    assert served.read("other/b.txt") == "wrong"
+    server.add(*FINISH)
+    assert served.run("resume", run, "--from", "4", "-c").code == 0, "a finished run too"
+    assert served.run("replay", run, "--verify").code == 0
+
+
+def test_from_an_earlier_step_changes_by_hand_are_not_trampled(served: Home, server: ScriptedServer) -> None:
+    server.add(*THREE)
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "3").code == 4
+    served.write("autoagent_workspace/a.txt", "by hand")
+    log = served.log()
+    refused = served.run("resume", "--from", "1", "-c")
+    assert refused.code == 1
+    assert "a.txt. Nothing is touched; --force takes them back as well" in refused.err
+    assert served.log() == log
+    server.add(*FINISH)
+    assert served.run("resume", "--from", "1", "-c", "--force").code == 0
+    assert served.read("autoagent_workspace/a.txt") == "one"
+
+
+def test_a_restoration_that_was_cut_off_is_finished_first(served: Home, server: ScriptedServer) -> None:
+    server.add(*THREE)
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "3").code == 4
+    path = served.state / "runs" / served.runs[0] / "events.jsonl"
+    served.run("resume", "--from", "1", stdin="n\n")
+    lines = path.read_text().splitlines(keepends=True)
+    rewound = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "rewound")
+    path.write_text("".join(lines[: rewound + 1]))
+    served.write("autoagent_workspace/b.txt", "wrong")  # it was killed before it deleted this file
+    server.add(*FINISH)
+    done = served.run("resume", "-c")
+    assert done.code == 0
+    assert "A restoration was cut off; now it is done. Taken back: b.txt." in " ".join(done.text.split())
+    assert not (served.folder / "autoagent_workspace/b.txt").exists()
+
+
+def test_changed_goals_and_settings_are_told_and_recorded(served: Home, server: ScriptedServer) -> None:
+    server.add(WRITE)
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "1").code == 4
+    server.add(*FINISH)
+    done = served.run("resume", "-c", "--ai-goal", "Do another", "--model", "second-model", "--max-tokens", "70000")
+    assert done.code == 0
+    flat = " ".join(done.text.split())
+    assert "Goals now: 1. Do another" in flat
+    assert "Changed from here on: " in flat
+    assert "max_tokens 0 -> 70000" in flat
+    assert "model 'test-model' -> 'second-model'" in flat
+    assert "Goals now: 1. Do another" in server.requests[1].prompt
+    resumed = next(event for event in served.log() if event["type"] == "resumed")
+    assert [goal["text"] for goal in resumed["task"]["goals"]] == ["Do another"]
+    assert resumed["settings"]["max_tokens"] == 70000
+    assert served.run("replay", served.runs[0], "--verify").code == 0
+
+
+def test_a_log_of_an_older_program_is_read(home: Home, stopped: Path) -> None:
+    """Without the fields that came later, and written by another JSON writer."""
+    newer = {"agent", "limits", "left_out", "known", "seconds", "shortened", "truncated", "command"}
+    events = [event for event in home.log() if event["type"] != "snapshot"]
+    older = [{key: value for key, value in event.items() if key not in newer} for event in events]
+    stopped.write_text("".join(json.dumps({**e, "seq": n}, sort_keys=True) + "\n" for n, e in enumerate(older)))
+    assert home.run("resume", "-c").code == 0
+
+
+@pytest.mark.slow
+def test_after_ten_thousand_steps_a_run_is_soon_ready(served: Home, server: ScriptedServer) -> None:
+    """Two seconds on an idle machine; its own time is looked at here, which is longer on one that is shared."""
+    server.add(command("read_file", filename="a.txt"))
+    served.write("autoagent_workspace/a.txt", "some words to read " * 20)
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "1").code == 4
+    path = served.state / "runs" / served.runs[0] / "events.jsonl"
+    events = served.log()
+    start, step = [e for e in events if e["step"] == 0], [e for e in events if e["step"] == 1 and e["type"] != "ended"]
+    steps = ({**event, "step": number} for number in range(1, 10_001) for event in step)
+    lines = (json.dumps({**e, "seq": n}, separators=(",", ":")) + "\n" for n, e in enumerate([*start, *steps]))
+    path.write_text("".join(line.replace("a.txt", f"{number}.txt") for number, line in enumerate(lines)))
+    server.add(*FINISH)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert served.run("resume", "-c").code == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
+    assert [event["step"] for event in served.log() if event["type"] == "thought"][-2:] == [10_001, 10_002]

@@ -1,0 +1,87 @@
+"""Commands on sub-agents: they work in the background while the agent that started them goes on.
+
+What a sub-agent says carries what that agent has read: its words are as untrusted, and as private, as its sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Output, command
+from autoagent.messages import SubAgent
+from autoagent.settings import Settings
+
+Key = Annotated[str, "as start_agent gave it"]
+
+
+def _switched_on(settings: Settings) -> str:
+    if not settings.agents_at_once:
+        return "sub-agents are switched off (AUTOAGENT_AGENTS=0)"
+    if not settings.agents_depth:
+        return "sub-agents are switched off (AUTOAGENT_AGENTS_DEPTH=0)"
+    if settings.model.partition(":")[0] == "human":
+        return "a person who answers as the model answers for one agent alone"
+    return ""
+
+
+@command("start_agent", "Start a sub-agent that works in the background", risk="write", available=_switched_on)
+def start_agent(
+    context: Context,
+    name: Annotated[str, "a short name"],
+    task: Annotated[str, "what it is for, in a few words"],
+    prompt: Annotated[str, "what it is to do, with all that it must know for it"],
+    commands: Annotated[list[str] | None, "the only commands it may use"] = None,
+) -> Output:
+    names = [str(command) for command in commands or ()]
+    agent = context.agents.start(name, task, prompt, commands=names, origin=context.origin())
+    text = (
+        f"{agent.name} has the key {agent.key} and works in the background. Go on with something else, or wait for it "
+        "with list_agents; you are told when it ends."
+    )
+    return Output(text, {"agent": agent.key})
+
+
+@command("message_agent", "Tell a sub-agent something", risk="write", available=_switched_on, repeatable=True)
+def message_agent(context: Context, key: Key, message: Annotated[str, "it reads this before its next step"]) -> Output:
+    agent = context.agents.message(key, message, origin=context.origin())
+    return Output(f"It was told. {_line(agent)}", _labels([agent]))
+
+
+@command("list_agents", "List your sub-agents, or wait for one", risk="read", available=_switched_on, repeatable=True)
+def list_agents(context: Context, wait: Annotated[float | None, "seconds to wait until one ends"] = None) -> Output:
+    agents = context.agents.listed(wait or 0.0)
+    return Output("\n".join(map(_line, agents)) or "You have started no agent.", _labels(agents))
+
+
+@command("delete_agent", "End a sub-agent", risk="write", available=_switched_on)
+def delete_agent(context: Context, key: Key) -> Output:
+    agent = context.agents.end(key)
+    return Output(_line(agent), _labels([agent]))
+
+
+def _line(agent: SubAgent) -> str:
+    steps = f"{agent.steps} step{'' if agent.steps == 1 else 's'}"
+    if agent.status == "running":
+        stands = f"running for {agent.seconds:.0f} s, {steps}."
+    elif agent.status == "asking":
+        stands = f"waits for the user's answer to a question, {steps}."
+    else:
+        stands = f"ended ({agent.status}) after {steps}: {agent.reason}"
+    said = f" It said last: {' '.join(agent.said.split())}" if agent.said and agent.said != agent.reason else ""
+    return f"{agent.key}. {agent.name}: {stands}{said}"
+
+
+def _labels(agents: Sequence[SubAgent]) -> dict[str, Any]:
+    """What the words of these agents carry, as keys of Result.data."""
+    labels: dict[str, Any] = {}
+    for agent in agents:
+        labels |= agent.origin.labels
+    if "untrusted" in labels:
+        sources = (str(agent.origin.labels.get("untrusted", "")) for agent in agents)
+        labels["untrusted"] = ", ".join(dict.fromkeys(filter(None, sources)))
+    return labels
+
+
+COMMANDS = (start_agent, message_agent, list_agents, delete_agent)

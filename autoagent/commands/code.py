@@ -1,0 +1,259 @@
+"""The commands that run programs, all of them in the sandbox, and those that ask the model about code.
+
+A Python program is run from the very bytes that were checked and shown: they go to the interpreter on standard input,
+and the file is not read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated, Any
+
+from autoagent.commands.context import Context, in_a_shell
+from autoagent.commands.encoding import decode
+from autoagent.commands.files import write_to_file
+from autoagent.commands.program_output import described, ending
+from autoagent.commands.registry import Command, Output, command
+from autoagent.commands.shell_lines import name_of, programs, risk_of
+from autoagent.errors import CommandError, ModelError
+from autoagent.messages import Background, Exit, Risk
+from autoagent.settings import Settings
+from autoagent.workspace import shown
+
+CODE_FOLDER = "executed_code"  # where AutoGPT keeps the code it is asked to run
+LOG_FOLDER = "background"
+SOURCE_LIMIT = 1_000_000  # bytes of a Python program
+LINE_LIMIT = 131_071  # bytes of a shell line: Linux takes no longer argument (MAX_ARG_STRLEN, with the null at its end)
+
+CommandLine = Annotated[str, "a shell command"]
+Code = Annotated[str, "the whole code"]
+
+
+# Python ------------------------------------------------------------------------------------------------------------
+
+# What `python FILE` does, but with the source from standard input. The frames of this text are left out of tracebacks.
+_LAUNCHER = """
+def _start():
+    import os, sys
+    del sys.argv[0]
+    path = globals()["__file__"] = os.path.abspath(sys.argv[0])
+    sys.path[0] = os.path.dirname(path)
+    show = sys.excepthook
+    def hook(kind, error, trace):
+        while trace and trace.tb_frame.f_code.co_filename == "<string>":
+            trace = trace.tb_next
+        show(kind, error.with_traceback(trace), trace)
+    sys.excepthook = hook
+    return compile(sys.stdin.buffer.read(), path, "exec")
+exec(globals().pop("_start")())
+"""
+
+
+def _preview_code(context: Context, code: str, name: str) -> str:
+    filename = _code_file(name)
+    assert write_to_file.preview is not None
+    diff = write_to_file.preview(context, filename, code)
+    return diff or f"Runs {filename}, which holds this code already:\n{code}"
+
+
+@command(
+    "execute_python_code",
+    "Write Python code to a file and run it",
+    risk="run",
+    preview=_preview_code,
+    repeatable=True,
+)
+def execute_python_code(context: Context, code: Code, name: Annotated[str, "name of the new file"]) -> Output:
+    filename = _code_file(name)
+    written = write_to_file.function(context, filename, code)
+    assert isinstance(written, Output)
+    return _result(_run_python(context, filename, code.encode(), []), **written.data)
+
+
+def _preview_file(context: Context, filename: str, args: list[str] | None = None) -> str:
+    return _source_note(context, filename, *_source(context, filename))
+
+
+@command("execute_python_file", "Run a Python file", risk="run", preview=_preview_file, repeatable=True)
+def execute_python_file(
+    context: Context,
+    filename: Annotated[str, "path relative to the workspace"],
+    args: Annotated[list[str] | None, "arguments of the program"] = None,
+) -> Output:
+    source, text = _source(context, filename)
+    if context.shown is not None and context.shown != _source_note(context, filename, source, text):
+        raise CommandError(f"{filename} is no longer what was shown when it was allowed; it was not run. Try again.")
+    return _result(_run_python(context, filename, source, [str(arg) for arg in args or ()]))
+
+
+def _code_file(name: str) -> str:
+    """Where code is kept under a plain name; `.py` may be missing."""
+    if "/" in name or not name.strip() or name in (".", ".."):
+        raise CommandError(f"{shown(name)} is no plain file name; use one without a folder, such as 'main.py'.")
+    return f"{CODE_FOLDER}/{name}" if name.endswith(".py") else f"{CODE_FOLDER}/{name}.py"
+
+
+def _source(context: Context, filename: str) -> tuple[bytes, str]:
+    """The bytes of a Python file that may be run, and their text."""
+    found = context.workspace.find(filename, follow=False)
+    if found is not None and found.kind == "link":
+        raise CommandError(f"{shown(filename)} is a symbolic link; name the file itself.")
+    source = context.workspace.read(filename, SOURCE_LIMIT + 1)
+    if not filename.endswith(".py"):
+        raise CommandError(f"{shown(filename)} is no Python file: its name must end in .py.")
+    if len(source) > SOURCE_LIMIT:
+        raise CommandError(f"{shown(filename)} is larger than {SOURCE_LIMIT:,} bytes, too large to be run.")
+    decoded = decode(source)
+    if decoded is None:
+        raise CommandError(f"{shown(filename)} is a binary file, not Python source.")
+    return source, decoded.text
+
+
+def _source_note(context: Context, filename: str, source: bytes, text: str) -> str:
+    """What is shown before a file is run; another content gives another note."""
+    digest = hashlib.sha256(source).hexdigest()
+    name = context.workspace.display(filename)
+    return f"Runs {name} as it is now ({len(source):,} bytes, SHA-256 {digest}):\n{text}"
+
+
+def _run_python(context: Context, filename: str, source: bytes, args: list[str]) -> Exit:
+    # -u: what it prints comes in the order of printing. -B: no __pycache__ is left in the workspace.
+    name = context.workspace.display(filename)
+    return context.sandbox.run([context.python, "-u", "-B", "-c", _LAUNCHER, name, *args], data=source)
+
+
+# The shell ---------------------------------------------------------------------------------------------------------
+
+
+def _shell_allowed(settings: Settings) -> str:
+    return "" if settings.execute_local_commands else "shell commands are switched off (EXECUTE_LOCAL_COMMANDS)"
+
+
+def _preview_shell(context: Context, command_line: str) -> str:
+    arguments = _arguments(context, command_line)
+    if context.shell_rule is not in_a_shell:
+        return f"Runs {arguments[0]}, without a shell."
+    return f"Runs in a shell: {', '.join(programs(command_line)) or 'nothing that its text names'}."
+
+
+def _assess_shell(context: Context, command_line: str) -> Risk:
+    return risk_of(command_line[:LINE_LIMIT])  # a longer one is refused, and to read it takes long
+
+
+@command(
+    "execute_shell",
+    "Run a shell command and wait for its end",
+    risk="run",
+    available=_shell_allowed,
+    preview=_preview_shell,
+    assess=_assess_shell,
+    repeatable=True,
+)
+def execute_shell(context: Context, command_line: CommandLine) -> Output:
+    return _result(context.sandbox.run(_arguments(context, command_line)))
+
+
+@command(
+    "execute_shell_popen",
+    "Start a shell command that runs on in the background",
+    risk="run",
+    available=_shell_allowed,
+    preview=_preview_shell,
+    assess=_assess_shell,
+    repeatable=True,
+)
+def execute_shell_popen(context: Context, command_line: CommandLine) -> Output:
+    started = context.sandbox.start(_arguments(context, command_line), output=_new_log(context, command_line))
+    text = f"Started as program {started.pid}. What it prints goes to {started.output}; stop_program ends it."
+    return Output(text, {"pid": started.pid, "changed": [started.output]})
+
+
+@command("list_programs", "List the programs in the background", risk="read", available=_shell_allowed, repeatable=True)
+def list_programs(context: Context) -> str:
+    return "\n".join(map(_listed, context.sandbox.programs())) or "No program was started in the background."
+
+
+@command("stop_program", "End a program in the background", risk="run", available=_shell_allowed)
+def stop_program(context: Context, pid: Annotated[int, "as list_programs shows it"]) -> str:
+    return _listed(context.sandbox.stop(pid))
+
+
+def _arguments(context: Context, line: str) -> list[str]:
+    """What a shell line is run as, if it may be."""
+    if "\0" in line:
+        raise CommandError("The command holds a null character, which no argument of a program can hold.")
+    if not line.strip():
+        raise CommandError("The command is empty.")
+    try:
+        size = len(line.encode())
+    except UnicodeEncodeError as error:
+        raise CommandError(f"The command holds {line[error.start]!a}, which is not valid Unicode.") from error
+    if size > LINE_LIMIT:
+        raise CommandError(
+            f"The command has {size:,} bytes, and the system takes {LINE_LIMIT:,} at most (E2BIG): "
+            "write it to a file and run that."
+        )
+    return list(context.shell_rule(line))
+
+
+def _new_log(context: Context, line: str) -> str:
+    """A file for what a program prints, named after it, that is not there yet."""
+    name = re.sub(r"[^\w.-]", "_", name_of(next(iter(programs(line)), "program")))[:40].lstrip(".-") or "program"
+    number = 1
+    while context.workspace.find(path := f"{LOG_FOLDER}/{name}-{number}.log", follow=False) is not None:
+        number += 1
+    return path
+
+
+def _listed(program: Background) -> str:
+    state = "running" if program.exit is None else ending(program.exit)
+    return f"{program.pid}: {state}; {program.command}; prints to {program.output}"
+
+
+def _result(exit: Exit, **data: Any) -> Output:
+    """What a program came to. A failure of the program is none of the command. It may have read the user's files."""
+    how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
+    return Output(described(exit), {**data, **how, "private": True})
+
+
+# Asking the model --------------------------------------------------------------------------------------------------
+
+
+@command("analyze_code", "Have code analyzed", risk="read", aliases=["evaluate_code"])
+def analyze_code(context: Context, code: Code) -> str:
+    return _asked(context, "List what should be improved in this code: faults first, then clarity. Be specific.", code)
+
+
+@command("improve_code", "Have code improved", risk="read")
+def improve_code(context: Context, suggestions: Annotated[list[str], "what to improve"], code: Code) -> str:
+    task = "Improve this code as suggested, and answer with the whole improved code alone. The suggestions:"
+    return _asked(context, "\n".join([task, *(f"- {suggestion}" for suggestion in suggestions)]), code)
+
+
+@command("write_tests", "Have tests written for code", risk="read")
+def write_tests(context: Context, code: Code, focus: Annotated[list[str], "what the tests should cover"]) -> str:
+    task = "Write tests for this code, and answer with the whole test file alone. What they should cover above all:"
+    return _asked(context, "\n".join([task, *(f"- {topic}" for topic in focus)]), code)
+
+
+def _asked(context: Context, task: str, code: str) -> str:
+    """The model's answer to a task on code, which stands in a fence that the code cannot close."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
+    try:
+        return context.complete(f"{task}\n\n{fence}\n{code}\n{fence}")
+    except ModelError as error:  # the run can go on without this answer
+        raise CommandError(f"The model gave no answer: {error}") from error
+
+
+COMMANDS: tuple[Command, ...] = (
+    execute_python_code,
+    execute_python_file,
+    execute_shell,
+    execute_shell_popen,
+    list_programs,
+    stop_program,
+    analyze_code,
+    improve_code,
+    write_tests,
+)

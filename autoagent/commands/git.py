@@ -1,0 +1,252 @@
+"""The command that clones a repository: git as a program in the sandbox, which is told every address it connects to.
+
+A first request of ours goes to the repository and follows its redirects, each one checked by the network guard; git
+is then given the final URL together with the one IP address it may use, and follows no redirect. Nothing of the
+repository is executed: no hooks, filters (LFS), submodules, templates, file system monitors. Symbolic links become
+small text files. The history is fetched first; files are written only where they are few and small enough together.
+
+Not covered: bugs of git itself in reading a hostile repository (the sandbox holds those), and an unverified sender
+where the user has allowed a host over plain http.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from autoagent.addresses import Address, bracketed, parse, refusal
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Command, Output, command
+from autoagent.errors import CommandError
+from autoagent.messages import Exit
+from autoagent.settings import Settings
+from autoagent.workspace import shown
+
+CLONE_SECONDS = 600.0
+FILES_LIMIT = 200_000  # files of a repository
+BYTES_LIMIT = 1 << 30  # of these files together; its history is one file, which the sandbox limits
+
+_OLDEST_GIT = (2, 37)  # the first to take http.curloptResolve; one before would resolve the name by itself
+_REFS = "/info/refs?service=git-upload-pack"
+_ADVERTISEMENT = "application/x-git-upload-pack-advertisement"
+# Some servers answer programs alone that call themselves git.
+_PROBE_HEADERS = {"User-Agent": "git/2 (autoagent)", "Git-Protocol": "version=2"}
+
+_ENVIRONMENT: Mapping[str, str] = {
+    "HOME": "/nonexistent",  # where .netrc would be
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_CEILING_DIRECTORIES": "/",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PROTOCOL_FROM_USER": "0",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+}
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "credential.helper=",
+    "gc.auto=0",
+    "http.followRedirects=false",
+    "http.proxy=",
+    "safe.bareRepository=explicit",
+    "submodule.recurse=false",
+)
+# What is secret comes in by standard input: arguments can be read by everyone on the machine.
+_FROM_INPUT = 'IFS= read -r GIT_CONFIG_VALUE_0 && export GIT_CONFIG_VALUE_0 && exec "$@" </dev/null'
+# Prints files, bytes and submodules; ends early where there is too much of it. A link or a file: type blob.
+_MEASURE = """git "$@" ls-tree -r -l HEAD 2>/dev/null | awk -v files=%d -v bytes=%d '
+$2 == "blob" { n += 1; size += $4; if (n > files || size > bytes) exit } $2 == "commit" { links += 1 }
+END { printf "%%d %%.0f %%d\\n", n, size, links }'"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where git clones from: what it is told, and the Authorization header that goes with it, '' for none."""
+
+    url: str
+    protocol: str
+    config: tuple[str, ...] = ()
+    authorization: str = ""
+
+
+def github_authorization(settings: Settings) -> Callable[[Address], str]:
+    """The Authorization header for an address: that of the user's GitHub account at github.com over https, else ''."""
+
+    def authorization(address: Address) -> str:
+        if not settings.github_api_key or address.origin != ("https", "github.com", 443):
+            return ""
+        account = f"{settings.github_username or 'x-access-token'}:{settings.github_api_key}"
+        return f"Basic {base64.b64encode(account.encode()).decode()}"
+
+    return authorization
+
+
+def _available(settings: Settings) -> str:
+    return "" if shutil.which("git") else "git is not installed"
+
+
+def _preview(context: Context, url: str, clone_path: str) -> str:
+    called = parse(url).url if not _is_file(url) else _in_workspace(context, url)
+    return f"Clones {called} into the folder {_target(context, clone_path)}."
+
+
+@command("clone_repository", "Clone a git repository", risk="network", available=_available, preview=_preview)
+def clone_repository(
+    context: Context,
+    url: Annotated[str, "https address of the repository, without a password"],
+    clone_path: Annotated[str, "new folder relative to the workspace"],
+) -> Output:
+    where = _target(context, clone_path)
+    _require_git(context)
+    source = _local(context, url) if _is_file(url) else _remote(context, url)
+    context.progress(f"Cloning {source.url} ...")
+    try:
+        _fetch(context, source, where)
+        files, size, submodules = _measure(context, where)
+        if files:
+            _write_files(context, source, where)
+    except BaseException:  # whatever ended it, also Ctrl-C: no half of a repository stays
+        context.sandbox.run(["rm", "-rf", "--", f"./{where}"])
+        raise
+    left_out = f"; its {submodules} submodules were left out" if submodules else ""
+    content = f"{files:,} files, {size:,} bytes" if files else "it is empty"
+    return Output(f"Cloned {source.url} into {where} ({content}{left_out}).", {"changed": [where], "untrusted": url})
+
+
+COMMANDS: tuple[Command, ...] = (clone_repository,)
+
+
+# Where from and where to -------------------------------------------------------------------------------------------
+
+
+def _target(context: Context, clone_path: str) -> str:
+    """The folder to clone into, as a plain path; it is not there yet, or empty."""
+    found = context.workspace.find(clone_path)
+    if found is None:
+        return context.workspace.display(clone_path)
+    if found.kind != "folder":
+        raise CommandError(f"{clone_path} is not a folder; choose another name.")
+    if next(context.workspace.walk(clone_path), None) is not None:
+        raise CommandError(f"The folder {clone_path} is not empty; clone into a new one.")
+    return context.workspace.display(clone_path)
+
+
+def _is_file(url: str) -> bool:
+    return url.strip().lower().startswith("file:")
+
+
+def _in_workspace(context: Context, url: str) -> str:
+    """The place of a file: URL, relative to the workspace, in which it has to be."""
+    path = unquote(urlsplit(url.strip()).path)
+    try:
+        return context.workspace.display(path)
+    except CommandError as error:
+        raise CommandError(f"With file: only what is in the workspace is cloned. {error}") from error
+
+
+def _local(context: Context, url: str) -> _Source:
+    return _Source(f"./{_in_workspace(context, url)}", "file")
+
+
+def _remote(context: Context, url: str) -> _Source:
+    """Where the repository is in the end, checked and bound to one IP address."""
+    asked = parse(url)
+    asked = dataclasses.replace(asked, target=asked.target.partition("?")[0].rstrip("/"))
+    authorization = context.git_authorization(asked)
+    headers = {**_PROBE_HEADERS, **({"Authorization": authorization} if authorization else {})}
+    page = context.web.fetch(asked.url + _REFS, limit=4096, headers=headers)
+    final = parse(page.url)
+    if page.media_type != _ADVERTISEMENT or not final.target.endswith(_REFS):
+        raise CommandError(f"{asked.url} is no git repository that can be cloned over HTTP.")
+    final = dataclasses.replace(final, target=final.target.removesuffix(_REFS))
+    host, port, ip = context.web.pin(final.url)
+    if final.scheme == "http" and not refusal(ip):  # a private one is reached only where the user allows it
+        raise CommandError(f"{final.url} would be cloned from a sender that nobody verified; use https.")
+    # Asked anew: what is for the first host is not for the one it redirects to.
+    authorization = context.git_authorization(final)
+    config = (f"http.curloptResolve={host}:{port}:{bracketed(ip)}",)
+    return _Source(final.url, final.scheme, config, authorization)
+
+
+# git -----------------------------------------------------------------------------------------------------------------
+
+
+def _require_git(context: Context) -> None:
+    done = context.sandbox.run(["git", "version"], env=_ENVIRONMENT)
+    found = re.search(rb"git version (\d+)\.(\d+)", done.output)
+    if not found or (int(found[1]), int(found[2])) < _OLDEST_GIT:
+        oldest = ".".join(map(str, _OLDEST_GIT))
+        raise CommandError(f"Repositories are cloned with git {oldest} or newer, which is not here.")
+
+
+def _fetch(context: Context, source: _Source, where: str) -> None:
+    """Fetch the history; the folder then holds nothing but `.git`."""
+    # Links stay files also for whoever works in the clone later: this one is written into its own settings.
+    options = ["--quiet", "--no-checkout", "--no-local", "--template=", "--config", "core.symlinks=false"]
+    argv = ["git", *_options(source.config), "clone", *options, "--", source.url, f"./{where}"]
+    env = {**_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": source.protocol}
+    data = None
+    if source.authorization:
+        address = parse(source.url)
+        origin = dataclasses.replace(address, target="/").url
+        env |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"http.{origin}.extraHeader"}
+        data = f"Authorization: {source.authorization}\n".encode()
+        argv = ["/bin/sh", "-c", _FROM_INPUT, "sh", *argv]
+    network = source.protocol != "file"
+    done = context.sandbox.run(argv, seconds=CLONE_SECONDS, network=network, env=env, data=data)
+    _require_success(done, source)
+
+
+def _measure(context: Context, where: str) -> tuple[int, int, int]:
+    """Files, their bytes, and submodules of what is to be checked out. Raises CommandError: too much of it."""
+    script = _MEASURE % (FILES_LIMIT, BYTES_LIMIT)
+    done = context.sandbox.run(
+        ["/bin/sh", "-c", script, "sh", *_options(()), *_repository(where)], env=_ENVIRONMENT, network=False
+    )
+    counted = re.fullmatch(rb"(\d+) (\d+) (\d+)", done.output.strip())
+    if done.limit or not counted:
+        raise CommandError(f"The repository was not written: {done.limit or 'its files cannot be counted'}.")
+    files, size, submodules = (int(number) for number in counted.groups())
+    if files > FILES_LIMIT or size > BYTES_LIMIT:
+        raise CommandError(
+            f"The repository has more than {FILES_LIMIT:,} files or {BYTES_LIMIT:,} bytes, too much to be written."
+        )
+    return files, size, submodules
+
+
+def _write_files(context: Context, source: _Source, where: str) -> None:
+    argv = ["git", *_options(()), *_repository(where), "reset", "--quiet", "--hard"]
+    _require_success(context.sandbox.run(argv, seconds=CLONE_SECONDS, network=False, env=_ENVIRONMENT), source)
+
+
+def _repository(where: str) -> list[str]:
+    return [f"--git-dir=./{where}/.git", f"--work-tree=./{where}"]
+
+
+def _options(more: tuple[str, ...]) -> list[str]:
+    return [word for entry in (*_CONFIG, *more) for word in ("-c", entry)]
+
+
+def _require_success(done: Exit, source: _Source) -> None:
+    if done.status == 0:
+        return
+    output = done.output.decode(errors="replace")
+    if done.limit or done.signal:
+        problem = f"git was stopped: {done.limit or done.signal}"
+    elif "signal 25" in output or "File too large" in output:  # SIGXFSZ, EFBIG
+        problem = "it is larger than one file may be (AUTOAGENT_SANDBOX_FILE)"
+    else:
+        # Of git's own words alone: what the server says ("remote: ...") is not to be trusted.
+        words = re.findall(r"^(?:fatal|error): (?!remote)([ -~]{1,200})", output, re.MULTILINE)
+        problem = f"git failed with exit status {done.status}" + (f": {shown(words[-1])}" if words else "")
+    raise CommandError(f"{source.url} was not cloned: {problem}.")

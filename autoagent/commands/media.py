@@ -1,0 +1,105 @@
+"""The commands on pictures, recordings and tweets. Who draws, listens and publishes is chosen in the settings."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from typing import Annotated
+
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Command, Output, command
+from autoagent.errors import CommandError
+from autoagent.messages import Risk
+from autoagent.settings import Settings
+
+PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; the providers take no more, or drop the rest unsaid
+RECORDING_LIMIT = 25_000_000  # bytes, which is what OpenAI's endpoint takes
+TWEET_LIMIT = 280
+NAME_LIMIT = 40  # characters of a picture's name that come from its prompt
+
+
+def _no_pictures(settings: Settings) -> str:
+    return _no_provider("IMAGE_PROVIDER", settings.image_provider, settings)
+
+
+@command("generate_image", "Generate an image", risk="network", available=_no_pictures)
+def generate_image(context: Context, prompt: Annotated[str, "what is to be seen in it"]) -> Output:
+    if not prompt.strip():
+        raise CommandError("The prompt is empty; say what is to be seen in the picture.")
+    if len(prompt) > PROMPT_LIMIT:
+        raise CommandError(f"The prompt has {len(prompt):,} characters; {PROMPT_LIMIT:,} are the most.")
+    context.progress(f"{context.media.draws_at} draws; that can take a minute")
+    picture, suffix = context.media.draw(prompt)
+    name = f"{_name_for(prompt)}-{hashlib.sha256(picture).hexdigest()[:8]}{suffix}"
+    context.workspace.write(name, picture)
+    return Output(f"Saved the picture as {name} ({len(picture):,} bytes).", {"changed": [name]})
+
+
+def _no_listener(settings: Settings) -> str:
+    if settings.audio_provider == "offline" and importlib.util.find_spec("faster_whisper") is None:
+        return "faster-whisper is not installed; pip install 'autoagent[offline-audio]'"
+    return _no_provider("AUDIO_TO_TEXT_PROVIDER", settings.audio_provider, settings)
+
+
+def _risk_of_reading(context: Context, filename: str) -> Risk:
+    return "network" if context.media.listens_at else "read"
+
+
+@command(
+    "read_audio_from_file",
+    "Convert audio to text",
+    risk="network",
+    aliases=["read_audio"],
+    available=_no_listener,
+    assess=_risk_of_reading,
+)
+def read_audio_from_file(context: Context, filename: Annotated[str, "path relative to the workspace"]) -> Output:
+    recording = context.workspace.read(filename, RECORDING_LIMIT + 1)
+    if len(recording) > RECORDING_LIMIT:
+        raise CommandError(f"{filename} is larger than {RECORDING_LIMIT // 1_000_000} MB; cut it into shorter ones.")
+    context.progress(f"{context.media.listens_at or 'This machine'} listens to {filename}")
+    name = context.workspace.display(filename)
+    words = context.media.transcribe(name, recording)
+    return Output(words or f"No words are spoken in {name}.", {"untrusted": f"recording {name}"})
+
+
+def _preview_tweet(context: Context, text: str) -> str:
+    _check_tweet(text)
+    where = context.media.tweets_at
+    said = f"Published through {where}, for all to read" if where else "Only tried out, nothing is sent"
+    return f"{said} ({len(text)} of {TWEET_LIMIT} characters):\n{text}"
+
+
+@command("send_tweet", "Send a tweet", risk="irreversible", preview=_preview_tweet)
+def send_tweet(context: Context, text: Annotated[str, f"at most {TWEET_LIMIT} characters"]) -> str:
+    _check_tweet(text)
+    return context.media.tweet(text)
+
+
+COMMANDS: tuple[Command, ...] = (generate_image, read_audio_from_file, send_tweet)
+
+
+def _check_tweet(text: str) -> None:
+    """Refuse what X would refuse. It counts a URL as 23 characters and most of Asia's as two; here each counts one."""
+    if not text.strip():
+        raise CommandError("The tweet is empty.")
+    if len(text) > TWEET_LIMIT:
+        raise CommandError(f"The tweet has {len(text)} characters; {TWEET_LIMIT} are the most.")
+
+
+def _no_provider(variable: str, provider: str, settings: Settings) -> str:
+    """Why a provider cannot be used; '' where it can. A server of one's own may want no key."""
+    if not provider:
+        return f"{variable} is not set"
+    if provider in ("dalle", "openai") and not (settings.openai_api_key or settings.openai_base_url):
+        return "OPENAI_API_KEY is not set"
+    if provider == "huggingface" and not settings.huggingface_api_token:
+        return "HUGGINGFACE_API_TOKEN is not set"
+    return ""
+
+
+def _name_for(prompt: str) -> str:
+    """The first words of a prompt as a file name: `a-red-fox`."""
+    words = re.findall(r"\w+", prompt.lower())
+    return "-".join(words)[:NAME_LIMIT].strip("-") or "picture"

@@ -1,0 +1,149 @@
+"""The commands that search the web and read pages; `web_download` fetches files.
+
+Everything they give comes from outside and says so in `data["untrusted"]`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from autoagent import documents
+from autoagent.commands.context import Context
+from autoagent.commands.digest import digest, split
+from autoagent.commands.registry import Command, Output, command
+from autoagent.documents import DOCUMENT_LIMIT, Reading
+from autoagent.errors import CommandError, ModelError, StateError
+from autoagent.messages import Found, Page
+from autoagent.settings import Settings
+
+WHOLE_LIMIT = 6_000  # characters of a page that is given as it is
+PARTS_LIMIT = 20  # parts of a long page that are summarised
+LINKS_SHOWN = 30  # below a page
+LINKS_LISTED = 300  # in a list of links alone
+HITS_LIMIT = 25
+
+Url = Annotated[str, "https address of the page"]
+Question = Annotated[str, "what to find out from the page"]
+Query = Annotated[str, "words to search for"]
+Count = Annotated[int, f"how many results, at most {HITS_LIMIT}"]
+
+
+# Search ------------------------------------------------------------------------------------------------------------
+
+
+def _has_google(settings: Settings) -> str:
+    if settings.google_api_key and settings.google_engine:
+        return ""
+    return "it needs GOOGLE_API_KEY and GOOGLE_CUSTOM_SEARCH_ENGINE_ID; web_search needs neither"
+
+
+@command("web_search", "Search the web", risk="network", aliases=["search"])
+def web_search(context: Context, query: Query, num_results: Count = 8) -> Output:
+    return _listed(query, context.web.search(_checked(query), _within(num_results)))
+
+
+@command("google", "Search with Google", risk="network", available=_has_google)
+def google(context: Context, query: Query, num_results: Count = 8) -> Output:
+    return _listed(query, context.web.google(_checked(query), _within(num_results)))
+
+
+def _checked(query: str) -> str:
+    if not query.strip():
+        raise CommandError("The query is empty; give words to search for.")
+    return query.strip()
+
+
+def _within(count: int) -> int:
+    return max(1, min(count, HITS_LIMIT))
+
+
+def _listed(query: str, found: Found) -> Output:
+    data = {"untrusted": f"results of {found.engine}", "engine": found.engine}
+    if not found.hits:
+        return Output(f"Nothing was found for {query!r} ({found.engine}); try other or fewer words.", data)
+    lines = [f"Results for {query!r} ({found.engine}):"]
+    for number, hit in enumerate(found.hits, 1):
+        lines += [f"{number}. {hit.title or hit.url}", f"   {hit.url}", *([f"   {hit.text}"] if hit.text else [])]
+    lines.append("[to read one of these pages: browse_website with its url]")
+    return Output("\n".join(lines), data)
+
+
+# Pages -------------------------------------------------------------------------------------------------------------
+
+
+@command("browse_website", "Read a web page", risk="network")
+def browse_website(context: Context, url: Url, question: Question) -> Output:
+    page, reading = _read(context, url)
+    parts = split(reading.text)
+    notes = _remembered(context, page.url, parts[:PARTS_LIMIT])
+    text = reading.text
+    if len(text) > WHOLE_LIMIT:
+        text, note = _summary(context, page.url, parts, question)
+        notes.append(note)
+    return _output(page, reading, text, notes, links=LINKS_SHOWN)
+
+
+@command("get_text_summary", "Summarise a web page", risk="network")
+def get_text_summary(context: Context, url: Url, question: Question) -> Output:
+    page, reading = _read(context, url)
+    parts = split(reading.text)
+    text, note = _summary(context, page.url, parts, question) if parts else ("", "there is nothing to summarise")
+    return _output(page, reading, text, [note], links=0)
+
+
+@command("get_hyperlinks", "List the links of a web page", risk="network")
+def get_hyperlinks(context: Context, url: Url) -> Output:
+    page, reading = _read(context, url)
+    return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=LINKS_LISTED)
+
+
+COMMANDS: tuple[Command, ...] = (web_search, google, browse_website, get_hyperlinks, get_text_summary)
+
+
+def _read(context: Context, url: str) -> tuple[Page, Reading]:
+    """Fetch a page, or a document, and read it. Raises CommandError, also for what is no text."""
+    page = context.web.render(url, limit=DOCUMENT_LIMIT)
+    kind = documents.kind_of(page.body, page.media_type, unquote(urlsplit(page.url).path))
+    if kind is None:
+        what = page.media_type or "of a type that its server does not tell"
+        raise CommandError(f"{page.url} is {what}, which cannot be read as text.")
+    if page.cut and kind not in ("html", "text"):
+        raise CommandError(f"{page.url} is larger than {DOCUMENT_LIMIT:,} bytes, too large to be read.")
+    return page, documents.read(page.url, page.body, kind, url=page.url, charset=page.charset)
+
+
+def _remembered(context: Context, url: str, parts: list[str]) -> list[str]:
+    """Store the parts in the memory; a note where that failed, as the page can be read all the same."""
+    try:
+        for part in parts:
+            context.memory.add(part, kind="page", source=url, trusted=False, run=context.run)
+    except (ModelError, StateError) as error:
+        return [f"not kept in the memory: {error}"]
+    return []
+
+
+def _summary(context: Context, url: str, parts: list[str], question: str) -> tuple[str, str]:
+    """What the parts say to the question, and a note of how much was read."""
+    taken = parts[:PARTS_LIMIT]
+    try:
+        text = digest(context.summarise, taken, question, url, run=context.run, progress=context.progress)
+    except ModelError as error:  # the run can go on without this summary
+        raise CommandError(f"{url} could not be summarised: {error}") from error
+    if len(taken) < len(parts):
+        return text, f"a summary of the first {len(taken)} of {len(parts)} parts; the others were not read"
+    return text, f"a summary of {len(taken)} part{'s' if len(taken) > 1 else ''}"
+
+
+def _output(page: Page, reading: Reading, text: str, notes: list[str], *, links: int) -> Output:
+    """The text under the address and the title, with its links and with what a reader must know of it."""
+    lines = [page.url, *([f"Title: {reading.title}"] if reading.title else []), "", text]
+    if not reading.text:
+        lines.append("There is no text on it; it may need a browser to show (--browser-name chromium).")
+    if shown := reading.links[:links]:
+        lines += ["", "Links:", *(f"- {link.text or 'without words'}: {link.url}" for link in shown)]
+        if reading.link_count > len(shown):
+            lines.append(f"[the first {len(shown)} of {reading.link_count:,} links]")
+    cut = f"only its first {len(page.body):,} bytes were fetched" if page.cut else ""
+    lines += [f"[{note}]" for note in (cut, reading.note, *notes) if note]
+    return Output("\n".join(lines), {"untrusted": page.url, "links": reading.link_count})

@@ -1,0 +1,93 @@
+"""Documents as text: which kind some bytes are, and what they say.
+
+PDF, DOCX, XLSX and HTML are taken apart by libraries in a process of its own (`apart`), under limits of time and
+memory; CSV, JSON, Markdown, XML and plain text are text already (`plain`).
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import PurePosixPath
+from typing import Literal
+
+from autoagent.documents import apart, plain
+from autoagent.documents.reading import TEXT_LIMIT, Reading, Unreadable
+from autoagent.errors import CommandError
+
+Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
+
+DOCUMENT_LIMIT = 50_000_000  # bytes of a document that are read; half a document is none
+PDF = b"%PDF-"
+ARCHIVE = b"PK\x03\x04"  # what DOCX and XLSX are
+
+_TYPES: dict[str, Kind] = {
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "application/pdf": "pdf",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/json": "text",
+    "application/xml": "text",
+    "application/javascript": "text",
+    "application/yaml": "text",
+    "application/x-yaml": "text",
+    "application/toml": "text",
+    "application/sql": "text",
+    "application/csv": "text",
+    "application/x-sh": "text",
+}
+# What servers say of files that they do not know: the file itself tells.
+_UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/zip", "application/x-zip-compressed")
+_TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".rst")
+_OFFICE: dict[str, Kind] = {"word/document.xml": "docx", "xl/workbook.xml": "xlsx"}
+
+
+def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
+    """What the bytes are, by the marks in them, the media type they came with, and the suffix of their name.
+
+    None: nothing that can be read as text. The whole document is needed to tell an office file.
+    """
+    if data.startswith(PDF):
+        return "pdf"
+    if data.startswith(ARCHIVE):
+        return _office_kind(data)
+    if media_type.startswith("text/") or media_type.endswith(("+json", "+xml")) or media_type in _TYPES:
+        kind = _TYPES.get(media_type, "text")
+        return kind if kind in ("html", "text") and not plain.is_binary(data) else None
+    if media_type not in _UNTOLD or plain.is_binary(data):
+        return None
+    if data[:200].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "html"
+    return "text" if PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES else None
+
+
+def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = "") -> Reading:
+    """What a document says, of which `name` is told in messages; at most TEXT_LIMIT characters.
+
+    `url` is where its links start from, `charset` what its server claims.
+
+    Raises CommandError: damaged, encrypted, larger unpacked than a limit, too slow to read, or a library is missing.
+    """
+    try:
+        match kind:
+            case "text":
+                return plain.read(data, charset)
+            case "html":
+                return apart.read("html", plain.decode(data, charset).encode(), url)
+            case _:
+                return apart.read(kind, data, url)
+    except Unreadable as error:
+        raise CommandError(f"{name} {error}") from error
+
+
+def _office_kind(data: bytes) -> Kind | None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = set(archive.namelist())
+    except (zipfile.BadZipFile, ValueError, RuntimeError):  # RuntimeError: on several disks
+        return None
+    return next((kind for part, kind in _OFFICE.items() if part in names), None)
+
+
+__all__ = ["ARCHIVE", "DOCUMENT_LIMIT", "PDF", "TEXT_LIMIT", "Kind", "Reading", "kind_of", "read"]

@@ -1,0 +1,186 @@
+"""Web pages: the text that a reader sees, with its links. Runs in the process of `apart`.
+
+The main text is found by trafilatura where the extra `readable` is installed, and for pages with little of it; else
+all of the page is given, navigation and all.
+
+Not covered: what scripts write (a browser renders such pages), and the finer ways to hide a text, such as white on
+white or far off the screen. Whatever is read stays a text from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from urllib.parse import urljoin, urlsplit
+
+from bs4 import BeautifulSoup
+from bs4.element import NavigableString, Tag
+
+from autoagent.documents.plain import seen
+from autoagent.documents.reading import Link, Reading, limited
+
+HTML_LIMIT = 3_000_000  # characters of a page that are parsed
+LINK_LIMIT = 1_000
+ADDRESS_LIMIT = 2_000  # characters of a link
+WORDS_LIMIT = 200  # characters of what it stands under, and elements and texts in it that are looked at
+STYLE_LIMIT = 200_000  # characters of style sheets that are looked at
+MAIN_LEAST = 500  # characters of a main text; with less the page is rather a list, a form, a few words
+
+_UNSHOWN = ("script", "style", "template", "title", "iframe", "object", "svg", "canvas", "datalist")
+_HIDING = re.compile(
+    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
+    r"|(?:font-size|opacity)\s*:\s*0(?:\.0+)?(?:px|em|rem|%)?\s*(?:[;!]|$)",
+    re.I,
+)
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.S)
+_SIMPLE = re.compile(r"[.#]?[\w-]+")
+_HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
+_BLOCKS = {
+    *("address", "article", "aside", "blockquote", "body", "br", "caption", "dd", "details", "div", "dl", "dt"),
+    *("fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "li", "main", "nav", "ol", "p", "pre"),
+    *("section", "summary", "table", "tbody", "thead", "tr", "ul", *_HEADINGS),
+}
+
+
+def read(kind: str, data: bytes, url: str) -> Reading:
+    """The page in these bytes (UTF-8), whose relative links start from `url`."""
+    text = data.decode()
+    note = f"only the first {HTML_LIMIT:,} characters of the page's source" if len(text) > HTML_LIMIT else ""
+    soup = BeautifulSoup(text[:HTML_LIMIT], "html.parser")
+    title = " ".join(soup.title.get_text().split()) if soup.title else ""
+    _hide(soup)
+    links, count = _resolve_links(soup, url)
+    main = _main_text(str(soup))
+    text, note = limited(seen(main if len(main) >= MAIN_LEAST else _whole_text(soup)), note)
+    return Reading(text, seen(title)[:300], links, count, note)
+
+
+def _hide(soup: BeautifulSoup) -> None:
+    """Turn every element that is not shown into a template, which nothing reads.
+
+    Renamed and not removed: to take one out of many siblings takes as long as there are siblings.
+    """
+    selectors = _hiding_selectors("\n".join(style.get_text() for style in soup.find_all("style"))[:STYLE_LIMIT])
+    for tag in soup.find_all(True):
+        classes = tag.get("class") or ()
+        marks = {tag.name, f"#{tag.get('id', '')}", *(f".{name}" for name in classes)}
+        hidden = tag.has_attr("hidden") or _HIDING.search(str(tag.get("style") or "")) or marks & selectors
+        if tag.name in _UNSHOWN or (hidden and tag.name not in ("html", "body")):
+            tag.name = "template"
+
+
+def _hiding_selectors(css: str) -> set[str]:
+    """The plain selectors (`.note`, `#note`, `aside`) of rules that hide what they select, on every medium."""
+    found: set[str] = set()
+    depth, selectors = 0, ""
+    for piece in re.split(r"([{}])", _COMMENT.sub("", css)):
+        if piece in ("{", "}"):
+            depth = max(0, depth + (1 if piece == "{" else -1))
+        elif depth == 0:
+            selectors = piece.rpartition(";")[2].strip()
+        elif depth == 1 and not selectors.startswith("@") and _HIDING.search(piece):
+            found.update(one.strip() for one in selectors.split(",") if _SIMPLE.fullmatch(one.strip()))
+    return found
+
+
+def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int]:
+    """Make the links that are shown absolute; the first of them by address, and how many addresses there are."""
+    base = soup.find("base", href=True)
+    start = _joined(url, str(base["href"])) if base else url
+    found: dict[str, Link] = {}
+    for node in _walk(soup):
+        if not isinstance(node, Tag) or node.name != "a" or not node.has_attr("href"):
+            continue
+        target = _joined(start, str(node["href"]))
+        if not target.startswith(("http://", "https://")):
+            del node["href"]
+            continue
+        node["href"] = target
+        if target not in found or not found[target].text:
+            found[target] = Link(_words(node) if len(found) < LINK_LIMIT else "", target)
+    return tuple(found.values())[:LINK_LIMIT], len(found)
+
+
+def _words(tag: Tag) -> str:
+    texts = (str(node) for node in islice(_walk(tag), WORDS_LIMIT) if isinstance(node, NavigableString))
+    return seen(" ".join(" ".join(texts).split()))[:WORDS_LIMIT]
+
+
+def _joined(base: str, reference: str) -> str:
+    try:
+        joined = urljoin(base, reference.strip())
+        urlsplit(joined)
+    except ValueError:  # a host in broken brackets
+        return ""
+    return seen(joined).replace(" ", "%20")[:ADDRESS_LIMIT]
+
+
+def _main_text(html: str) -> str:
+    try:
+        import trafilatura
+    except ImportError:
+        return ""
+    text = trafilatura.extract(
+        html,
+        output_format="markdown",
+        include_links=True,
+        include_comments=False,
+        favor_recall=True,
+        prune_xpath="//template",
+    )
+    return text or ""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where an element ends."""
+
+    of: Tag
+
+
+def _walk(root: Tag) -> Iterator[Tag | NavigableString | _End]:
+    """All that is shown, in order: an element, what is in it, its end. Without recursion, however deep it goes."""
+    stack: list[Tag | NavigableString | _End] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Tag):
+            if node.name == "template":
+                continue
+            stack.append(_End(node))
+            stack.extend(child for child in reversed(node.contents) if isinstance(child, (Tag, NavigableString)))
+        elif type(node) is not NavigableString and not isinstance(node, _End):
+            continue  # a comment, a declaration and the like
+        yield node
+
+
+def _whole_text(soup: BeautifulSoup) -> str:
+    """Every text that is shown, in light Markdown."""
+    lines = (line.strip() for line in "".join(_pieces(soup)).split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _pieces(soup: BeautifulSoup) -> Iterator[str]:
+    preformatted = 0
+    for node in _walk(soup):
+        if isinstance(node, NavigableString):
+            yield node if preformatted else re.sub(r"\s+", " ", node)
+        else:
+            tag, begins = (node, True) if isinstance(node, Tag) else (node.of, False)
+            if tag.name in ("pre", "textarea"):
+                preformatted += 1 if begins else -1
+            yield _mark(tag, begins)
+
+
+def _mark(tag: Tag, begins: bool) -> str:
+    """What stands in the text where an element begins or ends."""
+    if tag.name == "a" and tag.has_attr("href"):
+        return "[" if begins else f"]({tag['href']})"
+    if tag.name in ("td", "th"):
+        return "" if begins else " | "
+    if tag.name not in _BLOCKS:
+        return ""
+    if begins:
+        return "\n- " if tag.name == "li" else f"\n{_HEADINGS.get(tag.name, '')}"
+    return "" if tag.name in ("li", "tr") else "\n"

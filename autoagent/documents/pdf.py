@@ -1,0 +1,33 @@
+"""PDF files, with pypdf (the extra `documents`). Runs in the process of `apart`."""
+
+from __future__ import annotations
+
+import io
+import time
+
+from autoagent.documents.reading import TEXT_LIMIT, Reading, Unreadable, limited
+
+PATIENCE = 40.0  # seconds after which the pages read so far are the answer
+
+
+def read(kind: str, data: bytes, url: str) -> Reading:
+    """The text page by page, each under a line `[page N of M]`. Raises Unreadable."""
+    import pypdf
+
+    document = pypdf.PdfReader(io.BytesIO(data))
+    if document.is_encrypted and not document.decrypt(""):
+        raise Unreadable("is encrypted with a password.")
+    began, pages, size, note = time.monotonic(), len(document.pages), 0, ""
+    texts = []
+    for number, page in enumerate(document.pages, 1):
+        if size > TEXT_LIMIT or time.monotonic() - began > PATIENCE:
+            note = f"only the first {number - 1} of {pages} pages"
+            break
+        text = page.extract_text().strip()
+        texts.append(f"[page {number} of {pages}]\n{text}")
+        size += len(text)
+    if not size:
+        raise Unreadable(f"has no text: its {pages} pages are pictures, which are not read.")
+    title = document.metadata.title if document.metadata else None
+    text, note = limited("\n\n".join(texts), note)
+    return Reading(text, str(title or ""), note=note)

@@ -1,0 +1,62 @@
+"""Bytes as text, whatever their server says of their encoding."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+from autoagent.documents.reading import Reading, limited
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16-LE, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_DECLARED = re.compile(
+    rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
+)
+_LAST_RESORT = "windows-1252"  # what a browser takes for a page that says nothing
+
+# Invisible letters, direction overrides and the tag plane: words that no reader of the page sees.
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e0fff]")
+
+
+def read(data: bytes, charset: str) -> Reading:
+    """Text as it is; `charset` as its server claims."""
+    text, note = limited(decode(data, charset))
+    return Reading(text, note=note)
+
+
+def decode(data: bytes, charset: str) -> str:
+    """The text in the bytes, without what no reader would see.
+
+    A byte order mark tells; else valid UTF-8 is UTF-8, which nothing else is by chance; else the first that fits of
+    what the server says, what the document says, and Windows-1252.
+    """
+    return seen(_decode(data, charset).replace("\r\n", "\n"))
+
+
+def seen(text: str) -> str:
+    """The text without control characters, invisible letters and direction overrides."""
+    return _UNSEEN.sub("", text)
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether the bytes are no text: NULs without the mark of an encoding that has them."""
+    return b"\0" in data and not data.startswith(tuple(mark for mark, _ in _MARKS))
+
+
+def _decode(data: bytes, charset: str) -> str:
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "replace")
+    declared = _DECLARED.search(data, 0, 4096)
+    for encoding in ("utf-8", charset, declared[1].decode("ascii") if declared else ""):
+        try:
+            # The last character may have been cut in two with the page.
+            return codecs.getincrementaldecoder(encoding)("strict").decode(data, final=False)
+        except (LookupError, ValueError, TypeError):  # unknown, does not fit, or an encoding of bytes into bytes
+            continue
+    return data.decode(_LAST_RESORT, "replace")

@@ -1,0 +1,66 @@
+"""Breaks the silence while an endpoint says nothing, so that its user knows that it is waited for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from autoagent.errors import StopRun
+
+LONGEST = 30.0  # seconds without a word to the user
+
+
+class Silence:
+    """While entered, calls `tell` with the seconds of silence so far, each time another `every` of them have passed.
+
+    Without `tell` nobody is told. It is called in a thread of its own, and never between a `heard` and what is made of
+    the piece that was heard.
+    """
+
+    def __init__(self, every: float = 0.0, tell: Callable[[float], None] | None = None) -> None:
+        self._every = every
+        self._tell = tell
+        self._turn = threading.Lock()
+        self._since = time.monotonic()
+        self._told = 0  # times in this silence
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        with self._turn:
+            if self._tell is not None:
+                self._wait(self._every)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._turn:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+
+    def heard(self) -> None:
+        """A piece came; the silence begins anew."""
+        with self._turn:
+            self._since, self._told = time.monotonic(), 0
+
+    def _wait(self, seconds: float) -> None:
+        """Within the turn."""
+        self._timer = threading.Timer(seconds, self._look)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _look(self) -> None:
+        with self._turn:
+            if self._timer is None or self._tell is None:
+                return
+            silent = time.monotonic() - self._since
+            if silent >= (self._told + 1) * self._every:
+                self._told += 1
+                with suppress(StopRun):  # who ends what listens does so in the listener's own thread, at the next piece
+                    self._tell(silent)
+            self._wait(max(0.0, self._since + (self._told + 1) * self._every - time.monotonic()))

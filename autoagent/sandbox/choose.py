@@ -1,0 +1,76 @@
+"""Which kind of sandbox there is to be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from autoagent.errors import CommandError, SetupError
+from autoagent.protocols import Sandbox
+from autoagent.sandbox.bubblewrap import Bubblewrap
+from autoagent.sandbox.landlock import Landlock
+from autoagent.sandbox.limits import Limits
+from autoagent.sandbox.none import Unconfined
+from autoagent.sandbox.program import Boundary
+from autoagent.sandbox.programs import Programs
+from autoagent.workspace import Workspace
+
+_PATIENCE = 30.0  # seconds that the trial of a kind may take
+
+
+_Kind = Callable[[Workspace, Limits, str], Boundary]
+_KINDS: tuple[tuple[str, _Kind], ...] = (("bubblewrap", Bubblewrap), ("landlock", Landlock), ("none", Unconfined))
+
+
+def open_sandbox(
+    workspace: Workspace,
+    limits: Limits,
+    *,
+    kind: str = "auto",
+    required: bool = False,
+    network: bool = False,
+    python: str = "",
+) -> Sandbox:
+    """The sandbox of a kind (`bubblewrap`, `landlock`, `none`), or with `auto` the strongest that works here.
+
+    Each is tried by running a program. `python` is the interpreter that programs find, by default the agent's own.
+    Why a stronger kind was not taken is among the `gaps`.
+
+    Raises:
+        SetupError: the kind asked for does not work here; or `required`, and nothing holds programs back.
+    """
+    if kind == "none" and required:
+        raise SetupError("A sandbox is required, and --sandbox none is none: leave out one of the two.")
+    kinds = dict(_KINDS) if kind == "auto" else {kind: dict(_KINDS)[kind]}
+    reasons: list[str] = []
+    for name, make in kinds.items():
+        if name == "none" and required:
+            break
+        try:
+            boundary = _working(make, workspace, limits, python or sys.executable)
+        except SetupError as error:
+            reasons.append(f"No {name}: {error}")
+        else:
+            return Programs(workspace, boundary, limits, network=network, reasons=reasons)
+    raise SetupError(" ".join(["No sandbox works here.", *reasons]))
+
+
+def _working(make: _Kind, workspace: Workspace, limits: Limits, python: str) -> Boundary:
+    """The boundary, once a program has run in it. Raises SetupError with the reason where none does."""
+    if not sys.platform.startswith("linux"):
+        raise SetupError("programs are run on Linux only.")
+    boundary = make(workspace, limits, python)
+    try:
+        done = Programs(workspace, boundary, limits).run(["true"], seconds=_PATIENCE)
+        problem = "" if done.status == 0 else _last_line(done.output) or f"{done}"
+    except CommandError as error:
+        problem = str(error)
+    if problem:
+        boundary.close()
+        raise SetupError(problem)
+    return boundary
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,51 @@
+"""What of the machine a program needs to see."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from autoagent.errors import SetupError
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+SETTINGS = tuple(f"/etc/{name}" for name in ("alternatives", "fonts", "ld.so.cache", "localtime"))
+USERS = ("/etc/group", "/etc/passwd")
+NETWORK = tuple(
+    f"/etc/{name}"
+    for name in (
+        *("ca-certificates", "gai.conf", "hosts", "nsswitch.conf", "pki", "resolv.conf", "services"),
+        *("ssl/certs", "ssl/openssl.cnf"),
+    )
+)
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+
+# Not the whole of a prefix: it may hold a project or a home too, or a pip.conf with credentials.
+_OF_VENV = ("bin", "lib", "lib64", "pyvenv.cfg")
+_OF_PYTHON = ("bin", "include", "lib", "lib64")
+
+
+def python_places(python: str) -> tuple[str, ...]:
+    """What belongs to a Python interpreter and does not lie in the system's own places. Raises SetupError."""
+    prefix, base = (sys.prefix, sys.base_prefix) if python == sys.executable else _prefixes(python)
+    parts = {prefix: _OF_VENV, base: _OF_PYTHON, str(Path(base).resolve()): _OF_PYTHON}
+    places = (f"{place}/{part}" for place, names in parts.items() for part in names)
+    return tuple(place for place in places if not is_beneath(place, SYSTEM) and Path(place).exists())
+
+
+def is_beneath(place: str, places: Sequence[str]) -> bool:
+    """Whether a path is one of the places or lies in one."""
+    return any(Path(place).is_relative_to(other) for other in places)
+
+
+def _prefixes(python: str) -> tuple[str, str]:
+    code = "import sys; print(sys.prefix); print(sys.base_prefix)"
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own choice of an interpreter
+            [python, "-I", "-c", code], env={}, capture_output=True, text=True, timeout=30, check=True
+        )
+        prefix, base = done.stdout.splitlines()
+    except (OSError, subprocess.SubprocessError, ValueError) as error:  # ValueError: it printed something else
+        raise SetupError(f"{python} is no Python interpreter that works: {error}") from error
+    return prefix, base

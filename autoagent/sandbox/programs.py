@@ -1,0 +1,148 @@
+"""The sandbox as the commands see it: programs that are waited for, and programs that run on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoagent.errors import CommandError
+from autoagent.messages import Background, Exit
+from autoagent.sandbox.limits import Limits
+from autoagent.sandbox.program import Boundary, Launch, Program
+from autoagent.workspace import Workspace, shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A program that runs on, and its end once it has come."""
+
+    background: Background
+    program: Program
+    ended: Future[Exit]
+
+    def now(self) -> Background:
+        """Its record as of now."""
+        return replace(self.background, exit=self.ended.result() if self.ended.done() else None)
+
+
+class Programs:
+    """Satisfies protocols.Sandbox: runs programs in a workspace, within a boundary, under limits.
+
+    `reasons` say why the boundary is no stronger one.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        boundary: Boundary,
+        limits: Limits,
+        *,
+        network: bool = False,
+        reasons: Sequence[str] = (),
+    ) -> None:
+        self._workspace, self._boundary, self._limits = workspace, boundary, limits
+        self._network, self._reasons = network, tuple(reasons)
+        self._started: list[_Started] = []
+        self._waited_for: set[Program] = set()  # by `run`, perhaps in another thread than the one that closes
+
+    @property
+    def name(self) -> str:
+        return self._boundary.name
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        services = "Programs that may use the network reach the services of this machine and of its network as well."
+        return (*self._reasons, *self._boundary.gaps, *((services,) if self._network else ()))
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        folder: str = ".",
+        seconds: float | None = None,
+        network: bool | None = None,
+        env: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> Exit:
+        launch = self._launch(argv, folder, env or {}, self._network if network is None else network)
+        seconds = self._limits.seconds if seconds is None else seconds
+        program = Program(launch, self._limits, seconds=seconds, data=data)
+        self._waited_for.add(program)
+        try:
+            return program.wait()
+        finally:
+            self._waited_for.discard(program)
+
+    def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> Background:
+        log = self._workspace.make(output)
+        try:
+            launch = self._launch(argv, folder, {}, self._network)
+        except BaseException:  # Ctrl-C too
+            os.close(log)
+            raise
+        begun: Future[Program] = Future()
+        ended: Future[Exit] = Future()
+
+        def live() -> None:
+            try:
+                program = Program(launch, self._limits, output=log)
+            except BaseException as error:  # whatever it is, the thread that waits for it raises it
+                begun.set_exception(error)
+                return
+            finally:
+                os.close(log)
+            begun.set_result(program)
+            ended.set_result(program.wait())
+
+        # A thread of its own, since a program ends with the thread that started it.
+        threading.Thread(target=live, name=f"program {argv[0]}", daemon=True).start()
+        program = begun.result()
+        started = _Started(Background(program.pid, shlex.join(argv), self._workspace.display(output)), program, ended)
+        self._started.append(started)
+        return started.now()
+
+    def programs(self) -> list[Background]:
+        return [started.now() for started in self._started]
+
+    def stop(self, pid: int) -> Background:
+        for started in reversed(self._started):  # the system may use the pid of one that has ended again
+            if started.background.pid == pid:
+                started.program.end()
+                started.ended.result()
+                return started.now()
+        raise CommandError(f"There is no started program with pid {pid}.")
+
+    def close(self) -> None:
+        for program in (*self._waited_for, *(started.program for started in self._started)):
+            program.end()
+        for started in self._started:
+            started.ended.result()
+        self._boundary.close()
+
+    def _launch(self, argv: Sequence[str], folder: str, env: Mapping[str, str], network: bool) -> Launch:
+        found = self._workspace.find(folder)
+        if found is None or found.kind != "folder":
+            raise CommandError(f"There is no folder {shown(folder)} in the workspace to start a program in.")
+        place = self._workspace.root / found.path
+        program = find_program(argv[0] if argv else "", place, self._boundary.path)
+        return self._boundary.launch([program, *argv[1:]], place, env, network=network)
+
+
+def find_program(name: str, folder: Path, path: Sequence[str]) -> str:
+    """The program that `name` stands for: with a slash in it a file, relative to `folder`, else one in `path`.
+
+    Raises CommandError where there is none, or none that can be executed.
+    """
+    places = [str(folder / name)] if "/" in name else [f"{place}/{name}" for place in path]
+    there = [place for place in places if name and Path(place).is_file()]
+    if not there:
+        raise CommandError(f"There is no program {shown(name)} here.")
+    for place in there:
+        if os.access(place, os.X_OK):
+            return name if "/" in name else place
+    raise CommandError(f"{shown(name)} is not executable.")

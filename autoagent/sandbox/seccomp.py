@@ -1,0 +1,116 @@
+"""Filters of system calls, as programs of classic BPF for seccomp(2).
+
+Programs for another architecture than the machine's (32 bits on 64) do not run under them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+
+# Of each architecture: its name in linux/audit.h, and its column in the table.
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+
+_REFUSED = {
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "keyctl": (250, 219),
+    "mount": (165, 40),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "request_key": (249, 218),
+    "setns": (308, 268),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+}
+_UNKNOWN = {"clone3": (435, 435), "memfd_create": (319, 279)}  # callers fall back where there seems to be none
+_SOCKET = (41, 198)
+_LEAVE_GROUP = {"setpgid": (109, 154), "setsid": (112, 157)}
+_CLONE, _IOCTL = (56, 220), (16, 29)
+_NEW_NAMESPACE = 0x7E020080  # all of CLONE_NEW*, linux/sched.h
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # asm-generic/ioctls.h
+_X32 = 0x40000000  # the bit of x86-64's second set of calls
+
+# linux/bpf_common.h and linux/seccomp.h
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+STEP = 8  # bytes of a struct sock_filter
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # where in struct seccomp_data; low halves of the arguments
+
+
+def is_known() -> bool:
+    """Whether there is a filter for this machine's architecture."""
+    return os.uname().machine in _ARCHITECTURES
+
+
+def guard(*, sockets: bool, groups: bool) -> bytes:
+    """Refuses what no program of an agent needs and what has led out of sandboxes before; struct sock_filter[].
+
+    That is looking into other processes, namespaces, keys of the kernel, io_uring, and faked input on a terminal;
+    memory without a name (memfd), because no limit would see it; without `sockets` making any, but for pairs; without
+    `groups` see `group_keeper`.
+    """
+    column = _column()
+    code = _refusals([numbers[column] for numbers in _REFUSED.values()], errno.EPERM)
+    code += _refusals([numbers[column] for numbers in _UNKNOWN.values()], errno.ENOSYS)
+    if not sockets:
+        code += _refusals([_SOCKET[column]], errno.EACCES)
+    if not groups:
+        code += _kept_in_group()
+    code += _with_argument(_CLONE[column], _FIRST, _when(_ANY_BIT, _NEW_NAMESPACE, errno.EPERM))
+    faked = [*_when(_EQUAL, _TIOCSTI, errno.EPERM), *_when(_EQUAL, _TIOCLINUX, errno.EPERM)]
+    return _whole([*code, *_with_argument(_IOCTL[column], _SECOND, faked)])
+
+
+def group_keeper() -> bytes:
+    """Lets no process leave its group, so that one signal reaches all of them: what would do so only seems to work.
+
+    A program that needs a session of its own, to have a terminal in it, fails.
+    """
+    return _whole(_kept_in_group())
+
+
+def _column() -> int:
+    return _ARCHITECTURES[os.uname().machine][1]
+
+
+def _kept_in_group() -> list[bytes]:
+    return _refusals([numbers[_column()] for numbers in _LEAVE_GROUP.values()], 0)
+
+
+def _whole(code: list[bytes]) -> bytes:
+    """A filter out of steps that have the number of the call before them."""
+    architecture, column = _ARCHITECTURES[os.uname().machine]
+    begin = [_step(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, architecture, errno.ENOSYS), _step(_LOAD, _NUMBER)]
+    x32 = _when(_AT_LEAST, _X32, errno.ENOSYS) if column == 0 else []
+    return b"".join([*begin, *x32, *code, _step(_RETURN, _ALLOW)])
+
+
+def _refusals(numbers: list[int], error: int) -> list[bytes]:
+    return [step for number in numbers for step in _when(_EQUAL, number, error)]
+
+
+def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    """One struct sock_filter; `yes` and `no` are how many steps a jump leaves out."""
+    return struct.pack("=HBBI", code, yes, no, value)
+
+
+def _when(test: int, value: int, error: int) -> list[bytes]:
+    return [_step(test, value, 0, 1), _step(_RETURN, _ERROR | error)]
+
+
+def _unless(test: int, value: int, error: int) -> list[bytes]:
+    return [_step(test, value, 1, 0), _step(_RETURN, _ERROR | error)]
+
+
+def _with_argument(number: int, argument: int, tests: list[bytes]) -> list[bytes]:
+    """The tests of one argument of the call with this number; what they let through is allowed."""
+    body = [_step(_LOAD, argument), *tests, _step(_RETURN, _ALLOW)]
+    return [_step(_EQUAL, number, 0, len(body)), *body]

@@ -1,0 +1,115 @@
+"""The process between the agent and a program where no PID namespace holds the tree together.
+
+It is started as a program of its own. It adopts whatever loses its parent; and when the program ends, when it is told
+to (SIGTERM), or when the agent dies, however that happens, it kills all that is beneath it. That is one group of
+processes, since the filter of system calls lets nobody leave it; so a single signal reaches all of them at once, and
+nothing can fork faster than it is killed. It ends as the program did.
+
+It imports little, since that is done for each program: no json, no pathlib.
+
+Not covered: a program that may send it SIGKILL can free itself of it.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from autoagent.sandbox.confinement import confine, keep_in_group
+from autoagent.sandbox.system import prctl
+from autoagent.sandbox.tree import tree_of
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_CANNOT_START = 127  # the shells' status for it
+_PAUSE = 0.001  # seconds between two rounds of killing
+
+_CODE = "import sys; sys.path.append(sys.argv[1]); from autoagent.sandbox import supervisor; supervisor.main()"
+_PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+
+
+def command(folder: str, largest_file: int, argv: Sequence[str], confinement: Mapping[str, Any]) -> list[str]:
+    """The command line that runs `argv` in a folder under supervision, with confinement.confine's arguments if any."""
+    options = {"parent": os.getpid(), "folder": folder, "file": largest_file, "confinement": dict(confinement)}
+    return [sys.executable, "-I", "-S", "-c", _CODE, _PACKAGES, marshal.dumps(options).hex(), *argv]
+
+
+def main() -> None:
+    """Supervise the program that the arguments name."""
+    options, argv = marshal.loads(bytes.fromhex(sys.argv[2])), sys.argv[3:]  # noqa: S302 - made by `command`
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != options["parent"]:  # it died before this could be told
+        return
+    program = os.fork()
+    if program == 0:
+        _become(options, argv)
+    status = _wait(program)
+    _end_all(program)
+    _end_as(status)
+
+
+def _become(options: dict[str, Any], argv: list[str]) -> None:
+    """In the child: take on the limits and the confinement, and turn into the program."""
+    try:
+        os.setsid()  # a group without the supervisor
+        resource.setrlimit(resource.RLIMIT_FSIZE, (options["file"],) * 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if options["confinement"]:
+            confine(**options["confinement"])
+        else:
+            keep_in_group()
+        os.chdir(options["folder"])
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execve(argv[0], argv, os.environ)  # noqa: S606 - there is to be no shell
+    except OSError as error:
+        os.write(2, f"{argv[0]} cannot be started: {error.strerror}\n".encode())
+    finally:
+        os._exit(_CANNOT_START)
+
+
+def _wait(program: int) -> int:
+    """Until the program has ended, or is to end: its wait status, that of SIGTERM in the second case."""
+    while signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGCHLD:
+        while child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if child.si_pid == program:  # it stays a zombie: its number is that of the group
+                return child.si_status << 8 if child.si_code == os.CLD_EXITED else child.si_status
+            os.waitpid(child.si_pid, 0)
+    return signal.SIGTERM
+
+
+def _end_all(program: int) -> None:
+    """Kill the group, and then what is beneath this process all the same, until nothing is.
+
+    Orphans come to this process, so that no child of it means no descendant.
+    """
+    with suppress(ProcessLookupError):
+        os.killpg(program, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        while True:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            time.sleep(_PAUSE)
+            for pid in [pid for pid in tree_of(os.getpid()) if pid != os.getpid()]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _end_as(status: int) -> None:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status))

@@ -1,0 +1,109 @@
+"""An OpenAI-compatible endpoint on the loopback interface whose model says what a script has it say."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+_POLL = 0.01  # seconds until the server notices that it is to stop
+_WAYS = ("tools", "response_format")  # of asking for a command; what is left is plain text
+
+
+class ScriptedEndpoint:
+    """Answers each chat request with the next reply of a script, from its start until `close`.
+
+    It knows chat completions and nothing more, so that commands are asked for in plain text and all that the model is
+    told stands in the messages. `prompts` holds them, a text for each request; `surplus` counts the requests for which
+    no reply was left: they fail.
+
+    Not covered: sub-agents take their replies from the same script, in the order in which they happen to ask.
+    """
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+        self.surplus = 0
+        self._replies: list[str] = []
+        self._lock = threading.Lock()
+        self._http = _Listening(("127.0.0.1", 0), _Request)
+        self._http.endpoint = self
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(_POLL,), daemon=True)
+        self._thread.start()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    @property
+    def left(self) -> int:
+        """How many replies have not been asked for."""
+        return len(self._replies)
+
+    def load(self, replies: Iterable[str]) -> None:
+        """A new script in place of the last one, and nothing told yet."""
+        with self._lock:
+            self._replies, self.prompts, self.surplus = list(replies), [], 0
+
+    def answer(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The status and the JSON that a chat request gets."""
+        if refused := next((name for name in _WAYS if name in body), None):
+            return 400, _error(f"Unsupported parameter: '{refused}' is not supported with this model.", refused)
+        with self._lock:
+            self.prompts.append("\n".join(str(message["content"]) for message in body["messages"]))
+            if not self._replies:
+                self.surplus += 1
+                return 500, _error("the replies of the scenario have run out")
+            return 200, _completion(self._replies.pop(0))
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+def _completion(text: str) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return {"object": "chat.completion", "choices": [choice]}
+
+
+def _error(message: str, parameter: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": parameter, "code": None}}
+
+
+class _Listening(ThreadingHTTPServer):
+    daemon_threads = True
+    endpoint: ScriptedEndpoint
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is ended in the middle is no failure of the scenario."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Listening
+
+    def log_message(self, *_: object) -> None:
+        """The log of the run says what was asked."""
+
+    def do_GET(self) -> None:
+        self._send(404, _error("there is no such page"))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.endswith("/chat/completions"):
+            self._send(*self.server.endpoint.answer(body))
+        else:
+            self._send(404, _error("there is no such page"))
+
+    def _send(self, status: int, answer: Mapping[str, Any]) -> None:
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Should-Retry", "false")  # the same request would get the same answer
+        self.end_headers()
+        self.wfile.write(body)

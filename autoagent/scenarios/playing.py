@@ -1,0 +1,153 @@
+"""Plays a scenario in a fresh folder, which is the home, the state and the workspace of a user of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoagent.errors import SettingsError, StateError
+from autoagent.runlog import read, run_ids
+from autoagent.scenarios.checking import Came, differences
+from autoagent.scenarios.endpoint import ScriptedEndpoint
+from autoagent.scenarios.process import run_at_terminal, run_on_pipes
+from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, Session
+
+_WINDOW = 32_000  # tokens: room for every command
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a scenario: `problems` where it is not what was expected, with the last session's screen.
+
+    `folder` is where it was played, None where that is deleted.
+    """
+
+    seconds: float
+    problems: tuple[str, ...]
+    screen: str
+    folder: Path | None
+
+
+def play(scenario: Scenario, *, keep: bool) -> Played:
+    """Play the sessions up to the first one with a problem; nothing that was started is left behind.
+
+    Raises SetupError where there are no terminals to play at, SettingsError where its files cannot be put there.
+    """
+    began = time.monotonic()
+    with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:
+        for file in (GivenFile(CONFIG, _config(scenario, endpoint.base_url)), *scenario.files):
+            try:
+                _put(folder / file.path, file)
+            except OSError as error:
+                raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
+        stage = _Stage(scenario, folder, endpoint, began + scenario.seconds)
+        for session in scenario.sessions:
+            problems, screen = stage.play(session)
+            if problems:
+                break
+    return Played(time.monotonic() - began, tuple(problems), screen, folder if keep else None)
+
+
+class _Stage:
+    """Where the sessions of a scenario are played, until `end` (as time.monotonic counts)."""
+
+    def __init__(self, scenario: Scenario, folder: Path, endpoint: ScriptedEndpoint, end: float) -> None:
+        self._scenario, self._folder, self._endpoint, self._end = scenario, folder, endpoint, end
+        self._state = folder / str(scenario.settings.get("state_dir") or ".autoagent")
+        self._events: Counter[str] = Counter()
+
+    def play(self, session: Session) -> tuple[list[str], str]:
+        """The problems of a session, and its screen."""
+        place = session.expected.place
+        run = self._run_of_last_session()
+        if RUN in session.arguments and not run:
+            return [f"{place}: arguments: {RUN} names the run of an earlier session, and there is none."], ""
+        arguments = [run if argument == RUN else argument for argument in session.arguments]
+        self._endpoint.load(session.replies)
+        start = run_at_terminal if session.terminal else run_on_pipes
+        left = self._end - time.monotonic()
+        ran = start(arguments, self._folder, _environment(self._folder, self._scenario), session.answers, left)
+        if ran.code is None:
+            return [f"{place}: it took longer than {self._scenario.seconds:g} s (`seconds`) and was ended."], ran.screen
+        try:
+            events = self._new_events()
+        except StateError as error:
+            return [f"{place}: {error}"], ran.screen
+        came = Came(
+            code=ran.code,
+            screen=ran.screen,
+            prompts=self._endpoint.prompts,
+            replies=self._endpoint.left,
+            surplus=self._endpoint.surplus,
+            answers=len(session.answers) - ran.typed,
+            events=events,
+            folder=self._folder,
+        )
+        problems = list(differences(session, came))
+        if problems and ran.ends:
+            problems.append(f"{place}: answers: there was none left for the last question, so the input was ended.")
+        return problems, ran.screen
+
+    def _run_of_last_session(self) -> str:
+        """The run whose log was written last; ids tell no order within a second."""
+        logs = [self._state / "runs" / run / "events.jsonl" for run in run_ids(self._state)]
+        return max(logs, key=lambda log: log.stat().st_mtime_ns).parent.name if logs else ""
+
+    def _new_events(self) -> Counter[str]:
+        """The events of all runs by type, without those counted before."""
+        every = Counter(event.type for run in run_ids(self._state) for event in read(self._state, run))
+        new, self._events = every - self._events, every
+        return new
+
+
+@contextmanager
+def _folder(keep: bool) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="autoagent-test-")).resolve()
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put(path: Path, file: GivenFile) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if file.source is None:
+        path.write_text(file.content, encoding="utf-8", newline="")
+    elif file.source.is_dir():
+        shutil.copytree(file.source, path, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(file.source, path)
+
+
+def _config(scenario: Scenario, base_url: str) -> str:
+    """The user's configuration file: the scripted model where the scenario does not set another. JSON is YAML too."""
+    scripted: Mapping[str, str | list[str]] = {
+        "openai_base_url": base_url,
+        "smart_llm": "scripted",
+        "fast_llm": "scripted",
+        "window": str(_WINDOW),
+        "memory_backend": "none",
+    }
+    return json.dumps({**scripted, **scenario.settings}, ensure_ascii=False, indent=1)
+
+
+def _environment(folder: Path, scenario: Scenario) -> dict[str, str]:
+    """Made from nothing: of the user's own only where programs are found."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "TERM": "xterm-256color",
+        "INPUTRC": os.devnull,
+        **scenario.environment,
+    }

@@ -1,0 +1,194 @@
+"""The program as a process of its own: at a real terminal with somebody who types, or on pipes."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoagent.errors import SetupError
+from autoagent.sandbox.system import prctl
+from autoagent.sandbox.tree import tree_of
+
+ROWS, COLUMNS = 50, 120  # of the terminal
+_PAUSE = 0.01  # seconds between two looks at a process that writes nothing
+_PIECE = 65_536  # bytes read at once
+_QUESTION_ENDS = (": ", "> ")
+_QUIET = 0.1  # seconds after which nothing more of a question comes
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+# As the console script starts it, with what this process can import, and nothing from the folder it starts in. A
+# terminal becomes the session's own, so that the program is told when it closes.
+_START = "import os, sys; sys.path += sys.argv.pop(1).split(os.pathsep); from autoagent.cli import main; main()"
+_START_AT_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {_START}"
+
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles
+    r"|\x1b[ -/]*[0-~]"
+    r"|[\x00-\x08\x0b-\x1f\x7f]"  # all but tab and line feed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a process: its exit code (None: the time was over), what it showed, what was made of the answers.
+
+    `typed` answers were asked for; at `ends` more questions the input had ended.
+    """
+
+    code: int | None
+    screen: str
+    typed: int
+    ends: int = 0
+
+
+def run_at_terminal(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
+) -> Ran:
+    """Run the program at a terminal; at each question the next answer is typed, at the first one left over Ctrl-D.
+
+    Raises SetupError where there are no such terminals.
+    """
+    if sys.platform == "win32":
+        raise SetupError("There are no terminals for scenarios on Windows; write `terminal: false`.")
+    import fcntl
+    import termios
+
+    near, far = os.openpty()
+    try:
+        fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        command = _command(_START_AT_TERMINAL, arguments)
+        with started(command, folder, environment, stdin=far, output=far) as process:
+            person = _Person(near, answers)
+            code, shown = _watch(process, near, seconds, person.look)
+        return Ran(code, plain(shown), person.typed, person.ends)
+    finally:
+        os.close(near)
+        os.close(far)
+
+
+def run_on_pipes(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
+) -> Ran:
+    """Run the program with all answers on its input, and what it writes on one pipe. Which it read, nobody knows."""
+    command = _command(_START, arguments)
+    near, far = os.pipe()
+    try:
+        with tempfile.TemporaryFile() as lines:  # a pipe takes no more than 64 KiB before somebody reads
+            lines.write("".join(f"{answer}\n" for answer in answers).encode())
+            lines.seek(0)
+            with started(command, folder, environment, stdin=lines.fileno(), output=far) as process:
+                code, shown = _watch(process, near, seconds, lambda shown: None)
+        return Ran(code, plain(shown), len(answers))
+    finally:
+        os.close(near)
+        os.close(far)
+
+
+def _command(start: str, arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-P", "-c", start, os.pathsep.join(path for path in sys.path if path), *arguments]
+
+
+def plain(shown: bytes) -> str:
+    """What was written to a terminal, without colours and other control characters; lines end with `\\n`."""
+    return _CONTROL.sub("", shown.decode("utf-8", "replace"))
+
+
+class _Person:
+    """Types an answer whenever a question waits for one."""
+
+    def __init__(self, terminal: int, answers: Sequence[str]) -> None:
+        self.typed = self.ends = 0
+        self._terminal, self._answers = terminal, answers
+        self._before = -1  # bytes that were shown when something was typed last
+        self._newest = 0, 0.0  # bytes that were shown in all, and since when
+
+    def look(self, shown: bytes) -> None:
+        """Type the next line if all that was `shown` ends with a question that was not answered yet."""
+        if not self._waits(shown):
+            return
+        self._before = len(shown)
+        if self.typed < len(self._answers):
+            line = self._answers[self.typed] + "\r"
+            self.typed += 1
+        else:
+            line = "\x04"
+            self.ends += 1
+        os.write(self._terminal, line.encode())
+
+    def _waits(self, shown: bytes) -> bool:
+        """Whether the cursor stands behind a question, which is seen by its end.
+
+        Where readline asks, and where what is typed is hidden, the terminal no longer gathers and shows what is typed
+        for as long as the question waits; elsewhere it has to be quiet for a while. The echo of an answer ends its
+        line: until it does, the question is still the last one.
+        """
+        import termios
+
+        if len(shown) != self._newest[0]:
+            self._newest = len(shown), time.monotonic()
+        answered = self._before < 0 or b"\n" in shown[self._before :]
+        if not answered or not plain(shown[shown.rfind(b"\n") + 1 :]).endswith(_QUESTION_ENDS):
+            return False
+        flags = termios.tcgetattr(self._terminal)[3]
+        if flags & termios.ICANON and flags & termios.ECHO:
+            return time.monotonic() - self._newest[1] > _QUIET
+        return True
+
+
+@contextmanager
+def started(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], *, stdin: int, output: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, and all it starts, for as long as the block; behind it nothing of it is left.
+
+    Not covered: on systems other than Linux, what a process has started stays where it does not end by itself.
+    """
+    before = tree_of(os.getpid()) if sys.platform == "linux" else {}
+    if sys.platform == "linux":
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what loses its parent comes to this process
+    process = subprocess.Popen(  # noqa: S603 - there is no shell
+        command, cwd=folder, env=dict(environment), stdin=stdin, stdout=output, stderr=output, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        while sys.platform == "linux" and (left := [pid for pid in tree_of(os.getpid()) if pid not in before]):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(_PAUSE)
+
+
+def _watch(
+    process: subprocess.Popen[bytes], source: int, seconds: float, look: Callable[[bytes], None]
+) -> tuple[int | None, bytes]:
+    """Read what a process writes until it ends, or the time is over (its exit code is None then)."""
+    end = time.monotonic() + seconds
+    shown = b""
+    while True:
+        code = process.poll()  # first, so that all it wrote before its end is read
+        ready, _, _ = select.select([source], [], [], 0 if code is not None else _PAUSE)
+        shown += (piece := os.read(source, _PIECE) if ready else b"")
+        if code is not None and not piece:
+            return code, shown
+        if time.monotonic() > end:
+            return None, shown
+        if not piece:  # no more to come for now
+            look(shown)

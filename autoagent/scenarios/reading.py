@@ -1,0 +1,227 @@
+"""Reads a scenario's file; whatever in it cannot be meant is named with its line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from autoagent.errors import SettingsError
+from autoagent.messages import EVENTS
+from autoagent.scenarios.scenario import CONFIG, Expected, ExpectedFile, GivenFile, Part, Scenario, Session
+from autoagent.settings import Settings, parse
+from autoagent.yamlfile import Entry, read_mapping
+
+SECONDS = 60.0  # a scenario may take, where it does not say
+LONGEST_ANSWER = 1000  # characters; a terminal takes no more than some thousands at once
+
+_SESSION = ("arguments", "goals", "terminal", "replies", "answers", "expect")
+_SCENARIO = ("about", "files", "settings", "environment", "seconds", *_SESSION, "then")
+_EXPECTED = ("exit", "screen", "not_on_screen", "prompt", "not_in_prompt", "files", "commands", "events")
+
+
+def read_scenario(path: Path) -> Scenario:
+    """The scenario in a file. Raises SettingsError, which names file and line of what cannot be used."""
+    entries = read_mapping(path, _SCENARIO, "key")
+    first = {key: entry for key, entry in entries.items() if key in _SESSION}
+    later = [entry.members(_SESSION) for entry in entries["then"].items()] if "then" in entries else []
+    return Scenario(
+        path=path,
+        about=entries["about"].text() if "about" in entries else "",
+        files=_given_files(entries["files"]) if "files" in entries else (),
+        settings=_settings(entries["settings"]) if "settings" in entries else {},
+        environment=_environment(entries["environment"]) if "environment" in entries else {},
+        seconds=_seconds(entries["seconds"]) if "seconds" in entries else SECONDS,
+        sessions=tuple(_session(path, session) for session in (first, *later)),
+    )
+
+
+# Around the sessions ---------------------------------------------------------------------------------------------
+
+
+def _given_files(entry: Entry) -> tuple[GivenFile, ...]:
+    return tuple(_given_file(name, file) for name, file in entry.members().items())
+
+
+def _given_file(name: str, entry: Entry) -> GivenFile:
+    path = _inside(name, entry)
+    if path == CONFIG:
+        raise SettingsError(f"{entry.where}: what is to stand there goes under `settings`.")
+    if entry.node.id == "scalar":
+        return GivenFile(path, content=_exactly(entry))
+    source = entry.members(("from",)).get("from")
+    if source is None:
+        raise SettingsError(f"{entry.where}: holds neither a text nor `from: FILE`.")
+    found = entry.path.parent / source.text()
+    if not source.text() or not found.exists():
+        raise SettingsError(f"{source.where}: there is no {found}; it is looked for beside the scenario.")
+    return GivenFile(path, source=found)
+
+
+def _settings(entry: Entry) -> dict[str, str | list[str]]:
+    given: dict[str, str | list[str]] = {}
+    for name, setting in entry.members([f.name for f in fields(Settings)], "setting").items():
+        given[name] = setting.texts() if setting.is_list else setting.text()
+        if setting.texts():  # an empty one is not set
+            parse(name, ",".join(setting.texts()), setting.where)
+    return given
+
+
+def _environment(entry: Entry) -> dict[str, str]:
+    given = {}
+    for name, variable in entry.members().items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise SettingsError(f"{variable.where}: is no name of a variable.")
+        given[name] = _exactly(variable)
+    return given
+
+
+def _seconds(entry: Entry) -> float:
+    seconds = entry.value()
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+        raise SettingsError(f"{entry.where}: must be a number of seconds above 0.")
+    return float(seconds)
+
+
+# A session -------------------------------------------------------------------------------------------------------
+
+
+def _session(path: Path, entries: Mapping[str, Entry]) -> Session:
+    if "expect" not in entries:
+        place = next(iter(entries.values())).place if entries else str(path)
+        raise SettingsError(f"{place}: expect: is missing; say what is to come of this session.")
+    goals = entries["goals"].texts() if "goals" in entries else []
+    given = _arguments(entries["arguments"]) if "arguments" in entries else []
+    return Session(
+        arguments=(*given, *(word for goal in goals for word in ("--ai-goal", goal))),
+        terminal=_truth(entries["terminal"]) if "terminal" in entries else True,
+        replies=tuple(_reply(entry) for entry in entries["replies"].items()) if "replies" in entries else (),
+        answers=tuple(_answer(entry) for entry in entries["answers"].items()) if "answers" in entries else (),
+        expected=_expected(entries["expect"]),
+    )
+
+
+def _arguments(entry: Entry) -> list[str]:
+    try:
+        return shlex.split(entry.text())
+    except ValueError as error:
+        raise SettingsError(f"{entry.where}: cannot be split into words: {error}.") from None
+
+
+def _reply(entry: Entry) -> str:
+    """The reply as the model writes it: a text as it is, a command in the response format."""
+    if entry.node.id == "scalar":
+        return _exactly(entry)
+    parts = entry.members(("thoughts", "command", "args"))
+    if "command" not in parts:
+        raise SettingsError(f"{entry.where}: the reply has no `command`; a reply without one is a text.")
+    args = parts["args"].value() if "args" in parts else {}
+    if not isinstance(args, dict):
+        raise SettingsError(f"{parts['args'].where}: must hold `key: value` lines.")
+    thoughts = parts["thoughts"].text() if "thoughts" in parts else ""
+    reply = {"thoughts": {"text": thoughts}, "command": {"name": parts["command"].text(), "args": args}}
+    return json.dumps(reply, ensure_ascii=False)
+
+
+def _answer(entry: Entry) -> str:
+    if entry.node.id == "scalar" and entry.node.tag.endswith(":null"):
+        raise SettingsError(f'{entry.where}: holds an empty item; write "" for Enter alone.')
+    answer = entry.text()
+    if not answer.isprintable() or len(answer) > LONGEST_ANSWER:
+        raise SettingsError(f"{entry.where}: an answer is one line of at most {LONGEST_ANSWER} characters to type.")
+    return answer
+
+
+# What is expected ------------------------------------------------------------------------------------------------
+
+
+def _expected(entry: Entry) -> Expected:
+    entries = entry.members(_EXPECTED)
+    parts = {name: _parts(entries[name]) for name in _EXPECTED[1:5] if name in entries}
+    return Expected(
+        place=entry.place,
+        code=_count(entries["exit"]) if "exit" in entries else 0,
+        files=_expected_files(entries["files"]) if "files" in entries else (),
+        commands=_count(entries["commands"]) if "commands" in entries else None,
+        events=_events(entries["events"]) if "events" in entries else {},
+        **parts,
+    )
+
+
+def _parts(entry: Entry) -> tuple[Part, ...]:
+    return tuple(_part(item) for item in (entry.items() if entry.is_list else [entry]))
+
+
+def _part(entry: Entry) -> Part:
+    """A text, which any white space may break into lines, or `regex: ...`."""
+    if entry.node.id == "mapping" and [key.value for key, _ in entry.node.value] == ["regex"]:
+        expression = entry.members()["regex"]
+        return Part(entry.place, _exactly(expression), _pattern(expression))
+    text = entry.text()
+    if not text:
+        raise SettingsError(f"{entry.where}: holds an empty item; write out what to look for.")
+    return Part(entry.place, text, re.compile(r"\s+".join(re.escape(word) for word in text.split())))
+
+
+def _pattern(entry: Entry) -> re.Pattern[str]:
+    try:
+        return re.compile(_exactly(entry), re.MULTILINE)
+    except re.error as error:
+        raise SettingsError(f"{entry.where}: is no regular expression: {error}.") from None
+
+
+def _expected_files(entry: Entry) -> tuple[ExpectedFile, ...]:
+    return tuple(_expected_file(name, file) for name, file in entry.members().items())
+
+
+def _expected_file(name: str, entry: Entry) -> ExpectedFile:
+    path = _inside(name, entry)
+    if entry.node.id == "scalar":
+        return ExpectedFile(entry.place, path, content=_exactly(entry))
+    entries = entry.members(("regex", "absent"))
+    if len(entries) != 1:
+        raise SettingsError(f"{entry.where}: holds one of a text, `regex: ...` and `absent: true`.")
+    if "regex" in entries:
+        return ExpectedFile(entry.place, path, pattern=_pattern(entries["regex"]))
+    if not _truth(entries["absent"]):
+        raise SettingsError(f"{entries['absent'].where}: can only be true; `regex: ''` is any file.")
+    return ExpectedFile(entry.place, path, absent=True)
+
+
+def _events(entry: Entry) -> dict[str, int]:
+    return {kind: _count(number) for kind, number in entry.members(EVENTS, "type of event").items()}
+
+
+# Values ----------------------------------------------------------------------------------------------------------
+
+
+def _exactly(entry: Entry) -> str:
+    """The text with its spaces and line ends."""
+    entry.text()  # raises for what is no text
+    return "" if entry.node.tag.endswith(":null") else str(entry.node.value)
+
+
+def _inside(name: str, entry: Entry) -> str:
+    """The path of a file in the scenario's folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or not name.isprintable():
+        raise SettingsError(f"{entry.where}: must be a path in the folder of the scenario, such as a/b.txt.")
+    return str(path)
+
+
+def _count(entry: Entry) -> int:
+    number: Any = entry.value()
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise SettingsError(f"{entry.where}: must be a whole number of 0 or more.")
+    return number
+
+
+def _truth(entry: Entry) -> bool:
+    value = entry.value()
+    if not isinstance(value, bool):
+        raise SettingsError(f"{entry.where}: must be true or false.")
+    return value

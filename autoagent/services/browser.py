@@ -1,0 +1,169 @@
+"""Pages as a headless Chromium or Firefox shows them, through playwright (the extra `browser`).
+
+The browser itself has no way out: its proxy leads nowhere and it resolves no name. Every request of a page comes to
+us, and what may be fetched is fetched behind the network guard; pictures, films and fonts are not, nor is anything
+but GET. There are no downloads, no service workers, no WebSockets, and no environment with secrets in it. Each page
+gets a browser of its own, which is closed with it.
+
+Not covered: a page that takes the browser over. Chromium's own sandbox stands against that, but not where this
+program runs as root, which Chromium's sandbox cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autoagent.errors import CommandError
+from autoagent.messages import Page
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Playwright, Route
+
+SECONDS = 45.0  # for a page with all it loads
+QUIET_SECONDS = 8.0  # after the page is there, until its scripts have come to rest; some never do
+CLOSE_SECONDS = 10.0
+REQUEST_LIMIT = 200  # requests of one page
+AT_ONCE = 8
+RESOURCE_LIMIT = 5_000_000  # bytes of one answer to them
+
+_USED = ("document", "script", "stylesheet", "xhr", "fetch", "other")  # kinds of requests that make a page's text
+_NOWHERE = "http://127.0.0.1:1"  # a proxy that is never asked, as no request is let through to it
+_CHROMIUM = (
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--proxy-bypass-list=<-loopback>",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-features=DnsOverHttps",
+)
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+
+# Here style sheets have been applied; whoever reads the HTML later looks at `hidden` alone.
+_MARK_HIDDEN = """() => {
+  for (const element of document.querySelectorAll('body *')) {
+    const style = getComputedStyle(element);
+    const unseen = style.visibility !== 'visible' && !element.children.length;
+    if (unseen || style.display === 'none' || style.opacity === '0' || style.fontSize === '0px')
+      element.setAttribute('hidden', '');
+  }
+}"""
+
+Fetch = Callable[..., Page]
+"""`protocols.Web.fetch`."""
+
+
+def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> Page:
+    """The page as HTML once its scripts have run; what is no HTML comes as `fetch` gave it. `name` as in _launch.
+
+    Raises CommandError: what `fetch` raises for the page itself, no browser, a page that does not come to an end.
+    """
+    first = fetch(url, limit=limit)
+    if first.media_type not in ("text/html", "application/xhtml+xml"):
+        return first
+    pool = ThreadPoolExecutor(AT_ONCE, "browser")
+    try:
+        return asyncio.run(_render(first, limit, _Fetcher(fetch, pool), name, seconds))
+    except TimeoutError:
+        raise CommandError(f"{first.url} was not done in {seconds:.0f} s in {name}.") from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # nobody waits for what a page asked for and is slow to come
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetcher:
+    """Fetches what a page asks for, without holding up the browser."""
+
+    fetch: Fetch
+    pool: ThreadPoolExecutor
+
+    async def get(self, url: str) -> Page:
+        call = functools.partial(self.fetch, url, limit=RESOURCE_LIMIT)
+        return await asyncio.get_running_loop().run_in_executor(self.pool, call)
+
+
+async def _render(first: Page, limit: int, fetcher: _Fetcher, name: str, seconds: float) -> Page:
+    try:
+        from playwright.async_api import Error, async_playwright
+    except ImportError:
+        raise CommandError("A browser needs a package: pip install 'autoagent[browser]'.") from None
+    with tempfile.TemporaryDirectory(prefix="autoagent-browser-", ignore_cleanup_errors=True) as home:
+        async with async_playwright() as playwright:
+            browser = await _launch(playwright, name, home)
+            try:
+                async with asyncio.timeout(seconds):
+                    return await _shown(browser, first, limit, fetcher)
+            except Error as error:
+                raise CommandError(f"{first.url} cannot be shown in {name}: {_first_line(error)}.") from error
+            finally:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await browser.close()
+
+
+async def _launch(playwright: Playwright, name: str, home: str) -> Browser:
+    """`chromium`: the system's, or playwright's own; `firefox`: playwright's own, as no other lets itself be led."""
+    from playwright.async_api import Error
+
+    env: dict[str, str | float | bool] = {"HOME": home, "PATH": os.defpath, "LANG": os.environ.get("LANG", "C.UTF-8")}
+    options: dict[str, Any] = {"headless": True, "env": env, "proxy": {"server": _NOWHERE}}
+    try:
+        if name == "firefox":
+            return await playwright.firefox.launch(**options)
+        program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+        own_sandbox = os.geteuid() != 0
+        return await playwright.chromium.launch(
+            **options, executable_path=program, args=list(_CHROMIUM), chromium_sandbox=own_sandbox
+        )
+    except Error as error:
+        raise CommandError(f"{name} cannot be started: {_first_line(error)}.") from error
+
+
+async def _shown(browser: Browser, first: Page, limit: int, fetcher: _Fetcher) -> Page:
+    from playwright.async_api import TimeoutError as NotQuiet
+
+    context = await browser.new_context(accept_downloads=False, service_workers="block")
+    await _lead(context, first, fetcher)
+    page = await context.new_page()
+    await page.goto(first.url, wait_until="domcontentloaded", timeout=0)
+    with contextlib.suppress(NotQuiet):  # it polls or plays; what is there by now is the page
+        await page.wait_for_load_state("networkidle", timeout=QUIET_SECONDS * 1000)
+    await page.evaluate(_MARK_HIDDEN)
+    html = (await page.content()).encode()
+    return Page(page.url, "text/html", html[:limit], "utf-8", first.cut or len(html) > limit)
+
+
+async def _lead(context: BrowserContext, first: Page, fetcher: _Fetcher) -> None:
+    """Answer every request of the pages in this context by what the fetcher gets, or not at all."""
+    left = REQUEST_LIMIT
+    pending: Page | None = first
+
+    async def answer(route: Route) -> None:
+        nonlocal left, pending
+        request = route.request
+        left -= 1
+        if left < 0 or request.method != "GET" or request.resource_type not in _USED:
+            return await route.abort()
+        if pending is not None:
+            page, pending = pending, None
+        else:
+            try:
+                page = await fetcher.get(request.url)
+            except CommandError:  # refused by the guard, or not there: the page goes on without it
+                return await route.abort()
+        charset = f"; charset={page.charset}" if page.charset else ""
+        # The browser holds nothing of the user's that one site could read of another.
+        headers = {"content-type": page.media_type + charset, "access-control-allow-origin": "*"}
+        return await route.fulfill(status=200, headers=headers, body=page.body)
+
+    await context.route("**/*", answer)
+    await context.route_web_socket("**/*", lambda socket: socket.close())
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300].rstrip(".")

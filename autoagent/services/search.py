@@ -1,0 +1,128 @@
+"""Search engines: DuckDuckGo and others through ddgs, Google's Custom Search, a SearXNG server of the user's own.
+
+Not covered: ddgs connects by itself, to the engines it names and nowhere else; the network guard does not see it, and
+the proxy of the environment is used.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from autoagent.addresses import NetworkGuard, parse
+from autoagent.errors import CommandError
+from autoagent.messages import Found, Hit
+from autoagent.services.http import HttpClient
+
+GOOGLE = "https://customsearch.googleapis.com/customsearch/v1"
+GOOGLE_LARGEST = 10  # hits that it gives at once
+ENGINES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # of ddgs, in the order they are asked
+ROUNDS = 2  # through all of them
+PAUSE = 2.0  # seconds between the rounds: what was too fast for them is not a moment later
+TIMEOUT = 15.0  # seconds of silence
+ANSWER_LIMIT = 4_000_000  # bytes
+
+_SPACE = 500  # characters of a hit's title and text that are kept
+_FAILURES = {  # how ddgs and its HTTP client name them
+    "DNSError": "its name cannot be found",
+    "Connection refused": "the connection is refused",
+    "ConnectError": "no connection",
+    "timed out": f"no answer in {TIMEOUT:.0f} s",
+    "Timeout": f"no answer in {TIMEOUT:.0f} s",
+}
+
+Ask = Callable[[str, str, int], Sequence[Mapping[str, str]]]
+"""Asks one engine: (its name, query, number) -> results with `title`, `href` and `body`. Raises CommandError."""
+
+
+def ask_ddgs(engine: str, query: str, count: int) -> Sequence[Mapping[str, str]]:
+    """Ask an engine through ddgs. No results at all, which is also how being refused looks there, are ()."""
+    from ddgs import DDGS
+    from ddgs.exceptions import DDGSException
+
+    try:
+        return DDGS(timeout=int(TIMEOUT)).text(query, backend=engine, max_results=count)
+    except DDGSException as error:
+        problem = str(error)
+        if "No results found" in problem:
+            return ()
+        known = (words for mark, words in _FAILURES.items() if mark in problem)
+        raise CommandError(next(known, " ".join(problem.split())[:200])) from error
+
+
+def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE) -> Found:
+    """The first engine's hits that has some; each is asked twice. Raises CommandError where none can be reached."""
+    problems: dict[str, str] = {}
+    for turn in range(ROUNDS):
+        if turn:
+            time.sleep(pause)
+        for engine in ENGINES:
+            try:
+                results = ask(engine, query, count)
+            except CommandError as error:
+                problems[engine] = str(error)
+                continue
+            problems.pop(engine, None)
+            if results:
+                hits = (_hit(result.get("title"), result.get("href"), result.get("body")) for result in results)
+                return Found(engine, tuple(hit for hit in hits if hit.url)[:count])
+    if len(problems) == len(ENGINES):
+        reasons = "; ".join(f"{engine}: {reason}" for engine, reason in _by_reason(problems).items())
+        raise CommandError(f"No search engine can be reached; is this machine offline? {reasons}.")
+    return Found(next(engine for engine in ENGINES if engine not in problems), ())
+
+
+def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) -> Found:
+    """Ask Google's Custom Search JSON API; `engine` is the id (cx) of the search engine made there."""
+    parameters = {"q": query, "cx": engine, "num": min(count, GOOGLE_LARGEST)}
+    body = _json("google", url, parameters, {"X-Goog-Api-Key": key})  # in a header: a URL gets into messages and logs
+    hits = (_hit(item.get("title"), item.get("link"), item.get("snippet")) for item in _items(body, "items"))
+    return Found("google", tuple(hit for hit in hits if hit.url)[:count])
+
+
+def searxng(query: str, count: int, *, url: str) -> Found:
+    """Ask the SearXNG server at `url`, private or not; it must offer JSON (search.formats in its settings)."""
+    address = parse(url).url.rstrip("/")
+    engine = f"searxng at {urlsplit(address).netloc}"
+    page = address if address.endswith("/search") else f"{address}/search"
+    body = _json(engine, page, {"q": query, "format": "json"}, {})
+    hits = (_hit(item.get("title"), item.get("url"), item.get("content")) for item in _items(body, "results"))
+    return Found(engine, tuple(hit for hit in hits if hit.url)[:count])
+
+
+def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
+    """GET from an address that the user chose: it is allowed, wherever it is; where it redirects to is checked."""
+    address = parse(f"{url}?{urlencode(parameters)}")
+    client = HttpClient(NetworkGuard(frozenset({(address.host, address.port)})))
+    page = client.fetch(address.url, limit=ANSWER_LIMIT, headers=headers)
+    try:
+        return json.loads(page.body)
+    except (ValueError, RecursionError):  # RecursionError: nested too deep to be an honest answer
+        raise CommandError(f"{engine} answers with something that is no JSON.") from None
+
+
+def _items(body: Any, key: str) -> list[Mapping[str, Any]]:
+    items = body.get(key) if isinstance(body, dict) else None
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _hit(title: Any, url: Any, text: Any) -> Hit:
+    """A hit of plain one-line texts; its URL is '' where that is none of the web."""
+    address = str(url or "").strip()
+    web = address.startswith(("http://", "https://")) and len(address.split()) == 1
+    return Hit(_line(title), address if web else "", _line(text))
+
+
+def _line(text: Any) -> str:
+    return " ".join(str(text or "").split())[:_SPACE]
+
+
+def _by_reason(problems: Mapping[str, str]) -> dict[str, str]:
+    """Engines with the same problem as one entry: `brave, mojeek`."""
+    engines: dict[str, list[str]] = {}
+    for engine, reason in problems.items():
+        engines.setdefault(reason, []).append(engine)
+    return {", ".join(names): reason for reason, names in engines.items()}

@@ -1,0 +1,53 @@
+"""The web as commands have it: the guarded client, with what searches and what renders pages beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autoagent.addresses import parse
+from autoagent.messages import Found, Page
+from autoagent.services.downloads import OpenPart, Progress, download
+from autoagent.services.http import HttpClient
+
+Search = Callable[[str, int], Found]
+"""Asks an engine: query and number of hits."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedWeb:
+    """What protocols.Web promises. `browser(url, limit=...)` renders a page; None: pages come as they are sent.
+
+    `download_limit` is in bytes.
+    """
+
+    client: HttpClient
+    engine: Search
+    google_engine: Search
+    browser: Callable[..., Page] | None = None
+    download_limit: int = 1 << 30
+
+    def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> Page:
+        """GET a page; see protocols.Web."""
+        return self.client.fetch(url, limit=limit, headers=headers)
+
+    def render(self, url: str, *, limit: int) -> Page:
+        """The page as a browser has it; see protocols.Web."""
+        return self.browser(url, limit=limit) if self.browser else self.fetch(url, limit=limit)
+
+    def download(self, url: str, part: OpenPart, *, progress: Progress) -> int:
+        """Fetch a file; see protocols.Web."""
+        return download(self.client, url, part, limit=self.download_limit, progress=progress)
+
+    def pin(self, url: str) -> tuple[str, int, str]:
+        """Check an address for a program that connects by itself; see protocols.Web."""
+        address = parse(url)
+        return address.host, address.port, self.client.guard.reach(address.host, address.port)[0]
+
+    def search(self, query: str, count: int) -> Found:
+        """Ask a search engine; see protocols.Web."""
+        return self.engine(query, count)
+
+    def google(self, query: str, count: int) -> Found:
+        """Ask Google's Custom Search; see protocols.Web."""
+        return self.google_engine(query, count)

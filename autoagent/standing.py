@@ -1,0 +1,60 @@
+"""Where a sub-agent stands: a fold over its events, in this process or an earlier one."""
+
+from __future__ import annotations
+
+from autoagent.messages import Ended, Event, Outcome, Returned, RunStarted, SubAgent, Task, Thought
+
+SAID = 600  # characters of its last words
+
+
+class Standing:
+    """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
+
+    `outcome` is None while it runs; `changed` holds the workspace paths it has changed, in that order.
+    """
+
+    def __init__(self, key: str, task: Task | None = None) -> None:
+        self.key = key
+        self.task = task or Task("an agent", "", ())
+        self.step = 0
+        self.said = ""
+        self.changed: dict[str, None] = {}
+        self.began = False
+        self.outcome: Outcome | None = None
+        self._commands: tuple[str, ...] = ()
+        self._since = self._last = 0.0
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self.step = max(self.step, event.step)
+        self._last = event.t
+        match event:
+            case RunStarted():
+                self.task, self._commands, self._since, self.began = event.task, event.commands, event.t, True
+            case Thought():
+                self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
+            case Returned():
+                self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
+                self.said = str(event.data.get("finished") or self.said)
+            case Ended():
+                self.outcome = Outcome(event.status, event.reason)
+
+    @property
+    def label(self) -> str:
+        """How it is called where there are others: `Anna (1)`."""
+        return f"{self.task.name} ({self.key})"
+
+    def now(self, time: float | None = None) -> SubAgent:
+        """Its record at this time; without one, at its last event."""
+        until = self._last if time is None or self.outcome else time
+        return SubAgent(
+            key=self.key,
+            name=self.task.name,
+            task=self.task.role,
+            commands=self._commands,
+            status=self.outcome.status if self.outcome else "running",
+            reason=self.outcome.reason if self.outcome else "",
+            steps=self.step,
+            seconds=max(0.0, until - self._since) if self.began else 0.0,
+            said=self.said if len(self.said) <= SAID else f"{self.said[:SAID]}…",
+        )

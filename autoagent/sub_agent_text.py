@@ -1,0 +1,75 @@
+"""What the screen says of sub-agents: each line stands behind the name of its agent, so that none can be mistaken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autoagent import screen_text
+from autoagent.messages import (
+    Decided,
+    Ended,
+    Event,
+    Feedback,
+    Noticed,
+    Rejected,
+    Retried,
+    Returned,
+    RunStarted,
+    Started,
+    Thought,
+    Told,
+)
+from autoagent.printable import escape, shorten, width
+from autoagent.screen_text import Page
+
+NAMED = 20  # characters of a name
+SHOWN = 300  # characters of a call
+
+
+class SubAgentText:
+    """Take up every event of a sub-agent in order; `lines` does so, too."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._commands: dict[str, str] = {}
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case RunStarted():
+                self._names[event.agent] = escape(" ".join(event.task.name.split())[:NAMED])
+            case Started():
+                self._commands[event.agent] = event.call.name
+
+    def lines(self, event: Event, page: Page) -> Iterator[str]:
+        """The lines that show an event; none for one that a person need not see."""
+        self.add(event)
+        behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
+        for text in self._texts(event, Page(max(20, page.columns - width(behind)), page.color)):
+            for line in text.split("\n"):
+                yield page.ink("quiet", behind) + line
+
+    def _texts(self, event: Event, page: Page) -> Iterator[str]:
+        match event:
+            case RunStarted():
+                yield page.said("STARTED:", "; ".join(goal.text for goal in event.task.goals))
+            case Thought():
+                yield page.said("THOUGHTS:", event.thoughts.text.strip(), "thought")
+            case Rejected():
+                yield page.said("UNUSABLE REPLY:", event.problem, "alarm")
+            case Retried():
+                yield page.said("SYSTEM:", event.reason)
+            case Decided(allowed=False) if event.reason:
+                yield page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")
+            case Feedback():
+                yield page.said("USER:", event.text, "user")
+            case Noticed():
+                yield page.said("SYSTEM:", event.text, "alarm")
+            case Told():
+                yield page.said(f"{escape(event.sender)}:", event.text)
+            case Started():
+                yield page.said("COMMAND:", shorten(str(event.call), SHOWN), "action")
+            case Returned():
+                yield from screen_text.returned(event, self._commands.get(event.agent, ""), page)
+            case Ended():
+                yield screen_text.ended(event, page)

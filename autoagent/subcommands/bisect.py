@@ -1,0 +1,124 @@
+"""`autoagent bisect`: the first step after which a check fails in the workspace as it was then."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from autoagent.errors import StateError
+from autoagent.messages import Exit, RunStarted
+from autoagent.printable import escape, shorten
+from autoagent.runlog import find_run
+from autoagent.screen_text import counted
+from autoagent.settings import Settings
+from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.reach import open_sandbox
+from autoagent.subcommands.restoring import open_snapshots, trail_of_run, workspace_of
+from autoagent.subcommands.runs import last_start
+from autoagent.trail import Turn
+
+SHOWN = 600  # characters of what a check printed, its end
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The place of the first failure in a row, None where there is none; how often was checked."""
+
+    first: int | None
+    checks: int
+
+
+@click.command("bisect")
+@click.argument("run")
+@click.option("--check", required=True, metavar="CMD", help="A shell command that exits 0 where all is well.")
+@click.pass_context
+def bisect(ctx: click.Context, run: str, check: str) -> None:
+    """Find the first step of RUN after which CMD fails in the workspace as it was then.
+
+    It is taken that CMD passed before and fails ever since, so that half of the steps fall away with each check. Each
+    runs under the sandbox, in a folder of its own with the files of that step; the workspace is not touched. Exit 1
+    where no step makes it fail.
+    """
+    settings = settings_here(ctx.obj)
+    run = find_run(settings.state_dir, run)
+    began = last_start(settings.state_dir, run)
+    turns = trail_of_run(settings.state_dir, run).turns
+    if not turns:
+        raise StateError(f"No step of the run {run} has changed anything, as far as its snapshots say.")
+    checker = _Checker(settings, began, check)
+
+    def fails(number: int) -> bool:
+        end = checker.run(turns[number].after)
+        click.echo(f"After step {turns[number].step} ({turns[number].command}): {_outcome(end)}.")
+        return end.status != 0
+
+    found = search(len(turns), fails)
+    if found.first == 0 and checker.run(turns[0].before).status != 0:
+        raise StateError(f"The check fails already before step {turns[0].step}, the first that changed anything.")
+    steps = f"{counted(found.checks, 'check')} of {counted(len(turns), 'step')} that changed something"
+    if found.first is None:
+        click.echo(f"The check does not fail after any step ({steps}).")
+        ctx.exit(1)
+    first: Turn = turns[found.first]
+    click.echo(f"First fails after step {first.step} ({first.command}); {steps}.")
+    if printed := checker.printed(first.after):
+        click.echo(printed)
+
+
+def search(count: int, fails: Callable[[int], bool]) -> Found:
+    """The first of `count` (1 or more) that fails, where all after the first failing one fail too.
+
+    It takes ceil(log2 count) checks that the last one fails; only where none of them failed is that checked as well.
+    """
+    low, high, checks, seen = 0, count - 1, 0, False
+    while low < high:
+        middle = (low + high) // 2
+        checks += 1
+        if fails(middle):
+            high, seen = middle, True
+        else:
+            low = middle + 1
+    if not seen:
+        checks += 1
+        seen = fails(low)
+    return Found(low if seen else None, checks)
+
+
+class _Checker:
+    """Runs a check in the workspace as it was at a time, each time in a new folder that is removed afterwards."""
+
+    def __init__(self, settings: Settings, began: RunStarted, check: str) -> None:
+        self._settings = settings
+        self._began = began
+        self._check = check
+        self._ends: dict[str, Exit] = {}
+
+    def run(self, tree: str) -> Exit:
+        """How the check ends with the files of a tree. Raises StateError, SetupError, CommandError."""
+        with tempfile.TemporaryDirectory(prefix="autoagent-bisect-") as folder:
+            workspace = workspace_of(self._began, Path(folder))
+            restored = open_snapshots(self._settings.state_dir, workspace).restore(tree)
+            if restored.left:
+                click.echo(f"Without {', '.join(map(escape, restored.left))}.", err=True)
+            sandbox = open_sandbox(self._settings, workspace)
+            try:
+                self._ends[tree] = sandbox.run(["/bin/sh", "-c", self._check])
+            finally:
+                sandbox.close()
+        return self._ends[tree]
+
+    def printed(self, tree: str) -> str:
+        """The end of what the check printed with the files of a tree."""
+        text = self._ends[tree].output.decode("utf-8", "replace").strip()
+        return escape(text if len(text) <= SHOWN else f"…{text[-SHOWN:]}")
+
+
+def _outcome(end: Exit) -> str:
+    if end.status == 0:
+        return "passes"
+    how = (end.limit and f"stopped at {end.limit}") or end.signal or f"exit status {end.status}"
+    return f"fails ({shorten(how, 80)})"

@@ -1,0 +1,164 @@
+"""From a run that is described to its exit code: everything is opened, put together, driven and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoagent.budget import Budget
+from autoagent.cli import EXIT_CODES
+from autoagent.commands.registry import Registry
+from autoagent.console import Console
+from autoagent.errors import ForUser
+from autoagent.messages import Ended, Event, RunStarted, Thought, Usage
+from autoagent.protocols import Model
+from autoagent.runlog import RunLog
+from autoagent.settings import Settings
+from autoagent.subcommands import assembly
+from autoagent.workspace import Workspace
+
+if TYPE_CHECKING:
+    from autoagent.loop import Agent
+    from autoagent.subagents.crew import Crew
+
+
+def drive(
+    start: RunStarted,
+    model: Model,
+    registry: Registry,
+    settings: Settings,
+    console: Console,
+    open_log: Callable[[], RunLog],
+    *,
+    attended: bool,
+    owed: Usage | None = None,
+) -> int:
+    """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code.
+
+    The log is opened last: what cannot be opened before it leaves no empty run behind. Raises ForUser.
+    """
+    with _opened(start, model, registry, settings, console, open_log, attended, owed) as (agent, crew, log):
+        try:
+            with _heard(settings, console) as hear:
+                for event in agent.run():
+                    crew.show(event)
+                    hear(event)
+        except ForUser:
+            if console.tally.run:  # else nothing of the run is on disk
+                console.report(log.path)
+            raise
+    console.report(log.path)
+    assert isinstance(event, Ended)
+    return EXIT_CODES[event.status]
+
+
+@contextmanager
+def _opened(
+    start: RunStarted,
+    model: Model,
+    registry: Registry,
+    settings: Settings,
+    console: Console,
+    open_log: Callable[[], RunLog],
+    attended: bool,
+    owed: Usage | None,
+) -> Iterator[tuple[Agent, Crew, RunLog]]:
+    """The agent with all that it works with; closed again, in the reverse order, whatever happens."""
+    from dataclasses import replace
+
+    from autoagent.commands.context import Context
+    from autoagent.guard import Guard
+    from autoagent.interrupts import Interrupts
+    from autoagent.loop import Agent
+    from autoagent.subagents.crew import Crew
+    from autoagent.subcommands.memory import late_embedder, open_memory
+    from autoagent.subcommands.reach import open_sandbox, reach, tell_gaps
+    from autoagent.subcommands.restoring import open_snapshots
+    from autoagent.subcommands.sub_agents import builder
+    from autoagent.taint import TaintedFiles
+    from autoagent.tokens import counter
+
+    mask = assembly.mask_of(settings)
+    embedder = late_embedder(settings, console)
+    budget = Budget(assembly.limits_of(settings, start.task))
+    workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
+    tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
+    guard = Guard(tainted, network=settings.sandbox_network)
+    rulebook = assembly.rulebook_of(settings, workspace)
+    thinking = assembly.Completing(model, mask)
+    fast = assembly.Completing(assembly.open_fast_model(settings, console, model), mask)
+    with (
+        closing(open_memory(settings, console.say, embedder)) as memory,
+        closing(open_sandbox(settings, workspace)) as sandbox,
+        open_log() as log,
+        Interrupts().installed() as interrupts,
+    ):
+        tell_gaps(sandbox, console.warn)
+        log.overhear(rulebook.add)
+        context = Context(
+            workspace,
+            memory,
+            assembly.ask_the_user(console),
+            run=log.run,
+            complete=thinking,
+            summarise=fast,
+            take_usage=lambda: thinking.take_usage() + fast.take_usage(),
+            progress=console.say,
+            origin=lambda: guard.origin,
+            **reach(settings, workspace, sandbox),
+        )
+        with Crew(
+            builder(settings, registry, context, tainted, model, embedder, console),
+            log,
+            budget,
+            registry.specs,
+            start.task.name,
+            at_once=settings.agents_at_once,
+            depth=settings.agents_depth,
+            authorizer=lambda: assembly.authorizer_of(settings, console, rulebook, attended=attended),
+            asks=lambda proposal: not settings.continuous or bool(proposal.warning),
+            listener=console,
+            show=console.show,
+            interruptible=interrupts.allowed,
+            held=interrupts.held,
+        ) as crew:
+            agent = Agent(
+                start,
+                model,
+                registry,
+                replace(context, agents=crew.desk),
+                crew.leading(assembly.authorizer_of(settings, console, rulebook, attended=attended)),
+                budget,
+                log,
+                memory,
+                guard,
+                listener=console,
+                count=counter(model.name),
+                interruptible=interrupts.allowed,
+                owed=owed,
+                snapshots=open_snapshots(settings.state_dir, workspace, console.warn),
+                post=crew.desk,
+            )
+            yield agent, crew, log
+
+
+@contextmanager
+def _heard(settings: Settings, console: Console) -> Iterator[Callable[[Event], None]]:
+    """What says the words meant for the user aloud, where that is wanted."""
+    if not settings.speak:
+        yield lambda event: None
+        return
+    from autoagent.services.voice import voice_of
+
+    voice = voice_of(settings, console.say)
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Thought) and event.thoughts.speak:
+            voice.say(event.thoughts.speak)
+
+    try:
+        yield hear
+    finally:
+        voice.close()

@@ -1,0 +1,116 @@
+"""`autoagent fork`: a new run that shares the history of another one up to a step, and takes another turn there."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autoagent.cli import resume_flags
+from autoagent.errors import SettingsError, StateError
+from autoagent.messages import Event, Feedback, Forked, RunStarted, Snapshot
+from autoagent.runlog import RunLog, find_run, read
+from autoagent.subcommands import assembly
+from autoagent.subcommands.drive import drive
+from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.restoring import open_snapshots, told, trail_of, trail_of_run, workspace_of
+from autoagent.subcommands.resume import answered, task_of_run, tell_changes
+from autoagent.subcommands.run import check_flags, warn
+from autoagent.subcommands.runs import settings_of_run
+
+
+@click.command("fork")
+@click.argument("run")
+@click.option("--at", "step", type=click.IntRange(min=0), required=True, metavar="STEP", help="The last step shared.")
+@click.option("--feedback", metavar="TEXT", help="What the agent is told before it goes on.")
+@click.option("-w", "--workspace-directory", "folder", metavar="DIR",
+              help="A new or empty folder for the workspace. Default: beside that of RUN, its name with -fork1.")
+@resume_flags
+@click.pass_context
+def fork(
+    ctx: click.Context, /, run: str, step: int, feedback: str | None, folder: str | None, **given: Any
+) -> None:
+    """Start a new run that shares the history of RUN up to STEP, and go on from there.
+
+    Its workspace is a folder of its own with the files as they were after STEP; RUN and its workspace stay as they
+    are. Settings and flags are as with resume.
+    """
+    given = {name: value for flags in (ctx.obj or {}, given) for name, value in flags.items() if value}
+    state_dir = settings_here(given).state_dir
+    run = find_run(state_dir, run)
+    shared = list(itertools.takewhile(lambda event: event.agent or event.step <= step, read(state_dir, run)))
+    ctx.exit(_fork(given, run, step, shared, feedback, folder))
+
+
+def _fork(
+    given: Mapping[str, Any], run: str, step: int, shared: list[Event], feedback: str | None, folder: str | None
+) -> int:
+    began = _began(run, step, shared)
+    settings = settings_of_run(began, given)
+    check_flags(given, settings)
+    console = assembly.open_console(settings, json=bool(given.get("json_output")))
+    model = assembly.open_model(settings, console, answered(settings, run, step))
+    attended = not settings.continuous or sys.stdin.isatty()
+    task = task_of_run(began, given)
+    registry = assembly.open_registry(settings, task, model.window, attended=attended)
+    place = _new_folder(Path(began.workspace), folder)
+    moved = replace(began, workspace=str(place))
+    start = assembly.describe(task, replace(settings, workspace=place), model, registry, moved)
+    warn(given, settings, console.warn)
+
+    def new_log() -> RunLog:
+        """Restore the files, then begin the log: a fork that is there is whole."""
+        snapshots = open_snapshots(settings.state_dir, workspace_of(start), console.warn)
+        trail = trail_of(shared)
+        tree = trail.tree or trail_of_run(settings.state_dir, run).first
+        if not tree:  # nothing in the run was changed under snapshots
+            tree = open_snapshots(settings.state_dir, workspace_of(began), console.warn).take()
+            console.say("The run has no snapshots: the workspace begins with the files as they are now.")
+        console.say(f"Forked from {run} after step {step} into {place}. {told(snapshots.restore(tree))}")
+        log = RunLog.fork(settings.state_dir, run, len(shared), mask=assembly.mask_of(settings))
+        log.overhear(console.pass_over)
+        said = [Feedback(text=feedback)] if feedback else []
+        marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
+        for event in (*marks, *tell_changes(moved, start, console)):
+            log.append(replace(event, step=trail.step))
+        return log
+
+    return drive(start, model, registry, settings, console, new_log, attended=attended)
+
+
+def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
+    """The newest start among the events shared. Raises StateError where the run has none, or no such step."""
+    starts = [event for event in shared if isinstance(event, RunStarted) and not event.agent]
+    last = max((event.step for event in shared if not event.agent), default=0)
+    if not starts:
+        raise StateError(f"The run {run} was cut off before it began; start a new one.")
+    if last < step:
+        raise StateError(f"The run {run} has no step {step}; its last one is {last}.")
+    return starts[-1]
+
+
+def _new_folder(origin: Path, named: str | None) -> Path:
+    """An empty folder for the workspace: the one that is named, or a new one beside that of the other run.
+
+    Raises SettingsError where it is not empty or cannot be made.
+    """
+    place = Path(named).absolute() if named else origin
+    try:
+        if named:
+            place.mkdir(parents=True, exist_ok=True)
+            if any(place.iterdir()):
+                raise SettingsError(f"The folder {named} is not empty; name a new one for the fork to work in.")
+            return place
+        for number in itertools.count(1):
+            place = origin.with_name(f"{origin.name}-fork{number}")
+            if not place.exists():
+                place.mkdir(parents=True)
+                break
+    except OSError as error:
+        raise SettingsError(f"Cannot use {place}: {error.strerror}. Name another folder with -w.") from error
+    return place

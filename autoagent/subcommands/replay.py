@@ -1,0 +1,69 @@
+"""`autoagent replay`: a run once more from its log, to look at it or to prove that the log explains it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from autoagent import __version__
+from autoagent.messages import Resumed, RunStarted
+from autoagent.retrace import verify
+from autoagent.runlog import find_run, read
+from autoagent.screen_text import counted
+from autoagent.subcommands import assembly
+from autoagent.subcommands.here import settings_here
+
+LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was away
+
+
+@click.command("replay")
+@click.argument("run")
+@click.option("--fast", is_flag=True, help="Without pauses.")
+@click.option("--verify", "verifies", is_flag=True, help="Check that the log leads to every prompt that was sent.")
+@click.pass_context
+def replay(ctx: click.Context, run: str, fast: bool, verifies: bool) -> None:
+    """Show RUN again step by step, at its own pace with long pauses cut short. No model is asked, nothing is run.
+
+    With --verify nothing is shown: each prompt is derived from the events before it and its sha256 compared with that
+    of the prompt that was sent. Exit 1 and the first step that differs, where one does.
+    """
+    settings = settings_here(ctx.obj)
+    run = find_run(settings.state_dir, run)
+    if verifies:
+        ctx.exit(_verify(settings.state_dir, run))
+    console = assembly.open_console(settings, json=False)
+    last = None
+    for event in read(settings.state_dir, run):
+        if not fast and last is not None:
+            time.sleep(min(max(0.0, event.t - last), LONGEST_PAUSE))
+        last = event.t
+        console.show(event)
+    console.report(settings.state_dir / "runs" / run / "events.jsonl")
+
+
+def _verify(state_dir: Path, run: str) -> int:
+    from autoagent.tokens import counter
+
+    prompts, differing = 0, []
+    for prompted, same in verify(read(state_dir, run), counter):
+        prompts += 1
+        if not same:
+            differing.append(prompted)
+    if not differing:
+        click.echo(f"{counted(prompts, 'prompt')} of {run} derived from its log: each is the one that was sent.")
+        return 0
+    first = differing[0]
+    whose = f" of the agent {first.agent}" if first.agent else ""
+    all_of_them = counted(prompts, "prompt")
+    click.echo(f"{len(differing):,} of {all_of_them} of {run} differ, first that of step {first.step}{whose}.")
+    if others := sorted(_versions(state_dir, run) - {__version__}):
+        click.echo(f"That may be as the run was of version {', '.join(others)}, and this is {__version__}.")
+    return 1
+
+
+def _versions(state_dir: Path, run: str) -> set[str]:
+    """The versions of the program that worked on the run."""
+    starts = read(state_dir, run, (RunStarted, Resumed))
+    return {event.version for event in starts if isinstance(event, RunStarted)}

@@ -1,0 +1,159 @@
+"""`autoagent resume`: going on with a run where it stopped, or from one of its steps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from autoagent.cli import resume_flags
+from autoagent.console import Console
+from autoagent.errors import StateError
+from autoagent.messages import Event, Goal, Noticed, Rejected, Rewound, RunStarted, Task, Thought
+from autoagent.runlog import RunLog, effective, find_run, read
+from autoagent.settings import Settings
+from autoagent.subcommands import assembly
+from autoagent.subcommands.drive import drive
+from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.restoring import (
+    cut_off,
+    finish,
+    open_snapshots,
+    restore,
+    told,
+    trail_of_run,
+    trail_until,
+    workspace_of,
+)
+from autoagent.subcommands.run import check_flags, warn
+from autoagent.subcommands.runs import ends, newest_unfinished, settings_of_run
+
+
+@click.command("resume")
+@click.argument("run", required=False)
+@click.option("--from", "step", type=click.IntRange(min=0), metavar="STEP",
+              help="Go back to the end of STEP, the workspace with it; the steps after it do not count any more.")
+@click.option("--force", is_flag=True, help="With --from: also where files were changed since by hand.")
+@resume_flags
+@click.pass_context
+def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool, **given: Any) -> None:
+    """Go on with RUN, or with the newest unfinished run, in its own workspace and with its own settings.
+
+    Flags given here go before the settings of the run; goals given here take the place of its own. Whether it runs
+    without asking must be said anew (-c).
+    """
+    given = {name: value for flags in (ctx.obj or {}, given) for name, value in flags.items() if value}
+    state_dir = settings_here(given).state_dir
+    run = find_run(state_dir, run) if run else newest_unfinished(state_dir)
+    began, finished = ends(state_dir, run)
+    if step is None and finished:
+        raise StateError(f"The run {run} is finished; there is nothing to go on with.")
+    ctx.exit(_resume(given, settings_of_run(began, given), run, began, step, force=force))
+
+
+def task_of_run(began: RunStarted, given: Mapping[str, Any]) -> Task:
+    """The task of a run, changed as the flags `given` say. Raises click.UsageError for a goal without text."""
+    goals = tuple(Goal.parse(goal) for goal in given.get("ai_goals") or ()) or began.task.goals
+    if not all(goal.text for goal in goals):
+        raise click.UsageError("--ai-goal is empty.")
+    name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
+    return replace(began.task, name=name, role=role, goals=goals)
+
+
+def tell_changes(began: RunStarted, start: RunStarted, console: Console) -> Iterator[Event]:
+    """Tell the user what is not as it was in the run so far; the events that tell the agent."""
+    if start.task != began.task:
+        goals = "; ".join(f"{number}. {goal}" for number, goal in enumerate(start.task.goals, 1))
+        text = f"The task has changed. You are {start.task.name}, {start.task.role}. Goals now: {goals}"
+        console.say(text)
+        yield Noticed(text=text)
+    before, now = (_comparable(event) for event in (began, start))
+    told = [f"{name} {before[name]!r} -> {now[name]!r}" for name in now if name in before and before[name] != now[name]]
+    if told:
+        console.say(f"Changed from here on: {', '.join(told)}.")
+
+
+def _comparable(start: RunStarted) -> dict[str, Any]:
+    """The settings as the log has them, without what follows from where the program was started."""
+    shown = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace")}
+    compared: dict[str, Any] = json.loads(json.dumps({**shown, "model": start.model, "window": start.window}))
+    return compared
+
+
+def _resume(
+    given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted, step: int | None, *, force: bool
+) -> int:
+    check_flags(given, settings)
+    console = assembly.open_console(settings, json=bool(given.get("json_output")))
+    with RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)) as log:
+        log.overhear(console.pass_over)
+        if step is not None:
+            _check_step(settings, run, step)
+        model = assembly.open_model(settings, console, answered(settings, run, step))
+        attended = not settings.continuous or sys.stdin.isatty()
+        task = task_of_run(began, given)
+        registry = assembly.open_registry(settings, task, model.window, attended=attended)
+        start = assembly.describe(task, settings, model, registry, began)
+        warn(given, settings, console.warn)
+        _take_back(log, settings, began, step, console, force=force)
+        for event in tell_changes(began, start, console):
+            log.append(replace(event, step=_last_step(settings, run)))
+        return drive(start, model, registry, settings, console, lambda: log, attended=attended)
+
+
+def answered(settings: Settings, run: str, step: int | None = None) -> int:
+    """How many replies of a recording were used by the end of a step (None: by now); 0 where the model is none."""
+    if settings.model.partition(":")[0] not in ("demo", "replay"):
+        return 0
+    return sum(step is None or event.step <= step for event in _replies(settings, run))
+
+
+def _replies(settings: Settings, run: str) -> list[Event]:
+    """The replies of the run's own agent that count."""
+    events = [event for event in read(settings.state_dir, run, (Thought, Rejected, Rewound)) if not event.agent]
+    found = effective(events, [event for event in events if isinstance(event, Rewound)])
+    return [event for event in found if isinstance(event, (Thought, Rejected))]
+
+
+def _last_step(settings: Settings, run: str) -> int:
+    """The newest step, whether or not it was taken back."""
+    events = read(settings.state_dir, run, (Thought, Rejected))
+    return max((event.step for event in events if not event.agent), default=0)
+
+
+def _check_step(settings: Settings, run: str, step: int) -> None:
+    """Raises StateError where the run cannot be taken back to the end of this step."""
+    steps = {event.step for event in _replies(settings, run)}
+    if step and step not in steps:
+        there = f"it is at step {max(steps)}" if steps else "it has none yet"
+        raise StateError(
+            f"The run {run} cannot go back to step {step}: {there}, and this one was never done or was taken back "
+            f"already. `autoagent fork {run} --at {step}` can go on from a step that was taken back."
+        )
+    if step == max(steps, default=0) and ends(settings.state_dir, run)[1]:
+        raise StateError(f"The run {run} finished with step {step}; go back to an earlier one.")
+
+
+def _take_back(
+    log: RunLog, settings: Settings, began: RunStarted, step: int | None, console: Console, *, force: bool
+) -> None:
+    """Take history and workspace back to the end of a step, and finish what was cut off in doing so before."""
+    state_dir = settings.state_dir
+    if step is None and not cut_off(state_dir, log.run):
+        return
+    trail = trail_of_run(state_dir, log.run)
+    snapshots = open_snapshots(state_dir, workspace_of(began), console.warn)
+    if trail.unfinished:
+        console.say(f"A restoration was cut off; now it is done. {told(finish(log, snapshots, trail))}")
+    if step is not None:
+        tree = trail_until(state_dir, log.run, step).tree or trail.first
+        if tree:
+            restored = restore(log, snapshots, trail, Rewound(to=step, tree=tree), force=force)
+            console.say(f"Back to the end of step {step}. {told(restored)}")
+        else:
+            log.append(Rewound(step=trail.step, to=step, tree=""))
+            console.say(f"Back to the end of step {step}. The run has no snapshots: the files stay as they are.")

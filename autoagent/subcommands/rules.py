@@ -1,0 +1,72 @@
+"""`autoagent rules`: what runs without a question, and how to revoke it."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from autoagent.errors import StateError
+from autoagent.printable import escape
+from autoagent.rules import Rule, SavedRules, checked
+from autoagent.settings import Settings
+from autoagent.subcommands.here import settings_here
+
+
+def saved_rules(settings: Settings) -> SavedRules:
+    """The rules of this state folder."""
+    return SavedRules(settings.state_dir / "rules.json")
+
+
+@click.group("rules")
+def rules() -> None:
+    """What runs without a question, also in spite of a warning: COMMAND or COMMAND:PATTERN.
+
+    The pattern is matched with the command's first argument, * stands for any text: write_to_file:notes/*,
+    execute_shell:git status, browse_website:https://docs.python.org/*. docs/security.md says what * never matches.
+    """
+
+
+@rules.command("list")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects; `origin`: saved or settings.")
+@click.pass_context
+def list_rules(ctx: click.Context, as_json: bool) -> None:
+    """List the rules, those of the settings first."""
+    settings = settings_here(ctx.obj)
+    saved = saved_rules(settings)
+    found = [("settings", Rule.parse(text)) for text in settings.allow]
+    found += [("saved", rule) for rule in saved.load()]
+    if as_json:
+        rows = [
+            {"rule": str(rule), "command": rule.command, "pattern": rule.pattern, "origin": origin}
+            for origin, rule in found
+        ]
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    for origin, rule in found:
+        click.echo(f"{origin:8}  {escape(str(rule))}")
+    if not found:
+        click.echo(f"There are no rules in {saved.path}: every command is asked about.", err=True)
+
+
+@rules.command("add")
+@click.argument("rule")
+@click.pass_context
+def add(ctx: click.Context, rule: str) -> None:
+    """Save RULE: what it lets through runs without a question from the next run on."""
+    from autoagent.commands.catalogue import all_commands
+
+    parsed = checked(Rule.parse(rule), [command.spec for command in all_commands()])
+    new = saved_rules(settings_here(ctx.obj)).add(parsed)
+    click.echo(f"Saved the rule {escape(str(parsed))}." if new else f"The rule {escape(str(parsed))} is there already.")
+
+
+@rules.command("remove")
+@click.argument("rule")
+@click.pass_context
+def remove(ctx: click.Context, rule: str) -> None:
+    """Revoke RULE, as `autoagent rules list` shows it."""
+    saved = saved_rules(settings_here(ctx.obj))
+    if not saved.remove(Rule.parse(rule)):
+        raise StateError(f"There is no saved rule {rule!r}; `autoagent rules list` shows which there are.")
+    click.echo(f"Revoked the rule {escape(str(Rule.parse(rule)))}.")

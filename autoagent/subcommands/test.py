@@ -1,0 +1,86 @@
+"""`autoagent test`: scenarios, each played as a real process and compared with what it expects."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autoagent.errors import SettingsError
+from autoagent.interrupts import Interrupts
+from autoagent.printable import escape
+from autoagent.scenarios.playing import Played, play
+from autoagent.scenarios.reading import read_scenario
+from autoagent.scenarios.scenario import Scenario
+
+SCREEN = 40  # lines of it that are shown of a scenario that failed
+
+
+@click.command("test")
+@click.argument("files", nargs=-1, required=True, metavar="SCENARIO...", type=click.Path(path_type=Path))
+@click.option("--keep", is_flag=True, help="Keep the folder of each scenario, and say where it is.")
+@click.option("--json", "as_json", is_flag=True, help="A list: file, about, passed, seconds, problems, screen, folder.")
+@click.pass_context
+def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool) -> None:
+    """Play scenarios: settings, scripted replies and typed answers, and what is to come of them.
+
+    Exit codes: 0 all passed, 1 some failed, 2 a file is no scenario (nothing is played then). docs/scenarios.md
+    describes the files.
+    """
+    scenarios = _read(files)
+    if scenarios is None:
+        ctx.exit(2)
+    rows: list[dict[str, Any]] = []
+    with Interrupts().installed() as interrupts, interrupts.allowed():  # what is ended cleans up behind it
+        for scenario in scenarios:
+            played = play(scenario, keep=keep)
+            rows.append(_row(scenario, played))
+            if not as_json:
+                click.echo("\n".join(_report(scenario, played)))
+    failed = sum(not row["passed"] for row in rows)
+    if as_json:
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        click.echo(f"{len(rows) - failed} passed, {failed} failed.")
+    ctx.exit(1 if failed else 0)
+
+
+def _read(files: tuple[Path, ...]) -> list[Scenario] | None:
+    """The scenarios; None where one of the files is none, and every such file is named."""
+    scenarios = []
+    for file in files:
+        try:
+            scenarios.append(read_scenario(file))
+        except SettingsError as error:
+            click.echo(f"autoagent: {error}", err=True)
+    return scenarios if len(scenarios) == len(files) else None
+
+
+def _row(scenario: Scenario, played: Played) -> dict[str, Any]:
+    return {
+        "file": str(scenario.path),
+        "about": scenario.about,
+        "passed": not played.problems,
+        "seconds": round(played.seconds, 3),
+        "problems": list(played.problems),
+        "screen": _last_lines(played),
+        "folder": str(played.folder) if played.folder else None,
+    }
+
+
+def _report(scenario: Scenario, played: Played) -> list[str]:
+    about = f": {scenario.about}" if scenario.about else ""
+    head = f"{'FAILED' if played.problems else 'passed'}  {scenario.path}{about} ({played.seconds:.1f} s)"
+    kept = [f"  The folder is kept: {played.folder}"] if played.folder else []
+    if not played.problems:
+        return [head, *kept]
+    indented = [f"  {line}" for problem in played.problems for line in problem.split("\n")]
+    screen = [f"  | {line}".rstrip() for line in _last_lines(played)]
+    kept = kept or ["  --keep keeps the folder to look at."]
+    return ["", head, *indented, f"  The end of the screen, {len(screen)} lines:", *screen, *kept, ""]
+
+
+def _last_lines(played: Played) -> list[str]:
+    return [escape(line) for line in played.screen.rstrip().split("\n")[-SCREEN:]]

@@ -1,0 +1,81 @@
+"""`autoagent undo`: the workspace as it was before a run's last change, or after one of its steps."""
+
+from __future__ import annotations
+
+import click
+
+from autoagent.errors import StateError
+from autoagent.messages import Noticed, Undone
+from autoagent.runlog import RunLog, find_run
+from autoagent.subcommands import assembly
+from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.restoring import files, finish, open_snapshots, restore, told, trail_of_run, workspace_of
+from autoagent.subcommands.runs import last_start
+from autoagent.trail import Trail
+
+
+@click.command("undo")
+@click.argument("run")
+@click.option("--to", type=click.IntRange(min=0), metavar="STEP", help="As it was after STEP; 0: before the first.")
+@click.option("--redo", is_flag=True, help="Take the last undo back.")
+@click.option("--force", is_flag=True, help="Also where files were changed since by hand; a snapshot keeps them.")
+@click.pass_context
+def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) -> None:
+    """Take the workspace of RUN back to what it was before its last step that changed something.
+
+    Once more goes one more change back. What is there now is kept first, so that --redo can bring it back. The agent
+    is told when the run is resumed. Nothing outside the workspace is undone.
+    """
+    if to is not None and redo:
+        raise click.UsageError("--to and --redo exclude each other.")
+    settings = settings_here(ctx.obj)
+    run = find_run(settings.state_dir, run)
+    with RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)) as log:
+        trail = trail_of_run(settings.state_dir, run)
+        workspace = workspace_of(last_start(settings.state_dir, run))
+        snapshots = open_snapshots(settings.state_dir, workspace, lambda line: click.echo(line, err=True))
+        if trail.unfinished:
+            click.echo(f"An earlier restoration was cut off; now it is done. {told(finish(log, snapshots, trail))}")
+            return
+        back = _target(trail, run, to, redo)
+        said = _said(back, trail)
+        restored = restore(log, snapshots, trail, back, force=force)
+        if restored.changed:
+            log.append(Noticed(step=trail.step, text=_for_the_agent(back, files(restored.changed))))
+    click.echo(f"{said} {told(restored)}")
+    if not redo:
+        click.echo(f"`autoagent undo {run} --redo` takes this back.")
+
+
+def _target(trail: Trail, run: str, to: int | None, redo: bool) -> Undone:
+    """Where the workspace is to be taken. Raises StateError where there is nothing to go back to."""
+    if not trail.first:
+        raise StateError(f"Nothing in the run {run} can be undone: it has no snapshots.")
+    if redo:
+        if trail.undone is None:
+            raise StateError(f"There is no undo in the run {run} that could be taken back.")
+        tree, level = trail.undone
+        return Undone(to=level, tree=tree, redo=True)
+    if to is not None:
+        if to > trail.step:
+            raise StateError(f"The run {run} has no step {to}; its last one is {trail.step}.")
+        return Undone(to=to, tree=trail.after(to))
+    if not trail.in_effect:
+        raise StateError(f"No change of the run {run} is left to undo.")
+    turn = trail.in_effect[-1]
+    return Undone(to=turn.step - 1, tree=turn.before)
+
+
+def _said(back: Undone, trail: Trail) -> str:
+    if back.redo:
+        return "The last undo is taken back."
+    undone = [turn for turn in trail.in_effect if turn.step > back.to]
+    if not undone:
+        return f"The workspace is as it was after step {back.to}."
+    return f"Undone: {', '.join(f'step {turn.step} ({turn.command})' for turn in undone)}."
+
+
+def _for_the_agent(back: Undone, changed: str) -> str:
+    if back.redo:
+        return f"The user has taken the undo back. As they were before it are now: {changed}."
+    return f"The user has undone what was changed after step {back.to}. As they were then are now: {changed}."

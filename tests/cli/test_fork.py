@@ -1,0 +1,100 @@
+"""`autoagent fork`: another turn from a step of a run, which stays as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from driver import FINISH, GOAL, Home
+from server import ScriptedServer, command
+
+SCRIPT = (
+    command("write_to_file", filename="a.txt", text="one"),
+    command("append_to_file", filename="a.txt", text=" two"),
+    command("write_to_file", filename="b.txt", text="wrong"),
+)
+
+
+@pytest.fixture
+def origin(served: Home, server: ScriptedServer) -> Home:
+    """A home with a run of three steps."""
+    server.add(*SCRIPT)
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "3").code == 4
+    return served
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_fork_shares_what_was_before_and_leaves_the_run_alone(origin: Home, server: ScriptedServer) -> None:
+    first = origin.runs[0]
+    log, workspace = origin.log(first), files(origin.folder / "autoagent_workspace")
+    server.add(command("write_to_file", filename="c.txt", text="right"), *FINISH)
+    done = origin.run("fork", first[:14], "--at", "2", "--feedback", "Call it c.txt.", "--model", "other-model", "-c")
+    assert done.code == 0, done.text
+    place = origin.folder / "autoagent_workspace-fork1"
+    flat = " ".join(done.text.split())
+    assert f"Forked from {first} after step 2 into {place}. Taken back: a.txt." in flat
+    assert "Changed from here on: " in flat
+    assert "model 'test-model' -> 'other-model'" in flat
+    assert files(place) == {"a.txt": "one two", "c.txt": "right"}
+    assert (origin.log(first), files(origin.folder / "autoagent_workspace")) == (log, workspace)
+
+    second = next(run for run in origin.runs if run != first)
+    forked = origin.log(second)
+    shared = [event for event in log if event["step"] <= 2]
+    assert forked[: len(shared)] == shared
+    assert [event["type"] for event in forked[len(shared) :]][:4] == ["forked", "snapshot", "feedback", "resumed"]
+    assert (forked[len(shared)]["origin"], forked[len(shared)]["at"]) == (first, 2)
+    assert [event["seq"] for event in forked] == list(range(len(forked)))
+    prompt = server.requests[3].prompt
+    assert "Human feedback: Call it c.txt." in prompt
+    assert "wrong" not in prompt
+    assert server.requests[3].body["model"] == "other-model"
+
+    assert origin.run("replay", second, "--verify").code == 0
+    assert origin.run("undo", second).out.startswith("Undone: step 3 (write_to_file). Taken back: c.txt.")
+    assert origin.run("undo", second).out.startswith("Undone: step 2 (append_to_file). Taken back: a.txt.")
+    assert files(place) == {"a.txt": "one"}
+    assert {row["id"]: row["workspace"] for row in json.loads(origin.run("runs", "--json").out)} == {
+        first: str(origin.folder / "autoagent_workspace"),
+        second: str(place),
+    }
+
+
+def test_where_a_fork_works(origin: Home, server: ScriptedServer) -> None:
+    first = origin.runs[0]
+    refused = origin.run("fork", first, "--at", "1", "-c", "-w", "autoagent_workspace")
+    assert (refused.code, refused.err) == (
+        2,
+        "autoagent: The folder autoagent_workspace is not empty; name a new one for the fork to work in.\n",
+    )
+    server.add(*FINISH, *FINISH)
+    assert origin.run("fork", first, "--at", "1", "-c", "-w", "elsewhere/ws").code == 0
+    assert files(origin.folder / "elsewhere/ws") == {"a.txt": "one"}
+    assert origin.run("fork", first, "--at", "0", "-c", "--ai-goal", "Another goal").code == 0
+    assert files(origin.folder / "autoagent_workspace-fork1") == {}
+    assert "Another goal" in server.requests[-1].prompt
+    assert "Goals now: 1. Another goal" in server.requests[-1].prompt
+    assert "Do the thing" not in server.requests[-1].body["messages"][0]["content"]
+
+
+def test_a_step_that_never_was_is_refused_and_leaves_nothing_behind(origin: Home) -> None:
+    first = origin.runs[0]
+    refused = origin.run("fork", first, "--at", "4", "-c")
+    assert (refused.code, refused.err) == (1, f"autoagent: The run {first} has no step 4; its last one is 3.\n")
+    assert origin.run("fork", first).code == 2
+    assert len(origin.runs) == 1
+    assert not (origin.folder / "autoagent_workspace-fork1").exists()
+
+
+def test_a_run_without_snapshots_is_forked_with_the_files_as_they_are(served: Home, server: ScriptedServer) -> None:
+    served.write("autoagent_workspace/a.txt", "mine")
+    server.add(command("read_file", filename="a.txt"), *FINISH)
+    served.run(*GOAL, "-m", "none", "-c", "-l", "1")
+    done = served.run("fork", served.runs[0], "--at", "1", "-c")
+    flat = " ".join(done.text.split())
+    assert "The run has no snapshots: the workspace begins with the files as they are now." in flat
+    assert files(served.folder / "autoagent_workspace-fork1") == {"a.txt": "mine"}

@@ -1,0 +1,74 @@
+"""`autoagent replay`: a run is shown again, and its log is proved to explain every prompt."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from driver import FINISH, GOAL, Home
+from server import Reply, ScriptedServer, command
+
+SCRIPT = (
+    command("write_to_file", filename="a.txt", text="one"),
+    Reply("no command at all"),
+    command("read_file", filename="a.txt"),
+    command("append_to_file", filename="a.txt", text=" two, as I thought"),
+    command("append_to_file", filename="a.txt", text=" two"),
+)
+
+
+@pytest.fixture
+def run(served: Home, server: ScriptedServer) -> str:
+    """A run with a memory and limits, in three processes."""
+    server.add(*SCRIPT)
+    limits = ("--max-tokens", "90000", "--max-seconds", "900")
+    assert served.run(*GOAL, *limits, "-c", "-l", "2").code == 4
+    assert served.run("resume", stdin="Be brief.\n").code == 5
+    server.add(*FINISH)
+    assert served.run("resume", "-c", "--max-tokens", "80000").code == 0
+    return served.runs[0]
+
+
+def test_it_looks_as_it_did(served: Home, server: ScriptedServer, run: str) -> None:
+    asked = len(server.requests)
+    before = sorted(path.stat().st_mtime_ns for path in served.folder.rglob("*"))
+    fast = served.run("replay", run, "--fast")
+    assert (fast.code, fast.out) == (0, served.run("show", run).out)
+    assert "UNUSABLE REPLY:" in fast.text
+    assert len(server.requests) == asked
+    assert sorted(path.stat().st_mtime_ns for path in served.folder.rglob("*")) == before
+
+
+def test_it_keeps_its_pace_but_for_long_pauses(home: Home) -> None:
+    assert home.run("--demo", "-c", "-l", "1", "-m", "none").code == 4
+    log = home.state / "runs" / home.runs[0] / "events.jsonl"
+    events = home.log()
+    for event in events[-2:]:
+        event["t"] += 1.0
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    began = time.monotonic()
+    assert home.run("replay", home.runs[0]).code == 0
+    assert time.monotonic() - began > 1.0
+
+
+def test_every_prompt_follows_from_the_log(served: Home, run: str) -> None:
+    verified = served.run("replay", run, "--verify")
+    prompts = sum(event["type"] == "prompted" for event in served.log())
+    assert prompts >= 6
+    assert (verified.code, verified.out) == (
+        0,
+        f"{prompts} prompts of {run} derived from its log: each is the one that was sent.\n",
+    )
+
+
+def test_the_first_step_that_differs_is_named(served: Home, run: str) -> None:
+    log = served.state / "runs" / run / "events.jsonl"
+    events = served.log()
+    returned = next(event for event in events if event["type"] == "returned" and event["step"] == 3)
+    returned["text"] += " (somebody changed this)"
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    differs = served.run("replay", run, "--verify")
+    prompts = sum(event["type"] == "prompted" for event in events)
+    assert differs.code == 1
+    assert f"{prompts - 3} of {prompts} prompts of {run} differ, first that of step 4." in differs.out

@@ -1,0 +1,307 @@
+"""Scenarios: some of the program's own behaviour written as such, and what is said of one that fails or is broken."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from driver import PATIENCE, ROOT, Home
+
+from autoagent.errors import SettingsError
+from autoagent.scenarios.reading import read_scenario
+
+SCENARIOS = sorted((ROOT / "tests" / "scenarios").glob("*.yaml"))
+
+
+@pytest.fixture
+def home(home: Home) -> Home:
+    """A home whose temporary files are in it, so that it can be seen what is left of them."""
+    (home.folder / "tmp").mkdir()
+    home.env["TMPDIR"] = str(home.folder / "tmp")
+    return home
+
+
+def left(home: Home) -> list[str]:
+    return [path.name for path in (home.folder / "tmp").iterdir()]
+
+
+def processes(word: str) -> list[int]:
+    """The pids of the processes with this word in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            arguments = path.read_bytes().split(b"\0")
+        except OSError:  # gone meanwhile
+            continue
+        if word.encode() in arguments:
+            found.append(int(path.parent.name))
+    return found
+
+
+# The program's own behaviour -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
+def test_the_program_does_what_the_scenario_says(home: Home, scenario: Path) -> None:
+    done = home.run("test", str(scenario))
+    assert done.code == 0, done.text
+    assert done.out.startswith(f"passed  {scenario}: ")
+    assert done.out.endswith("\n1 passed, 0 failed.\n")
+    assert left(home) == []
+
+
+def test_the_example_of_the_documentation_passes(home: Home) -> None:
+    example = (ROOT / "docs" / "scenarios.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    home.write("list.yaml", example)
+    done = home.run("test", "list.yaml")
+    assert done.code == 0, done.text
+    assert "passed  list.yaml: the list is written, and not deleted without being asked (" in done.out
+
+
+# What is said of a scenario that fails ---------------------------------------------------------------------------
+
+FAILING = """\
+about: nothing of this holds
+arguments: --demo
+answers: [y, n]
+expect:
+  exit: 0
+  screen:
+    - Run it?
+    - COMMAND = write_to_file
+    - NAME: DemoGPT
+  not_on_screen: [{regex: "^NAME: "}]
+  prompt: [haiku]
+  files:
+    autoagent_workspace/haiku.txt: |
+      Last leaf on the branch,
+      the wind asks it once again.
+      Morning.
+    autoagent_workspace/other.txt: {regex: .}
+    autoagent_workspace: {absent: true}
+  commands: 2
+  events: {ended: 0, started: 1}
+"""
+
+
+def test_a_failure_says_what_was_expected_what_came_and_how_the_screen_ended(home: Home) -> None:
+    home.write("a.yaml", FAILING)
+    home.write("b.yaml", "arguments: runs --json\nexpect:\n  screen: '[]'\n")
+    done = home.run("test", "--keep", "a.yaml", "b.yaml")
+    assert done.code == 1
+    head, _, rest = done.text.partition("  The end of the screen, 40 lines:\n")
+    assert re.sub(r"\d+\.\d s", "0.0 s", head) == (
+        "\nFAILED  a.yaml: nothing of this holds (0.0 s)\n"
+        "  a.yaml:5: exit: expected 0, but it ended with 6.\n"
+        "  a.yaml:8: screen: 'COMMAND = write_to_file' did not come after 'Run it?'. It is there only before that.\n"
+        "  a.yaml:10: not_on_screen: '^NAME: ' is there.\n"
+        "  a.yaml:11: prompt: 'haiku' is in none of the 0 prompts.\n"
+        "  a.yaml:13: files: autoagent_workspace/haiku.txt is not as expected:\n"
+        "    --- expected\n"
+        "    +++ found\n"
+        "    @@ -2,2 +2,2 @@\n"
+        "     the wind asks it once again.\\n\n"
+        "    -Morning.\\n\n"
+        "    +Evening. It lets go.\\n\n"
+        "  a.yaml:17: files: autoagent_workspace/other.txt is not there; beside it: haiku.txt.\n"
+        "  a.yaml:18: files: autoagent_workspace is no file.\n"
+        "  a.yaml:5: commands: expected 2, but 1 were run.\n"
+        "  a.yaml:5: events: ended: expected 0, but there were 1.\n"
+    )
+    screen, _, rest = rest.partition("  The folder is kept: ")
+    lines = screen.splitlines()
+    assert len(lines) == 40
+    assert "  | > n" in lines
+    assert "  | STOPPED: Ended by the user." in lines
+    kept = Path(rest.splitlines()[0])
+    assert (kept / "autoagent_workspace" / "haiku.txt").read_text().startswith("Last leaf")
+    assert "passed  b.yaml (" in rest
+    assert rest.endswith("\n1 passed, 1 failed.\n")
+    assert len(left(home)) == 2
+
+
+def test_a_script_that_does_not_fit_fails_the_scenario(home: Home) -> None:
+    home.write("a.yaml", "goals: [x]\nreplies: [{command: do_nothing}]\nanswers: [y, y]\nexpect:\n  exit: 1\n")
+    home.write("b.yaml", "arguments: --demo\nreplies: [a, b]\nexpect:\n  exit: 6\n")
+    done = home.run("test", "--json", "a.yaml", "b.yaml")
+    assert done.code == 1
+    a, b = json.loads(done.out)
+    assert a["problems"] == [
+        "a.yaml:5: replies: the model was asked again after the last of the 1 replies.",
+        "a.yaml:5: answers: 1 of 2 were not asked for.",
+    ]
+    assert b["problems"] == [
+        "b.yaml:4: exit: expected 6, but it ended with 5.",
+        "b.yaml:4: replies: 2 of 2 were not asked for.",
+        "b.yaml:4: answers: there was none left for the last question, so the input was ended.",
+    ]
+    assert (a["file"], a["passed"], a["folder"]) == ("a.yaml", False, None)
+    assert any("the replies of the scenario have run out" in line for line in a["screen"])
+
+
+def test_a_scenario_stops_at_its_first_failing_session(home: Home) -> None:
+    session = "  - arguments: {}\n    expect:\n      exit: {}\n"
+    home.write("a.yaml", "arguments: runs\nexpect: {exit: 0}\nthen:\n" + session.format('"show {run}"', 1) * 2)
+    done = home.run("test", "a.yaml")
+    assert done.code == 1
+    assert done.out.count("a.yaml:") == 1
+    assert "  a.yaml:6: arguments: {run} names the run of an earlier session, and there is none.\n" in done.out
+
+
+# Nothing gets in, nothing is left --------------------------------------------------------------------------------
+
+
+def test_nothing_of_the_users_environment_gets_in(home: Home) -> None:
+    key = "sk-of-the-user-0123456789"
+    home.write(".env", f"OPENAI_API_KEY={key}\n")
+    home.write("rules/constraints.yaml", "constraints: [Never hurry.]\n")
+    home.write(
+        "rules/a.yaml",
+        "arguments: config --show-origin\nterminal: false\n"
+        "files:\n  prompt.yaml: {from: constraints.yaml}\n"
+        "settings: {prompt_settings_file: prompt.yaml, temperature: 0.5}\n"
+        "environment: {PLAIN_OUTPUT: 'yes'}\n"
+        "expect:\n"
+        "  screen: [openai_api_key =   (default), plain_output = True  (environment]\n"
+        f"  not_on_screen: [{key}, TEMPERATURE, masked]\n"
+        "  files:\n    prompt.yaml: |\n      constraints: [Never hurry.]\n",
+    )
+    done = home.run("test", "rules/a.yaml", env={"OPENAI_API_KEY": key, "TEMPERATURE": "9", "PLAIN_OUTPUT": "no"})
+    assert done.code == 0, done.text
+
+
+def test_a_scenario_has_its_time(home: Home) -> None:
+    home.write("a.yaml", "arguments: --demo\nseconds: 0.05\nexpect: {}\n")
+    done = home.run("test", "a.yaml")
+    assert done.code == 1
+    assert "  a.yaml:3: it took longer than 0.05 s (`seconds`) and was ended.\n" in done.out
+    assert left(home) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_what_a_process_has_started_ends_with_it_wherever_it_went() -> None:
+    code = (
+        "import os, subprocess, sys\nfrom pathlib import Path\nfrom autoagent.scenarios.process import started\n"
+        "away = ['sh', '-c', 'setsid sleep 4711.5 & echo; wait']\n"
+        "near, far = os.pipe()\n"
+        "with started(away, Path('/'), {'PATH': os.environ['PATH']}, stdin=near, output=far):\n"
+        "    os.read(near, 1)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE)
+    assert processes("4711.5") == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_ending_the_test_ends_what_it_plays(home: Home) -> None:
+    home.write("a.yaml", "arguments: --ai-goal scenario-4712\nanswers: []\nreplies: []\nexpect: {}\n")
+    process = home.start("test", "a.yaml")
+    end = time.monotonic() + PATIENCE
+    while not processes("scenario-4712") and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (130, "autoagent: Ended by SIGTERM.\n")
+    assert processes("scenario-4712") == []
+    assert left(home) == []
+
+
+# Files that are no scenario --------------------------------------------------------------------------------------
+
+
+def test_every_broken_file_is_named_and_nothing_is_played(home: Home) -> None:
+    home.write("a.yaml", "arguments: --demo\nexpect: {}\n")
+    home.write("b.yaml", "replys: []\nexpect: {}\n")
+    done = home.run("test", "a.yaml", "b.yaml", "c.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "autoagent: b.yaml:1: replys: there is no such key. Did you mean replies?\n"
+        "autoagent: c.yaml: there is no such file.\n"
+    )
+
+
+def test_files_that_cannot_be_there_are_named(home: Home) -> None:
+    home.write("a.yaml", "files: {a: x, a/b: y}\nexpect: {}\n")
+    done = home.run("test", "a.yaml")
+    assert (done.code, done.out, done.err) == (2, "", "autoagent: a.yaml: files: a/b: File exists.\n")
+    assert left(home) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ": expect: is missing; say what is to come of this session."),
+        ("about: x\ngoals: [y]\n", ":2: expect: is missing"),
+        ("expect: {}\nthen:\n  - answers: [y]\n", ":3: expect: is missing"),
+        ("expect: {}\nthen: {}\n", ":2: then: must be a list"),
+        ("expect: {exits: 0}\n", ":1: exits: there is no such key. Did you mean exit?"),
+        ("expect: {exit: yes}\n", ":1: exit: must be a whole number of 0 or more."),
+        ("expect: {exit: true}\n", ":1: exit: must be a whole number of 0 or more."),
+        ("expect:\n  screen:\n    - [a]\n", ":3: screen: must be text, not a list."),
+        ("expect:\n  screen:\n    - regex: '('\n", ":3: regex: is no regular expression: missing )"),
+        ("expect:\n  screen: [a, '']\n", ":2: screen: holds an empty item"),
+        ("expect:\n  files:\n    ../a: x\n", ":3: ../a: must be a path in the folder of the scenario"),
+        ("expect:\n  files:\n    a: {absent: false}\n", ":3: absent: can only be true"),
+        ("expect:\n  files:\n    a: {}\n", ":3: a: holds one of a text, `regex: ...` and `absent: true`."),
+        ("expect:\n  events: {thoughts: 1}\n", ":2: thoughts: there is no such type of event. Did you mean thought?"),
+        ("files: {/etc/x: y}\nexpect: {}\n", ":1: /etc/x: must be a path in the folder"),
+        ("files: {.config/autoagent/config.yaml: x}\nexpect: {}\n", "goes under `settings`."),
+        ("files: {a: {from: nowhere}}\nexpect: {}\n", "nowhere; it is looked for beside the scenario."),
+        ("files: {a: {form: b}}\nexpect: {}\n", ":1: form: there is no such key. Did you mean from?"),
+        ("settings: {memory: none}\nexpect: {}\n", ":1: memory: there is no such setting."),
+        ("settings:\n  window: wide\nexpect: {}\n", ":2: window: must be a whole number of 0 or more, not 'wide'."),
+        ("environment: {A B: x}\nexpect: {}\n", ":1: A B: is no name of a variable."),
+        ("seconds: -1\nexpect: {}\n", ":1: seconds: must be a number of seconds above 0."),
+        ('arguments: "\'"\nexpect: {}\n', ":1: arguments: cannot be split into words: No closing quotation."),
+        ("terminal: 1\nexpect: {}\n", ":1: terminal: must be true or false."),
+        ("answers:\n  - y\n  -\nexpect: {}\n", ':3: answers: holds an empty item; write "" for Enter alone.'),
+        ('answers: ["a\\nb"]\nexpect: {}\n', ":1: answers: an answer is one line"),
+        ("replies:\n  - {thoughts: x}\nexpect: {}\n", ":2: replies: the reply has no `command`"),
+        ("replies:\n  - {command: x, args: [a]}\nexpect: {}\n", ":2: args: must hold `key: value` lines."),
+        ("expect: {}\nabout: &a x\ngoals: [*a]\n", ":3: aliases (*a) are not taken"),
+    ],
+)
+def test_what_cannot_be_meant_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as error:
+        read_scenario(path)
+    assert str(error.value).startswith(str(path))
+    assert says in str(error.value)
+
+
+def test_replies_are_what_a_model_would_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "replies:\n"
+        "  - thoughts: I look.\n"
+        "    command: web_search\n"
+        "    args: {query: yes, num_results: 8, exact: true, words: [a, '5'], code: '12',\n"
+        "           none: null, when: 2024-01-01}\n"
+        "  - '  not JSON: {'\n"
+        "answers: [y, y -2, n, '', no]\n"
+        "expect: {}\n"
+    )
+    session = read_scenario(path).sessions[0]
+    assert json.loads(session.replies[0]) == {
+        "thoughts": {"text": "I look."},
+        "command": {
+            "name": "web_search",
+            "args": {
+                "query": "yes",
+                "num_results": 8,
+                "exact": True,
+                "words": ["a", "5"],
+                "code": "12",
+                "none": None,
+                "when": "2024-01-01",
+            },
+        },
+    }
+    assert session.replies[1] == "  not JSON: {"
+    assert session.answers == ("y", "y -2", "n", "", "no")

@@ -1,0 +1,263 @@
+"""Sub-agents as a user meets them: real processes, one scripted endpoint for all agents of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from driver import FINISH, PATIENCE, Home, Session
+from server import Command, Request, ScriptedServer, command
+
+BOSS = ("--ai-name", "Boss", "--ai-role", "who has others do the work", "--ai-goal", "Get it done")
+ANNA = command("start_agent", name="Anna", task="writing", prompt="Write a.txt")
+WAIT = command("list_agents", wait=PATIENCE)
+QUESTION = "? = help)\n> "
+WIDE = {"COLUMNS": "300"}
+
+Script = Iterable[Command] | Callable[[Request], Command]
+
+
+def by_agent(**scripts: Script) -> Callable[[Request], Command]:
+    """Answers each agent of a run, by its name, with a script of its own."""
+    lines = {name: script if callable(script) else iter(script) for name, script in scripts.items()}
+
+    def answer(request: Request) -> Command:
+        name = next(name for name in lines if request.prompt.startswith(f"You are {name},"))
+        script = lines[name]
+        return script(request) if callable(script) else next(script)
+
+    return answer
+
+
+def endless(asked: threading.Event) -> Callable[[Request], Command]:
+    """Never comes to an end; `asked` once it was asked."""
+
+    def answer(request: Request) -> Command:
+        asked.set()
+        time.sleep(0.02)
+        return command("write_to_file", filename=f"{time.monotonic_ns()}.txt", text="x")
+
+    return answer
+
+
+def after(event: threading.Event, *commands: Command) -> Iterator[Command]:
+    """These commands, the first one but after the event."""
+    assert event.wait(PATIENCE)
+    yield from commands
+
+
+@pytest.fixture
+def crew(home: Home) -> Iterator[Callable[..., Home]]:
+    """A home whose model answers for all agents of a run."""
+    servers: list[ScriptedServer] = []
+
+    def made(**scripts: Script) -> Home:
+        servers.append(ScriptedServer(by_agent(**scripts)))
+        home.point_at(servers[-1])
+        return home
+
+    yield made
+    for server in servers:
+        server.close()
+
+
+def own(home: Home, agent: str = "") -> list[dict[str, object]]:
+    return [event for event in home.log() if event["agent"] == agent]
+
+
+def paid(home: Home) -> int:
+    """The prompt tokens of all calls in the log."""
+    return sum(event["usage"]["prompt"] for event in home.log() if "usage" in event)
+
+
+def test_a_sub_agent_works_is_shown_by_its_name_and_counts_in_the_report(crew: Callable[..., Home]) -> None:
+    write = command("write_to_file", filename="a.txt", text="hi\n")
+    home = crew(Boss=[ANNA, WAIT, *FINISH], Anna=[write, *FINISH])
+    done = home.run("-c", "-m", "none", *BOSS, env=WIDE)
+    assert done.code == 0, done.text
+    assert home.read("autoagent_workspace/a.txt") == "hi\n"
+    assert "[Anna 1] COMMAND: write_to_file(filename='a.txt', text='hi\\n')" in done.text
+    assert "[Anna 1] FINISHED: It is done." in done.text
+    assert "Anna (1): I have ended (finished) after 3 steps: It is done. Files changed: a.txt." in done.text
+    assert "Files changed: a.txt" in done.text
+    assert f"({paid(home):,} in" in done.text, "each call counts, once"
+    [listed] = json.loads(home.run("runs", "--json").out)
+    assert (listed["status"], listed["steps"], listed["goals"]) == ("finished", 4, ["Get it done"])
+
+
+def test_json_has_the_events_of_all_agents_in_the_order_of_the_log(crew: Callable[..., Home]) -> None:
+    home = crew(Boss=[ANNA, command("do_nothing"), WAIT, *FINISH], Anna=[command("do_nothing"), *FINISH])
+    done = home.run("-c", "--json", "-m", "none", *BOSS)
+    assert done.code == 0, done.text
+    assert done.events == home.log()
+    assert {event["agent"] for event in done.events} == {"", "1"}
+
+
+def test_to_finish_while_they_run_ends_and_reports_them(crew: Callable[..., Home]) -> None:
+    """D39: also those that they have started."""
+    asked = threading.Event()
+    bea = command("start_agent", name="Bea", task="more", prompt="Write on")
+
+    def boss() -> Iterator[Command]:
+        yield ANNA
+        yield from after(asked, *FINISH)
+
+    home = crew(Boss=boss(), Anna=[bea, *[WAIT] * 9], Bea=endless(asked))
+    done = home.run("-c", "-m", "none", *BOSS, env=WIDE)
+    assert done.code == 0, done.text
+    ended = r"Anna \(1\): I have ended \(stopped\) after \d steps?: The agent that started it has ended\."
+    assert re.search(ended, done.text)
+    assert own(home)[-1] == home.log()[-1], "the end of the run is the last event"
+    assert [own(home, key)[-1]["status"] for key in ("1", "1.1")] == ["stopped", "stopped"]
+
+
+def test_no_program_of_theirs_outlives_the_run(crew: Callable[..., Home]) -> None:
+    napping = f"{os.getpid()}.25"
+
+    def boss() -> Iterator[Command]:
+        yield ANNA
+        end = time.monotonic() + PATIENCE
+        while not programs(napping) and time.monotonic() < end:
+            time.sleep(0.02)
+        yield from FINISH
+
+    home = crew(Boss=boss(), Anna=[command("execute_shell", command_line=f"sleep {napping}")])
+    done = home.run("-c", "-m", "none", *BOSS, env=WIDE)
+    assert done.code == 0, done.text
+    assert not programs(napping)
+    assert own(home, "1")[-1]["reason"] == "The agent that started it has ended.", "it was not waited for"
+    assert "SIG" in next(str(event["text"]) for event in own(home, "1") if event["type"] == "returned")
+
+
+def programs(argument: str) -> list[str]:
+    """The command lines of `sleep` with this argument."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if words[:2] == ["sleep", argument]:
+                found.append(" ".join(words))
+    return found
+
+
+def test_they_may_be_so_many_and_so_deep_and_no_more(crew: Callable[..., Home]) -> None:
+    """D39: a sub-agent of a sub-agent of ..."""
+    asked = threading.Event()
+    bea = command("start_agent", name="Bea", task="more", prompt="Write on")
+
+    def boss() -> Iterator[Command]:
+        yield ANNA
+        yield from after(asked, bea, *FINISH)
+
+    home = crew(Boss=boss(), Anna=[bea, bea, WAIT, *FINISH], Bea=endless(asked))
+    done = home.run("-c", "-m", "none", *BOSS, env={"AUTOAGENT_AGENTS": "2"})
+    assert done.code == 0, done.text
+    refused = [event for event in own(home) if event["type"] == "returned" and "run already" in str(event["text"])]
+    assert len(refused) == 1
+    [started] = [event for event in own(home, "1.1") if event["type"] == "run_started"]
+    assert "start_agent" not in str(started["commands"]), "the deepest start no others"
+
+
+def test_the_question_names_the_sub_agent_and_its_feedback_goes_to_it(crew: Callable[..., Home]) -> None:
+    write = command("write_to_file", filename="a.txt", text="hi\n")
+    home = crew(Boss=[ANNA, WAIT, *FINISH], Anna=[write, *FINISH])
+    session = home.terminal("-m", "none", *BOSS)
+    try:
+        session.answers(QUESTION, "y -2")  # start it, and wait for it: that is asked in advance, and for Boss alone
+        session.sees("NEXT ACTION OF Anna (1):")
+        session.answers(QUESTION, "Rather not.")
+        session.sees("[Anna 1] \nUSER:\n Rather not.")
+        for _ in FINISH:
+            session.sees("NEXT ACTION OF Anna (1):")
+            session.answers(QUESTION, "y")
+        session.answers(QUESTION, "y -2")
+        assert session.ends() == 0
+    finally:
+        session.close()
+    assert not (home.folder / "autoagent_workspace/a.txt").exists()
+    assert [event["text"] for event in home.log() if event["type"] == "feedback"] == ["Rather not."]
+
+
+def test_to_stop_at_its_question_saves_and_stops_the_run(crew: Callable[..., Home]) -> None:
+    home = crew(Boss=[ANNA, WAIT], Anna=[command("do_nothing")])
+    done = home.run("-m", "none", *BOSS, stdin="y -2\nn\n")
+    assert done.code == 6, done.text
+    assert [own(home, key)[-1]["reason"] for key in ("", "1")] == ["Ended by the user."] * 2
+
+
+def test_ctrl_c_twice_ends_all_of_them_at_once(crew: Callable[..., Home]) -> None:
+    asked, left = threading.Event(), threading.Event()
+
+    def hanging(request: Request) -> Command:
+        asked.set()
+        left.wait(PATIENCE)
+        return command("do_nothing")
+
+    home = crew(Boss=[ANNA, WAIT], Anna=hanging)
+    session: Session = home.terminal("-c", "-m", "none", *BOSS)
+    try:
+        assert asked.wait(PATIENCE)
+        session.presses_ctrl_c()
+        session.sees("stops too.\n> ")
+        session.presses_ctrl_c()
+        assert session.ends() == 130
+    finally:
+        left.set()
+        session.close()
+    assert [own(home, key)[-1]["status"] for key in ("", "1")] == ["interrupted", "stopped"]
+    assert own(home)[-1] == home.log()[-1]
+
+
+def test_a_resumed_run_says_who_ended_with_the_program_and_counts_what_they_cost(crew: Callable[..., Home]) -> None:
+    asked, left = threading.Event(), threading.Event()
+
+    working = endless(threading.Event())
+
+    def anna(request: Request) -> Command:
+        if "haiku" not in request.prompt:
+            return working(request)
+        asked.set()
+        left.wait(PATIENCE)
+        return FINISH[0]
+
+    talk = command("message_agent", key="1", message="Make it a haiku.")
+    home = crew(Boss=[ANNA, talk, WAIT, command("list_agents"), *FINISH], Anna=anna)
+    process = home.start("-c", "-m", "none", *BOSS)
+    assert asked.wait(PATIENCE)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)
+    left.set()
+    before = paid(home)
+    done = home.run("resume", "-c", env=WIDE)
+    assert done.code == 0, done.text
+    assert "Anna (1): I was cut off: I ended when the program did." in done.text
+    [listed] = [event for event in own(home) if event["type"] == "returned" and "1. Anna: ended" in str(event["text"])]
+    assert "ended (interrupted)" in str(listed["text"])
+    assert paid(home) > before
+    assert f"({paid(home):,} in" in done.text, "what was spent before the crash counts, once"
+
+
+def test_a_run_with_sub_agents_can_be_replayed(crew: Callable[..., Home]) -> None:
+    write = command("write_to_file", filename="a.txt", text="hi\n")
+    home = crew(Boss=[ANNA, WAIT, *FINISH], Anna=[write, *FINISH])
+    assert home.run("-c", "-m", "none", *BOSS).code == 0
+    (home.folder / "autoagent_workspace/a.txt").unlink()
+    done = home.run("-c", "-m", "none", *BOSS, "--model", f"replay:{home.runs[-1]}", env={"AUTOAGENT_WINDOW": "32000"})
+    assert done.code == 0, done.text
+    assert home.read("autoagent_workspace/a.txt") == "hi\n"
+
+
+def test_they_are_not_offered_where_they_are_switched_off(crew: Callable[..., Home]) -> None:
+    home = crew(Boss=FINISH)
+    done = home.run("-c", "-m", "none", *BOSS, env={"AUTOAGENT_AGENTS": "0"})
+    assert done.code == 0, done.text
+    assert "start_agent" not in str(home.log()[0]["commands"])
+    assert "AUTOAGENT_AGENTS=0" in home.run("commands", env={"AUTOAGENT_AGENTS": "0"}).text

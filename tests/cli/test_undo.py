@@ -1,0 +1,135 @@
+"""`autoagent undo`: back, further back, forth again; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from driver import FINISH, GOAL, Home
+from server import ScriptedServer, command
+
+SCRIPT = (
+    command("write_to_file", filename="a.txt", text="one"),
+    command("write_to_file", filename="folder/b.txt", text="two"),
+    command("read_file", filename="a.txt"),
+    command("append_to_file", filename="a.txt", text=" three"),
+)
+
+
+@pytest.fixture
+def done(served: Home, server: ScriptedServer) -> Home:
+    """A home where a run has changed the workspace in steps 1, 2 and 4, and is not finished."""
+    server.add(*SCRIPT)
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "4").code == 4
+    return served
+
+
+def workspace(home: Home) -> dict[str, str]:
+    root = home.folder / "autoagent_workspace"
+    return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def test_step_by_step_back_and_forth(done: Home) -> None:
+    run = done.runs[0]
+    all_of_it = {"a.txt": "one three", "folder/b.txt": "two"}
+    before_4, before_2 = {"a.txt": "one", "folder/b.txt": "two"}, {"a.txt": "one"}
+    assert workspace(done) == all_of_it
+    undone = done.run("undo", run[:14])
+    assert (undone.code, undone.out) == (
+        0,
+        "Undone: step 4 (append_to_file). Taken back: a.txt.\n"
+        f"`autoagent undo {run} --redo` takes this back.\n",
+    )
+    assert workspace(done) == before_4
+    assert done.run("undo", run).out.startswith("Undone: step 2 (write_to_file). Taken back: folder/b.txt.")
+    assert workspace(done) == before_2
+    assert not (done.folder / "autoagent_workspace/folder").exists()
+    assert done.run("undo", run, "--redo").out == "The last undo is taken back. Taken back: folder/b.txt.\n"
+    assert workspace(done) == before_4
+    assert done.run("undo", run, "--redo").code == 0
+    assert workspace(done) == all_of_it
+    nothing = done.run("undo", run, "--redo")
+    says = f"autoagent: There is no undo in the run {run} that could be taken back.\n"
+    assert (nothing.code, nothing.err) == (1, says)
+
+    assert done.run("undo", run, "--to", "0").out.startswith(
+        "Undone: step 1 (write_to_file), step 2 (write_to_file), step 4 (append_to_file). "
+    )
+    assert workspace(done) == {}
+    nothing = done.run("undo", run)
+    assert (nothing.code, nothing.err) == (1, f"autoagent: No change of the run {run} is left to undo.\n")
+    assert done.run("undo", run, "--to", "3").code == 0
+    assert workspace(done) == before_4
+    unknown = done.run("undo", run, "--to", "5")
+    assert (unknown.code, unknown.err) == (1, f"autoagent: The run {run} has no step 5; its last one is 4.\n")
+    assert done.run("undo", run, "--to", "1", "--redo").code == 2
+
+
+def test_the_agent_is_told_and_a_new_change_begins_a_new_line(done: Home, server: ScriptedServer) -> None:
+    run = done.runs[0]
+    done.run("undo", run)
+    done.run("undo", run)
+    server.add(command("write_to_file", filename="c.txt", text="new"), *FINISH)
+    assert done.run("resume", run, "-c").code == 0
+    told = "The user has undone what was changed after step 1. As they were then are now: folder/b.txt."
+    assert told in server.requests[4].prompt
+    assert workspace(done) == {"a.txt": "one", "c.txt": "new"}
+    assert done.run("undo", run, "--redo").code == 1, "what was undone before the new change is no more on its line"
+    assert done.run("undo", run).out.startswith("Undone: step 5 (write_to_file). Taken back: c.txt.")
+    assert done.run("undo", run).out.startswith("Undone: step 1 (write_to_file). Taken back: a.txt.")
+    assert workspace(done) == {}
+    assert done.run("undo", run, "--to", "4").code == 0
+    assert workspace(done) == {"a.txt": "one three", "folder/b.txt": "two"}, "yet it can be had"
+
+
+def test_later_changes_by_hand_are_not_trampled(done: Home) -> None:
+    run = done.runs[0]
+    done.write("autoagent_workspace/folder/b.txt", "by hand")
+    done.write("autoagent_workspace/mine.txt", "mine")
+    before, log = workspace(done), done.log()
+    refused = done.run("undo", run)
+    assert refused.code == 1
+    assert refused.err.startswith(f"autoagent: Changed since the last snapshot of the run {run}, by hand or by ")
+    assert "folder/b.txt, mine.txt. Nothing is touched; --force" in refused.err
+    assert (workspace(done), done.log()) == (before, log)
+    assert done.run("undo", run, "--force").code == 0
+    assert workspace(done) == {"a.txt": "one", "folder/b.txt": "two"}
+    assert done.run("undo", run, "--redo").code == 0
+    assert workspace(done) == before, "what was made by hand is not lost either"
+
+
+def test_what_a_killed_undo_left_is_done_by_the_next(done: Home) -> None:
+    run = done.runs[0]
+    log = done.state / "runs" / run / "events.jsonl"
+    whole = log.read_text()
+    done.run("undo", run)
+    lines = log.read_text().splitlines(keepends=True)
+    undone = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "undone")
+    log.write_text("".join(lines[: undone + 1]))
+    done.write("autoagent_workspace/a.txt", "one three")  # it was killed before it wrote this file
+    assert done.run("undo", run).out == "An earlier restoration was cut off; now it is done. Taken back: a.txt.\n"
+    assert workspace(done)["a.txt"] == "one"
+    assert done.log()[: len(whole.splitlines())] == [json.loads(line) for line in whole.splitlines()]
+
+
+def test_a_damaged_snapshot_is_named_and_nothing_is_touched(done: Home) -> None:
+    run = done.runs[0]
+    for path in (done.state / "snapshots/objects").glob("*/*"):
+        path.write_bytes(b"")
+    before, log = workspace(done), done.log()
+    failed = done.run("undo", run)
+    assert failed.code == 1
+    assert "The snapshot is damaged: " in failed.err
+    assert failed.err.count("\n") == 1
+    assert (workspace(done), done.log()) == (before, log)
+
+
+def test_a_run_that_changed_nothing_has_nothing_to_undo(served: Home, server: ScriptedServer) -> None:
+    server.add(command("list_files", directory="."))
+    served.run(*GOAL, "-m", "none", "-c", "-l", "1")
+    run = served.runs[0]
+    failed = served.run("undo", run)
+    assert (failed.code, failed.err) == (
+        1,
+        f"autoagent: Nothing in the run {run} can be undone: it has no snapshots.\n",
+    )

@@ -1,0 +1,291 @@
+"""The command download_file, run through the registry as the loop runs it, over real HTTP from loopback."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from loopback_site import Site, Visit, answer, redirect
+
+from autoagent.addresses import NetworkGuard, exceptions
+from autoagent.commands import web_download
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry
+from autoagent.errors import CommandError
+from autoagent.memory.none import NoMemory
+from autoagent.messages import Call, Found, Proposal, Result
+from autoagent.services.http import HttpClient
+from autoagent.services.web import GuardedWeb
+from autoagent.settings import Settings
+from autoagent.workspace import Workspace
+
+FILE = random.Random(3).randbytes(900_000)
+
+
+class Archive:
+    """A file on a site that knows ranges; `cut` breaks an answer off after so many bytes, `cut_rest` that to a range.
+
+    `ranges` holds what was asked for.
+    """
+
+    def __init__(
+        self, body: bytes = FILE, cut: int | None = None, cut_rest: int | None = None, **headers: str
+    ) -> None:
+        self.body = body
+        self.cut = cut
+        self.cut_rest = cut_rest
+        self.headers = headers or {"ETag": '"v1"'}
+        self.ranges: list[str | None] = []
+
+    def __call__(self, visit: Visit) -> None:
+        wanted = visit.headers["Range"]
+        self.ranges.append(wanted)
+        cut = self.cut
+        if wanted and visit.headers["If-Range"] in self.headers.values():
+            cut = self.cut_rest
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            place = f"bytes {start}-{len(self.body) - 1}/{len(self.body)}"
+            whole = answer(self.body[start:], 206, Accept_Ranges="bytes", Content_Range=place, **self.headers)
+            body = self.body[start:]
+        else:
+            body = self.body
+            whole = answer(body, Accept_Ranges="bytes", **self.headers)
+        left_out = max(0, len(body) - cut) if cut is not None else 0
+        visit.wfile.write(whole[: len(whole) - left_out])
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """The command over a workspace, and a web that reaches one site."""
+
+    root: Path
+    site: Site
+    context: Context
+    lines: list[str]
+
+    def run(self, path: str, filename: str) -> Result:
+        return Registry(web_download.COMMANDS).execute(self._call(path, filename), self.context)
+
+    def refusal(self, path: str, filename: str) -> str:
+        result = self.run(path, filename)
+        assert not result.ok, result.text
+        return result.text
+
+    def propose(self, path: str, filename: str) -> Proposal:
+        return Registry(web_download.COMMANDS).propose(self._call(path, filename), self.context)
+
+    def limited_to(self, limit: int) -> Downloads:
+        assert isinstance(self.context.web, GuardedWeb)
+        return replace(self, context=replace(self.context, web=replace(self.context.web, download_limit=limit)))
+
+    def names(self) -> list[str]:
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*"))
+
+    def part(self) -> Path:
+        (part,) = self.root.rglob("*.part")
+        return part
+
+    def _call(self, path: str, filename: str) -> Call:
+        url = self.site.url(path) if path.startswith("/") else path
+        return Call("1", "download_file", {"url": url, "filename": filename})
+
+
+def nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Nobody can answer here.")
+
+
+def no_engine(query: str, count: int) -> Found:
+    raise CommandError("There is no search engine here.")
+
+
+@pytest.fixture
+def down(tmp_path: Path) -> Iterator[Downloads]:
+    workspace, lines = Workspace(tmp_path / "ws"), list[str]()
+    with Site() as site:
+        client = HttpClient(NetworkGuard(exceptions([site.allowed()])))
+        web = GuardedWeb(client, no_engine, no_engine)
+        context = Context(workspace, NoMemory(), nobody, web=web, progress=lines.append)
+        yield Downloads(workspace.root, site, context, lines)
+
+
+def test_a_file_is_fetched_into_the_workspace(down: Downloads) -> None:
+    down.site.pages["/f"] = redirect("/there")
+    down.site.pages["/there"] = answer(FILE)
+    result = down.run("/f", "new/folder/f.bin")
+    assert result.text == f"Downloaded {down.site.url('/f')} to new/folder/f.bin (900,000 bytes)."
+    assert result.data == {"changed": ["new/folder/f.bin"], "untrusted": down.site.url("/f")}
+    assert (down.root / "new/folder/f.bin").read_bytes() == FILE
+    assert down.names() == ["new", "new/folder", "new/folder/f.bin"]
+
+
+def test_what_is_there_is_replaced_only_by_the_whole_file(down: Downloads) -> None:
+    target = down.root / "f.bin"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    archive = Archive(cut=0)
+    down.site.pages["/f"] = archive
+    assert down.refusal("/f", "f.bin").endswith("the server broke off its answer before the end.")
+    assert (target.read_bytes(), down.names()) == (b"old", ["f.bin"])
+    archive.cut = None
+    assert down.run("/f", "f.bin").ok
+    assert target.read_bytes() == FILE
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_empty_file_is_a_file(down: Downloads) -> None:
+    down.site.pages["/f"] = answer(b"", Accept_Ranges="bytes", ETag='"v1"')
+    assert down.run("/f", "f").text.endswith("to f (0 bytes).")
+    assert (down.root / "f").read_bytes() == b""
+    assert down.names() == ["f"]
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(down: Downloads) -> None:
+    archive = Archive(cut=400_000, cut_rest=300_000)
+    down.site.pages["/f"] = archive
+    assert down.run("/f", "f.bin").ok
+    assert (down.root / "f.bin").read_bytes() == FILE
+    assert len(archive.ranges) > 2
+    assert archive.ranges[0] is None
+    assert all(wanted is not None for wanted in archive.ranges[1:])
+
+
+@pytest.mark.parametrize("headers", [{"ETag": '"v1"'}, {"Last-Modified": "Sat, 21 Nov 2026 10:00:00 GMT"}])
+def test_a_later_call_goes_on_after_an_earlier_one(down: Downloads, headers: dict[str, str]) -> None:
+    archive = Archive(cut=600_000, cut_rest=0, **headers)
+    down.site.pages["/f"] = archive
+    text = down.refusal("/f", "f.bin")
+    assert text.endswith("before the end. What came so far is kept; the same call goes on from there.")
+    got = down.part().stat().st_size
+    assert 0 < got <= 600_000
+
+    archive.cut, archive.cut_rest, archive.ranges = None, None, []
+    assert down.run("/f", "f.bin").ok
+    assert archive.ranges == [None, f"bytes={got}-"]
+    assert (down.root / "f.bin").read_bytes() == FILE
+    assert down.names() == ["f.bin"]
+
+
+@pytest.mark.parametrize("headers", [{"ETag": 'W/"v1"'}, {"X-None": "at all"}])
+def test_without_a_way_to_tell_versions_apart_nothing_is_kept(down: Downloads, headers: dict[str, str]) -> None:
+    archive = Archive(cut=600_000, **headers)
+    down.site.pages["/f"] = archive
+    assert down.refusal("/f", "f.bin").endswith("the server broke off its answer before the end.")
+    assert archive.ranges == [None]
+    assert down.names() == []
+
+
+def test_another_version_is_never_joined_to_an_older_one(down: Downloads) -> None:
+    old, new = Archive(cut=600_000), Archive(FILE[::-1], ETag='"v2"')
+    visits = 0
+
+    def changing(visit: Visit) -> None:
+        nonlocal visits
+        visits += 1
+        (old if visits == 1 else new)(visit)
+
+    down.site.pages["/f"] = changing
+    text = down.refusal("/f", "f.bin")
+    assert text == f"{down.site.url('/f')} has changed while it was being fetched; fetch it again."
+    assert down.names() == []
+    assert down.run("/f", "f.bin").ok
+    assert (down.root / "f.bin").read_bytes() == FILE[::-1]
+
+
+def test_a_server_that_sends_another_part_than_asked_for_is_not_believed(down: Downloads) -> None:
+    archive = Archive(cut=600_000)
+
+    def wrong(visit: Visit) -> None:
+        if visit.headers["Range"]:
+            range_of_all = "bytes 0-899999/900000"
+            visit.wfile.write(answer(FILE, 206, Accept_Ranges="bytes", ETag='"v1"', Content_Range=range_of_all))
+        else:
+            archive(visit)
+
+    down.site.pages["/f"] = wrong
+    assert "has changed while it was being fetched" in down.refusal("/f", "f.bin")
+    assert down.names() == []
+
+
+def test_a_file_beyond_the_limit_is_refused_before_or_while_it_comes(down: Downloads) -> None:
+    small = down.limited_to(100_000)
+    down.site.pages["/told"] = answer(FILE)
+    down.site.pages["/untold"] = answer(FILE, length=-1)
+    limit = "beyond the limit of 100,000 bytes (AUTOAGENT_DOWNLOAD_LIMIT, in MB)."
+    assert small.refusal("/told", "f") == f"{down.site.url('/told')} has 900,000 bytes, {limit}"
+    assert small.refusal("/untold", "f") == f"{down.site.url('/untold')} goes on, {limit}"
+    assert down.names() == []
+    assert down.limited_to(900_000).run("/told", "f").ok
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("file:///etc/passwd", "has the scheme file:"),
+        ("https://me:secret@example.com/x", "holds a user name or a password"),
+        ("http://127.0.0.1:1/x", "127.0.0.1 is this machine (loopback)"),
+        ("/nothing", "answers 404 Not Found."),
+    ],
+)
+def test_what_may_not_be_fetched_is_refused_and_leaves_nothing(down: Downloads, url: str, reason: str) -> None:
+    assert reason in down.refusal(url, "f")
+    assert down.names() == []
+
+
+@pytest.mark.parametrize("filename", ["../f", "/etc/f", "a/../../f", "~/f", "", "f/"])
+def test_a_file_outside_the_workspace_is_never_asked_for(down: Downloads, filename: str) -> None:
+    down.site.pages["/f"] = answer(FILE)
+    down.refusal("/f", filename)
+    assert down.site.seen == []
+
+
+def test_links_lead_nowhere(down: Downloads, tmp_path: Path) -> None:
+    down.site.pages["/f"] = answer(FILE)
+    (down.root / "out").symlink_to(tmp_path / "outside")
+    assert "outside the workspace" in down.refusal("/f", "out")
+    (down.root / "folder").mkdir()
+    assert "is not a file" in down.refusal("/f", "folder")
+    assert down.names() == ["folder", "out"]
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_part_with_another_hard_link_is_not_written_through(down: Downloads, tmp_path: Path) -> None:
+    down.site.pages["/f"] = Archive(cut=600_000, cut_rest=0)
+    down.refusal("/f", "f.bin")
+    os.link(down.part(), tmp_path / "outside")
+    before = (tmp_path / "outside").read_bytes()
+    assert "has another hard link" in down.refusal("/f", "f.bin")
+    assert (tmp_path / "outside").read_bytes() == before
+
+
+def test_the_user_sees_how_far_it_is(down: Downloads) -> None:
+    def slow(visit: Visit) -> None:
+        visit.wfile.write(answer(FILE)[:400_000])
+        visit.server.over.wait(0.6)
+        visit.wfile.write(answer(FILE)[400_000:])
+
+    down.site.pages["/f"] = slow
+    assert down.run("/f", "f.bin").ok
+    assert down.lines
+    assert all(line.startswith("f.bin: ") and line.endswith(" of 0.9 MB") for line in down.lines)
+
+
+def test_the_preview_says_what_goes_where(down: Downloads) -> None:
+    (down.root / "old").write_bytes(b"x")
+    url = down.site.url("/f")
+    assert down.propose("/f", "./a/../new").preview == f"Fetches {url} and writes it to new."
+    assert down.propose("/f", "old").preview == f"Fetches {url} and writes it to old in its place."
+    assert down.propose("ftp://x/y", "new").preview.startswith("This will fail: 'ftp://x/y' has the scheme ftp:")
+    assert down.propose("/f", "new").risk == "network"
+    assert down.site.seen == []
+
+
+def test_downloads_are_off_until_they_are_allowed() -> None:
+    (command,) = web_download.COMMANDS
+    assert command.spec.category == "web"
+    assert command.available is not None
+    assert command.available(Settings()) == "downloads are switched off (--allow-downloads allows them)"
+    assert command.available(Settings(allow_downloads=True)) == ""

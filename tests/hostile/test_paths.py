@@ -1,0 +1,240 @@
+"""D01 to D11: names of files that lead out, name nothing, or name too much; files that are not what they seem."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server import Command, command
+
+from .driver import SECRET, USERS, Room, Section, drive, room
+
+
+def write(filename: str) -> Command:
+    return command("write_to_file", filename=filename, text="hostile")
+
+
+# What leads out of the workspace, or cannot be a name; with what the refusal has to name.
+REFUSED: dict[str, tuple[Command, str]] = {
+    "D01 up": (write("../x"), "../x"),
+    "D01 down and up": (write("a/../../x"), "a/../../x"),
+    "D01 absolute": (write("/etc/x"), "/etc/x"),
+    "D01 home": (write("~/x"), "~/x"),
+    "D01 home of another": (write("~root/x"), "~root/x"),
+    "D01 url": (write("file:///x"), "file:///x"),
+    "D01 append": (command("append_to_file", filename="../x", text="hostile"), "../x"),
+    "D01 edit": (command("edit_file", filename="../x", old="mine", new="yours"), "../x"),
+    "D01 delete": (command("delete_file", filename="../x"), "../x"),
+    "D01 read": (command("read_file", filename="../.ssh/id_ed25519"), "../.ssh/id_ed25519"),
+    "D01 list": (command("list_files", directory=".."), ".."),
+    "D01 search": (command("search_in_files", pattern="user", directory="/etc"), "/etc"),
+    "D01 link out": (write("way-out/new.txt"), "way-out/new.txt"),
+    "D01 read by a link": (command("read_file", filename="way-out/secret.txt"), "way-out/secret.txt"),
+    "D02 code": (command("execute_python_code", code="print(1)", name="../../../main.py"), "../../../main.py"),
+    "D02 dots": (command("execute_python_code", code="print(1)", name=".."), "'..'"),
+    "D03 empty": (write(""), "''"),
+    "D03 blank": (write("  "), "'  '"),
+    "D03 dot": (write("."), "'.'"),
+    "D03 two dots": (write(".."), "'..'"),
+    "D03 long": (write("n" * 5000), "too long"),
+    "D03 long part": (write("n" * 256), "too long"),
+    "D03 null": (write("a\0b"), "\\x00"),
+    "D03 newline": (write("a\nb"), "\\n"),
+    "D03 slash at its end": (write("new/"), "new/"),
+    "D05 over a folder": (write("full"), "full"),
+    "D05 append to nothing": (command("append_to_file", filename="missing.txt", text="x"), "missing.txt"),
+    "D05 delete a folder": (command("delete_file", filename="full"), "full"),
+    "D05 delete the workspace": (command("delete_file", filename="."), "'.'"),
+    "D07 outside": (command("list_files", directory="/"), "/"),
+    "D09 binary": (command("read_file", filename="binary.dat"), "binary.dat"),
+    "D10 archive": (command("read_file", filename="bomb.docx"), "bomb.docx"),
+    "D33 a link": (command("execute_python_file", filename="link.py"), "link.py"),
+    "D33 a folder": (command("execute_python_file", filename="full"), "full"),
+    "D33 no Python": (command("execute_python_file", filename="notes.txt"), "notes.txt"),
+}
+
+ODD_NAMES = ("-rf", "--help", "a b;c", "$(touch x)", "*", "`id`", "'q\"")  # plain names to the commands
+
+# What works, but only inside.
+ALLOWED: dict[str, Command] = {
+    **{f"D04 write {name}": command("write_to_file", filename=name, text=f"in {name}\n") for name in ODD_NAMES},
+    **{f"D04 append {name}": command("append_to_file", filename=name, text="more\n") for name in ODD_NAMES},
+    **{f"D04 read {name}": command("read_file", filename=name) for name in ODD_NAMES},
+    **{f"D04 edit {name}": command("edit_file", filename=name, old="more", new="less") for name in ODD_NAMES},
+    **{f"D04 delete {name}": command("delete_file", filename=name) for name in ODD_NAMES},
+    "D04 kept": command("list_files"),
+    "D08 write": command("write_to_file", filename="hard-1.txt", text="mine now"),
+    "D08 append": command("append_to_file", filename="hard-2.txt", text="mine now"),
+    "D08 edit": command("edit_file", filename="hard-3.txt", old="may", new="must"),
+    "D09 latin-1": command("read_file", filename="latin.txt"),
+    "D09 UTF-16": command("read_file", filename="wide.txt"),
+    "D09 mark": command("read_file", filename="mark.txt"),
+    "D09 empty": command("read_file", filename="empty.txt"),
+    "D11 many": command("list_files", directory="many"),
+    "D11 deep": command("list_files", directory="deep"),
+    "D11 circle": command("list_files", directory="circle"),
+}
+
+DEEP = "/".join(["deep", *("d" * 199)])
+MANY = 2_000  # 200,000 of them: in the slow test
+
+
+def furnish(room: Room) -> None:
+    """What a workspace may hold that is not what it seems."""
+    ws = room.workspace
+    (ws / "way-out").symlink_to(room.outside)
+    (ws / "full").mkdir()
+    (ws / "full/kept.txt").write_text("kept")
+    for number in (1, 2, 3):
+        (room.outside / f"linked-{number}.txt").write_text(SECRET)
+        (ws / f"hard-{number}.txt").hardlink_to(room.outside / f"linked-{number}.txt")
+    (ws / "latin.txt").write_bytes("Käse".encode("latin-1"))
+    (ws / "wide.txt").write_bytes("Käse".encode("utf-16"))
+    (ws / "mark.txt").write_bytes("Käse".encode("utf-8-sig"))
+    (ws / "binary.dat").write_bytes(bytes(range(256)) * 8)
+    (ws / "empty.txt").touch()
+    (ws / "notes.txt").write_text("print(1)\n")
+    (ws / "link.py").symlink_to("notes.txt")
+    (ws / "bomb.docx").write_bytes(bomb())
+    (ws / DEEP).mkdir(parents=True)
+    (ws / "circle").mkdir()
+    (ws / "circle/round").symlink_to("..")
+    fill(ws / "many", MANY)
+
+
+def fill(folder: Path, files: int) -> None:
+    folder.mkdir()
+    for number in range(files):
+        os.mknod(folder / str(number))
+
+
+def bomb() -> bytes:
+    """A document of some kB that would be 300 MB."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("word/document.xml", bytes(300_000_000))
+        archive.writestr("../../x", "hostile")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module", params=["self", "ordinary"])
+def section(request: pytest.FixtureRequest) -> Iterator[Section]:
+    with room(request.param) as made:
+        furnish(made)
+        yield drive(made, {name: reply for name, (reply, _) in REFUSED.items()} | ALLOWED)
+
+
+def test_the_run_went_on_and_nothing_outside_changed(section: Section) -> None:
+    section.went_on()
+    assert {path.name for path in section.room.workspace.iterdir()} >= {"full", "hard-1.txt", "many"}
+    assert (section.room.workspace / "full/kept.txt").read_text() == "kept"
+    assert not any(SECRET in request.prompt for request in section.server.requests if "hard-" not in request.prompt)
+    written = section.room.workspace / "executed_code"
+    assert not written.exists() or not list(written.iterdir())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_by_name(section: Section, name: str) -> None:
+    section[name].refused(REFUSED[name][1])
+
+
+@pytest.mark.parametrize("name", [name for name in ALLOWED if name.startswith("D04")])
+def test_odd_names_are_plain_names(section: Section, name: str) -> None:
+    assert section[name].ok, section[name].text
+
+
+def test_odd_names_touch_no_other_file(section: Section) -> None:
+    listed = section["D04 kept"].text
+    assert "hard-1.txt" in listed, "'*' was no pattern"
+    assert not any(f"\n{name}\n" in f"\n{listed}\n" for name in ODD_NAMES)
+
+
+def test_a_hard_link_is_not_written_through(section: Section) -> None:
+    for number in (1, 2, 3):
+        inside = section.room.workspace / f"hard-{number}.txt"
+        assert inside.read_text() != SECRET
+        assert (section.room.outside / f"linked-{number}.txt").read_text() == SECRET
+
+
+def test_text_in_other_encodings_is_read(section: Section) -> None:
+    for name in ("D09 UTF-16", "D09 mark"):
+        assert section[name].text.startswith("Käse"), section[name].text
+    assert section["D09 latin-1"].text.startswith(("Käse", "K\ufffdse"))
+    assert section["D09 empty"].text == "empty.txt is empty."
+
+
+def test_long_lists_are_cut_and_tell_how_long_they_are(section: Section) -> None:
+    assert section["D11 many"].text.endswith(
+        f"[{MANY - 500:,} more, {MANY:,} in all; name a folder to see what is in it]"
+    )
+    assert len(section["D11 deep"].text.splitlines()) == 199
+    assert section["D11 circle"].text == "circle/round (symbolic link)"
+
+
+@pytest.mark.slow
+def test_200_000_files_are_counted() -> None:
+    with room() as made:
+        fill(made.workspace / "many", 200_000)
+        section = drive(made, {"D11": command("list_files", directory="many")})
+        section.went_on()
+        assert section["D11"].text.endswith("[199,500 more, 200,000 in all; name a folder to see what is in it]")
+
+
+# The agent's own files, where they lie in the workspace -----------------------------------------------------------
+
+OWN_PLACES = (
+    *(".autoagent/runs/x/events.jsonl", ".autoagent/new", ".autoagent", ".AutoAgent/x", ".env", "ai_settings.yaml"),
+)
+OWN = {f"D06 {place}": write(place) for place in OWN_PLACES} | {
+    "D06 read": command("read_file", filename=".env"),
+    "D06 delete": command("delete_file", filename="ai_settings.yaml"),
+    "D06 append": command("append_to_file", filename=".env", text="OPENAI_BASE_URL=http://hostile/\n"),
+    "D06 shell": command("execute_shell", command_line="echo x >.env; rm -f ai_settings.yaml; echo y >>.env"),
+    "D06 shell state": command("execute_shell", command_line="rm -rf .autoagent; echo z >.autoagent/new"),
+    "D06 Python": command("execute_python_code", name="out", code="open('ai_settings.yaml', 'w').write('x')"),
+    "D07 link": command("execute_shell", command_line="ln -s / root && cd root && cat ../outside/secret.txt"),
+}
+
+
+@pytest.fixture(scope="module", params=USERS)
+def own(request: pytest.FixtureRequest) -> Iterator[Section]:
+    with room(request.param) as made:
+        made.write(".env", "TEMPERATURE=0.5\n")
+        yield drive(made, OWN, "-w", ".")
+
+
+@pytest.mark.parametrize("name", [name for name, reply in OWN.items() if not reply.name.startswith("execute_")])
+def test_the_agents_own_files_are_refused_there_or_not(own: Section, name: str) -> None:
+    own[name].refused()
+    assert any(place.casefold() in own[name].text.casefold() for place in OWN_PLACES), own[name].text
+
+
+def test_the_agents_own_files_are_as_they_were(own: Section) -> None:
+    assert own.done.code == 0, own.done.text
+    assert own.room.read(".env") == "TEMPERATURE=0.5\n"
+    assert not (own.room.folder / "ai_settings.yaml").exists()
+    assert not (own.room.state / "new").exists()
+    assert own.room.log()[-1]["status"] == "finished"
+    assert own["D06 Python"].data["exit"] != 0
+    assert SECRET not in own["D07 link"].text
+
+
+# Archives, which the sandbox's own programs unpack ------------------------------------------------------------------
+
+
+def test_archives_unpack_inside_alone() -> None:
+    """D10: the program has no command that unpacks; what it starts cannot write outside either."""
+    with room() as made:
+        with tarfile.open(made.workspace / "evil.tar", "w") as archive:
+            for name in (str(made.outside / "new.txt"), "../../outside/new.txt"):
+                info = tarfile.TarInfo(name)
+                info.size = 7
+                archive.addfile(info, io.BytesIO(b"hostile"))
+        section = drive(made, {"D10": command("execute_shell", command_line="tar -xPf evil.tar")})
+        section.went_on()

@@ -1,0 +1,175 @@
+"""Programs as the commands run them: what they are given, what comes of them, and those that run on."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autoagent.errors import CommandError, SetupError
+from autoagent.messages import Exit
+from autoagent.protocols import Sandbox
+from autoagent.sandbox.choose import open_sandbox
+from autoagent.sandbox.limits import Limits
+from autoagent.workspace import Workspace
+
+
+@pytest.fixture(params=["bubblewrap", "landlock", "none"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def workspace(place: Path) -> Workspace:
+    return Workspace(place / "ws")
+
+
+@pytest.fixture
+def sandbox(kind: str, workspace: Workspace) -> Iterator[Sandbox]:
+    try:
+        made = open_sandbox(workspace, Limits(head=100, tail=100), kind=kind)
+    except SetupError as error:
+        pytest.skip(str(error))
+    yield made
+    made.close()
+
+
+def shell(sandbox: Sandbox, script: str) -> Exit:
+    return sandbox.run(["/bin/sh", "-c", script])
+
+
+def test_both_streams_come_in_order_with_the_status(sandbox: Sandbox) -> None:
+    done = shell(sandbox, "echo a; echo b >&2; echo c; exit 3")
+    assert done == Exit(b"a\nb\nc\n", 6, status=3)
+
+
+def test_the_signal_that_ended_a_program_is_named(sandbox: Sandbox) -> None:
+    assert shell(sandbox, "echo a; kill -SEGV $$") == Exit(b"a\n", 2, signal="SIGSEGV")
+    assert shell(sandbox, "kill -TERM $$") == Exit(b"", 0, signal="SIGTERM")
+
+
+def test_head_and_tail_of_long_output_are_kept(sandbox: Sandbox) -> None:
+    done = shell(sandbox, "printf start; head -c 300000 /dev/zero | tr '\\0' x; printf end")
+    head, middle, tail = done.output.split(b"\n")
+    assert (head, tail) == (b"start" + 95 * b"x", 97 * b"x" + b"end")
+    assert middle == b"[... 299808 bytes left out ...]"
+    assert done.total == 300_008
+
+
+def test_standard_input_is_empty_or_what_was_given(sandbox: Sandbox) -> None:
+    assert sandbox.run(["cat"]).output == b""
+    assert sandbox.run(["wc", "-c"], data=b"x" * 200_000).output.strip() == b"200000"
+
+
+def test_there_is_no_terminal(sandbox: Sandbox) -> None:
+    assert shell(sandbox, "exec 3<>/dev/tty").status != 0
+    assert shell(sandbox, "tty").output == b"not a tty\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "folder", "reason"),
+    [
+        (["no-such-program"], ".", "no program 'no-such-program'"),
+        (["./no-such-file"], ".", "no program './no-such-file'"),
+        ([""], ".", "no program ''"),
+        (["./plain.txt"], ".", "not executable"),
+        (["true"], "nowhere", "no folder 'nowhere'"),
+        (["true"], "plain.txt", "no folder 'plain.txt'"),
+        (["true"], "..", "outside the workspace"),
+        (["true", "x" * 3_000_000], ".", "Argument list too long"),
+        (["true", "a\0b"], ".", "null byte"),
+    ],
+)
+def test_what_cannot_be_started_says_why(
+    sandbox: Sandbox, workspace: Workspace, argv: list[str], folder: str, reason: str
+) -> None:
+    workspace.write("plain.txt", b"x")
+    with pytest.raises(CommandError, match=reason):
+        sandbox.run(argv, folder=folder)
+
+
+def test_a_program_of_the_workspace_runs(sandbox: Sandbox, workspace: Workspace) -> None:
+    workspace.write("below/hello", b"#!/bin/sh\necho hello $1\n")
+    (workspace.root / "below/hello").chmod(0o755)
+    assert sandbox.run(["./hello", "you"], folder="below").output == b"hello you\n"
+
+
+def test_the_agents_python_is_found_and_knows_its_packages(sandbox: Sandbox) -> None:
+    done = sandbox.run(["python3", "-c", "import click, sys; print(sys.prefix)"])
+    assert done.status == 0, done
+
+
+def test_a_limit_of_time_keeps_what_was_printed(sandbox: Sandbox) -> None:
+    begin = time.monotonic()
+    done = sandbox.run(["/bin/sh", "-c", "echo before; sleep 1000; echo after"], seconds=0.3)
+    assert done == Exit(b"before\n", 7, limit="0.3 s")
+    assert time.monotonic() - begin < 10
+
+
+def test_a_program_in_the_background_runs_on_until_it_is_stopped(sandbox: Sandbox, workspace: Workspace) -> None:
+    started = sandbox.start(["/bin/sh", "-c", "echo out; echo err >&2; sleep 1000"], output="logs/p.txt")
+    assert (started.command, started.output) == ("/bin/sh -c 'echo out; echo err >&2; sleep 1000'", "logs/p.txt")
+    wait_for(lambda: workspace.read("logs/p.txt", 100) == b"out\nerr\n")
+    assert sandbox.programs() == [started]
+    stopped = sandbox.stop(started.pid)
+    assert stopped.exit is not None and stopped.exit.signal in ("SIGTERM", "SIGKILL")
+    assert sandbox.stop(started.pid) == stopped
+    assert sandbox.programs() == [stopped]
+
+
+def test_a_program_in_the_background_outlives_the_thread_that_asked_for_it(sandbox: Sandbox) -> None:
+    thread = threading.Thread(target=lambda: sandbox.start(["sleep", "0.5"], output="log.txt"))
+    thread.start()
+    thread.join()
+    wait_for(lambda: sandbox.programs()[0].exit is not None)
+    assert sandbox.programs()[0].exit == Exit(b"", 0, status=0)
+
+
+def test_closing_ends_what_still_runs(sandbox: Sandbox) -> None:
+    pids = [sandbox.start(["sleep", "1000"], output=f"{number}.txt").pid for number in range(3)]
+    sandbox.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert all(program.exit is not None for program in sandbox.programs())
+
+
+def test_what_was_never_started_cannot_be_stopped(sandbox: Sandbox) -> None:
+    with pytest.raises(CommandError, match=f"no started program with pid {os.getpid()}"):
+        sandbox.stop(os.getpid())
+
+
+def test_interrupting_the_agent_ends_the_program(sandbox: Sandbox, workspace: Workspace) -> None:
+    def interrupt() -> None:
+        wait_for(lambda: workspace.find("running") is not None)
+        os.kill(os.getpid(), 2)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        shell(sandbox, "touch running; sleep 987651")
+    thread.join()
+    assert not named("sleep 987651")
+
+
+def named(command: str) -> list[int]:
+    """The processes that run exactly this command."""
+    wanted = command.replace(" ", "\0").encode() + b"\0"
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if place.read_bytes() == wanted:
+                found.append(int(place.parent.name))
+        except OSError:  # gone meanwhile
+            pass
+    return found
+
+
+def wait_for(condition: object, patience: float = 20.0) -> None:
+    assert callable(condition)
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)

@@ -1,0 +1,260 @@
+"""Which URLs are taken and which addresses may be reached."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoagent.addresses import NetworkGuard, exceptions, parse, refusal, resolve
+from autoagent.errors import CommandError, SettingsError
+
+
+def refusing(text: str) -> pytest.RaisesExc[CommandError]:
+    return pytest.raises(CommandError, match=re.escape(text))
+
+
+def refused(url: str) -> str:
+    with pytest.raises(CommandError) as caught:
+        parse(url)
+    return str(caught.value)
+
+
+# URLs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "understood"),
+    [
+        ("https://example.com", "https://example.com/"),
+        ("  HTTPS://Example.COM.:443/a/../b?q=1&r=%20#part  ", "https://example.com/a/../b?q=1&r=%20"),
+        ("http://example.com:80/", "http://example.com/"),
+        ("http://example.com:8080?x", "http://example.com:8080/?x"),
+        ("http://example.com/ä b?ö=`", "http://example.com/%C3%A4%20b?%C3%B6=%60"),
+        ("http://[2606:4700:0::1111]:8/", "http://[2606:4700::1111]:8/"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://аpple.com/", "http://xn--pple-43d.com/"),  # noqa: RUF001 - the first letter is Cyrillic
+        ("http://１２７。０。０。１/", "http://127.0.0.1/"),  # noqa: RUF001 - what a browser would make of it
+    ],
+)
+def test_a_url_is_understood_in_one_way(url: str, understood: str) -> None:
+    assert parse(url).url == understood
+    assert parse(understood) == parse(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme"),
+    [
+        ("file:///etc/passwd", "file:"),
+        ("FILE:/etc/passwd", "file:"),
+        ("ftp://example.com/x", "ftp:"),
+        ("gopher://example.com", "gopher:"),
+        ("data:text/html,<script>", "data:"),
+        ("javascript:alert(1)", "javascript:"),
+        ("about:blank", "about:"),
+        ("jar:http://example.com!/x", "jar:"),
+        ("ws://example.com", "ws:"),
+        ("ext::sh -c id", "ext:"),
+    ],
+)
+def test_other_schemes_are_refused_by_name(url: str, scheme: str) -> None:
+    assert f"has the scheme {scheme}; only http: and https: are reached." in refused(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("example.com/x", "has no scheme; write https:// before it."),
+        ("example.com:80/x", "has no scheme"),
+        ("", "has no scheme"),
+        ("//example.com", "has no scheme"),
+        ("HTTP:/x", "names no host"),
+        ("http:example.com", "names no host"),
+        ("http://:80/", "names no host"),
+        ("http://./", "names no host"),
+        ("http://a..b/", "empty or longer than 63"),
+        (f"http://{'a' * 300}.com/", "empty or longer than 63"),
+        (f"http://{'ä' * 60}.com/", "empty or longer than 63"),
+        ("http://" + "a." * 200 + "com/", "longer than 253 characters"),
+        ("http://" + "a" * 9000, "too long for an address"),
+        ("http://exa mple.com/", "is no host"),
+        ("http://exa%6dple.com/", "is no host"),
+        ("http://-x.com/", "is no host"),
+        ("http://example.com\\@evil.example/", "it holds '\\\\'"),
+        ("http://example.com\n.evil.example/", "it holds '\\n'"),
+        ("http://example.com/\x00", "it holds '\\x00'"),
+        ("http://example.com/\ud800", "it holds '\\ud800'"),
+        ("http://example.com:0/", "there is no port 0"),
+        ("http://example.com:99999/", "its host or its port cannot be read"),
+        ("http://example.com:8a/", "its host or its port cannot be read"),
+        ("http://[::1/", "its host or its port cannot be read"),
+        ("http://[fe80::1%25eth0]/", "is no IPv6 address"),
+        ("http://[1:2]/", "its host or its port cannot be read"),
+    ],
+)
+def test_what_is_no_address_is_refused_with_the_reason(url: str, reason: str) -> None:
+    assert reason in refused(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:hunter2secret@example.com/",
+        "https://hunter2secret@example.com/",
+        "https://me:hunter2/secret@example.com/",
+        "https://me:hunter2#secret@example.com/x@y",
+        "ftp://me:hunter2secret@example.com/",
+        "https://me:hunter2secret@\n/",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_repeated(url: str) -> None:
+    assert "hunter2" not in refused(url)
+    assert "secret" not in refused(url)
+
+
+@given(st.text(max_size=60) | st.from_regex(r"https?://[a-z0-9@:./\\\[\]%#? -]{0,40}"))
+def test_any_text_is_an_address_or_refused_in_one_line(text: str) -> None:
+    try:
+        address = parse(text)
+    except CommandError as error:
+        assert "\n" not in str(error)
+    else:
+        assert address.scheme in ("http", "https")
+        assert address.url.isascii()
+        assert parse(address.url) == address
+
+
+# Exceptions ------------------------------------------------------------------------------------------------------
+
+
+def test_exceptions_are_pairs_of_host_and_port() -> None:
+    allowed = exceptions(["localhost:8000", " LOCALHOST.:8001 ", "10.0.0.5:443", "[::1]:9"])
+    assert allowed == {("localhost", 8000), ("localhost", 8001), ("10.0.0.5", 443), ("::1", 9)}
+
+
+@pytest.mark.parametrize("entry", ["localhost", "localhost:", ":80", "x:0", "x:99999", "http://x:80", "x:٣", "*:80"])
+def test_what_is_no_exception_is_named(entry: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        exceptions(["fine:80", entry])
+    assert f"AUTOAGENT_ALLOW_HOSTS: {entry!r} is not HOST:PORT, such as localhost:8000: " in str(caught.value)
+
+
+# IP addresses ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ip", "reason"),
+    [
+        ("127.0.0.1", "this machine (loopback)"),
+        ("127.255.255.254", "this machine (loopback)"),
+        ("::1", "this machine (loopback)"),
+        ("0.0.0.0", "no address of a host"),
+        ("::", "no address of a host"),
+        ("10.1.2.3", "in a private network"),
+        ("172.16.0.1", "in a private network"),
+        ("172.31.255.255", "in a private network"),
+        ("192.168.1.1", "in a private network"),
+        ("fd00::1", "in a private network"),
+        ("fd00:ec2::254", "in a private network"),
+        ("169.254.169.254", "link-local, where clouds keep their metadata"),
+        ("fe80::1", "link-local"),
+        ("fe80::1%eth0", "link-local"),
+        ("100.64.0.1", "in the network of a provider (CGNAT)"),
+        ("168.63.129.16", "a cloud's service for its machines (metadata)"),
+        ("224.0.0.1", "a multicast address"),
+        ("ff02::1", "a multicast address"),
+        ("255.255.255.255", "reserved"),
+        ("240.0.0.1", "reserved"),
+        ("::ffff:127.0.0.1", "an IPv4 address in another guise"),
+        ("::7f00:1", "reserved"),
+        ("2002:7f00:1::", "a tunnel to IPv4 (6to4)"),
+        ("2001::7f00:1", "reserved, or a tunnel to IPv4 (Teredo)"),
+        ("64:ff9b::7f00:1", "this machine (loopback)"),
+        ("64:ff9b:1::a00:1", "reserved"),
+        ("4000::1", "reserved"),
+    ],
+)
+def test_what_is_not_of_the_public_internet_is_named(ip: str, reason: str) -> None:
+    assert refusal(ip) == reason
+
+
+@pytest.mark.parametrize("ip", ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::808:808"])
+def test_public_addresses_are_not_refused(ip: str) -> None:
+    assert refusal(ip) == ""
+
+
+# Names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f000001", "017700000001", "127.1", "localhost"])
+def test_every_spelling_of_this_machine_is_seen_through(host: str) -> None:
+    with pytest.raises(CommandError, match=r"127\.0\.0\.1, this machine|127\.0\.0\.1 is this machine"):
+        NetworkGuard().reach(host, 80)
+
+
+def test_a_name_that_is_not_there_is_named() -> None:
+    with refusing("The host 'no-such-host.invalid' cannot be found: "):
+        resolve("no-such-host.invalid", 80)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (socket.EAI_NONAME, "there is no such name"),
+        (socket.EAI_AGAIN, "no name server answered; this machine may be offline"),
+    ],
+)
+def test_the_name_server_s_answer_is_told(code: int, reason: str) -> None:
+    def lookup(*_: object, **__: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        raise socket.gaierror(code, "as the C library puts it")
+
+    with refusing(f"The host 'xn--pple-43d.com' cannot be found: {reason}"):
+        resolve("xn--pple-43d.com", 80, lookup=lookup)
+
+
+def test_a_name_server_that_is_silent_is_waited_for_no_longer_than_the_limit() -> None:
+    over = threading.Event()
+
+    def lookup(*_: object, **__: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        over.wait()
+        return []
+
+    with refusing("'slow.example' cannot be found: no name server answered in 0.05 s"):
+        resolve("slow.example", 80, seconds=0.05, lookup=lookup)
+    over.set()
+
+
+def test_a_name_with_no_or_with_very_many_addresses_is_refused() -> None:
+    many = NetworkGuard(resolve=lambda host, port: [f"8.8.{n // 256}.{n % 256}" for n in range(300)])
+    with refusing("The host 'many.example' has 300 addresses; at most 64 are looked at"):
+        many.reach("many.example", 443)
+    with refusing("has 0 addresses"):
+        NetworkGuard(resolve=lambda host, port: []).reach("none.example", 443)
+
+
+def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
+    guard = NetworkGuard(resolve=lambda host, port: ["8.8.8.8", "10.0.0.5"])
+    with pytest.raises(CommandError) as caught:
+        guard.reach("half.example", 443)
+    assert str(caught.value) == (
+        "half.example:443 is not reached: half.example is 10.0.0.5, in a private network. "
+        "The user can allow it with AUTOAGENT_ALLOW_HOSTS=half.example:443."
+    )
+
+
+def test_the_user_allows_a_name_or_an_address_for_one_port() -> None:
+    def lookup(host: str, port: int) -> list[str]:
+        return ["10.0.0.5"]
+
+    by_name = NetworkGuard(exceptions(["intranet.example:8443"]), lookup)
+    by_address = NetworkGuard(exceptions(["10.0.0.5:8443"]), lookup)
+    for guard in (by_name, by_address):
+        assert guard.reach("intranet.example", 8443) == ("10.0.0.5",)
+        with refusing("intranet.example:443 is not reached"):
+            guard.reach("intranet.example", 443)
+    with refusing("other.example:8443 is not reached"):
+        by_name.reach("other.example", 8443)

@@ -1,0 +1,130 @@
+"""Goals with checks: run after changes and before the end, told when they turn, in the way of an early end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import Allow, ScriptedModel, Silent, say
+
+from autoagent.budget import Budget, Limits
+from autoagent.commands.catalogue import available
+from autoagent.commands.context import Context
+from autoagent.guard import Guard, TaintedFiles
+from autoagent.ledger import Ledger
+from autoagent.loop import Agent
+from autoagent.memory.none import NoMemory
+from autoagent.messages import Checked, Event, Exit, Goal, Noticed, Returned, RunStarted, Task
+from autoagent.prompt import system_prompt
+from autoagent.runlog import RunLog
+from autoagent.sandbox import limits
+from autoagent.sandbox.choose import open_sandbox
+from autoagent.settings import Settings
+from autoagent.tokens import counter
+from autoagent.workspace import Workspace
+
+GOALS = (Goal("Write a.txt", "test -s a.txt"), Goal("Keep it short", "test $(wc -c < a.txt) -lt 9"), Goal("Be kind"))
+CHANGED = Returned(call_id="1", ok=True, text="", data={"changed": ["a.txt"]})
+
+
+def started(goals: tuple[Goal, ...] = GOALS) -> RunStarted:
+    registry = available(Settings())
+    task = Task("Scribe", "a writer", goals)
+    system = system_prompt(task, registry.specs, "text")
+    return RunStarted(
+        version="test", task=task, model="scripted", window=8192, reply_tokens=1024, system=system,
+        system_tokens=counter("scripted")(system), asking="text", workspace="",
+        commands=tuple(spec.name for spec in registry.specs),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Any]:
+    """Runs a script of replies to its end: the model, which has seen the prompts, and the events."""
+    workspace = Workspace(tmp_path / "workspace")
+    sandbox = open_sandbox(workspace, limits.Limits(), kind="none")
+    log = RunLog.create(tmp_path / "state")
+
+    def run(*replies: str, goals: tuple[Goal, ...] = GOALS) -> tuple[ScriptedModel, list[Event]]:
+        model = ScriptedModel(replies)
+        context = Context(workspace, NoMemory(), lambda question, timeout: "", log.run, sandbox=sandbox)
+        agent = Agent(
+            started(goals), model, available(Settings()), context, Allow(), Budget(Limits()), log, NoMemory(),
+            Guard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root)), listener=Silent(), count=counter("scripted"),
+        )  # fmt: skip
+        return model, list(agent.run())
+
+    with log:
+        yield run
+    sandbox.close()
+
+
+def outcomes(events: list[Event]) -> list[tuple[int, int, bool]]:
+    return [(event.step, event.goal, event.met) for event in events if isinstance(event, Checked)]
+
+
+DONE = say("task_complete", reason="done")
+
+
+def test_checks_run_after_each_change_and_before_the_end(run: Any) -> None:
+    _, events = run(say("list_files"), say("write_to_file", filename="a.txt", text="short"), DONE, DONE)
+    assert outcomes(events) == [(2, 0, True), (2, 1, True), (3, 0, True), (3, 1, True), (4, 0, True), (4, 1, True)]
+    assert events[-1].status == "finished"
+
+
+def test_a_goal_that_turns_is_told_at_once_with_what_its_check_printed(run: Any) -> None:
+    goals = (Goal("Keep a.txt short", "wc -c < a.txt; test $(wc -c < a.txt) -lt 9"),)
+    write = [say("write_to_file", filename="a.txt", text=text) for text in ("short", "much too long", "again")]
+    model, events = run(*write, DONE, DONE, goals=goals)
+    told = [(event.step, event.text) for event in events if isinstance(event, Noticed)]
+    assert [step for step, _ in told] == [1, 2, 3]
+    assert told[1][1] == (
+        "Goal 1 (Keep a.txt short) was met and is not any more since this step. Its check says: exit status 1. 13"
+    )
+    assert told[1][1] in model.prompts[2][-1].content
+
+
+def test_the_end_is_refused_while_a_goal_is_not_met_and_the_agent_goes_on(run: Any) -> None:
+    model, events = run(DONE, say("write_to_file", filename="a.txt", text="short"), DONE, DONE)
+    refused = next(event for event in events if isinstance(event, Returned))
+    assert not refused.ok
+    assert "Goal 1 (Write a.txt) is not met: its check `test -s a.txt` says: exit status 1" in refused.text
+    assert refused.text in model.prompts[1][-1].content
+    assert events[-1].status == "finished"
+
+
+def test_without_checks_nothing_is_run(run: Any) -> None:
+    _, events = run(say("write_to_file", filename="a.txt", text="x"), DONE, DONE, goals=(Goal("Write a.txt"),))
+    assert outcomes(events) == []
+
+
+def folded(*events: Event) -> Ledger:
+    ledger = Ledger()
+    for event in (started(), *events):
+        ledger.add(event)
+    return ledger
+
+
+def test_what_stopped_a_check_is_named() -> None:
+    ends = {
+        "exit status 2. no": Exit(b"no\n", 3, status=2),
+        "SIGKILL": Exit(b"", 0, signal="SIGKILL"),
+        "stopped at the limit of 9 s": Exit(b"", 0, limit="9 s"),
+    }
+    for said, end in ends.items():
+        assert said in next(folded(CHANGED).check(lambda check, end=end: end)).output
+
+
+def test_a_long_output_keeps_its_end() -> None:
+    outcome = next(folded().check(lambda check: Exit(b"x" * 5000 + b"the reason", 5010, status=1)))
+    assert outcome.output.endswith("the reason")
+    assert len(outcome.output) < 1300
+
+
+def test_changed_goals_are_checked_anew() -> None:
+    ledger = folded(Checked(goal=0, met=False, output="no"))
+    assert "not met" in ledger.unmet()
+    ledger.add(started((Goal("Something else"),)))
+    assert ledger.unmet() == ""

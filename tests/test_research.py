@@ -1,0 +1,85 @@
+"""A whole research goal on the embedded model: search, read a page, write the report, finish; a real process each time.
+
+The site is on loopback, and so is the search engine over it, which answers as a SearXNG server does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loopback_site import Site
+from website import page, search
+
+from autoagent.models import weights
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not weights.installed(), reason="the embedded model is not here: autoagent model fetch"),
+]
+
+GOALS = (
+    "Search the web for the Corran lighthouse",
+    "Read the web page about the Corran lighthouse",
+    "Write a file report.md that holds the facts from that page",
+)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    menu = "<nav><a href='/'>Home</a> <a href='/lighthouse.html'>Lighthouse</a> <a href='/ferry.html'>Ferry</a></nav>"
+    with Site() as site:
+        site.pages = {
+            "/": page("The harbour society", f"{menu}<h1>Welcome</h1><p>We care for old harbours and their boats.</p>"),
+            "/lighthouse.html": page(
+                "The Corran lighthouse",
+                f"{menu}<h1>The Corran lighthouse</h1><!-- built in 1666 --><p hidden>It is 99 metres tall.</p>"
+                "<p>The Corran lighthouse was built in 1847 by the engineer Alan Stevens. It is 37 metres tall.</p>",
+            ),
+            "/ferry.html": page("The ferry", f"{menu}<h1>The ferry</h1><p>The ferry to the island costs 4 pounds.</p>"),
+            "/search": search,
+        }
+        yield site
+
+
+def test_a_report_is_written_from_what_the_web_says(site: Site, tmp_path: Path) -> None:
+    """Three tries: a model of 1.5B parameters does not reach every goal at the first one."""
+    assert any(_is_researched(site, tmp_path / str(number)) for number in range(3))
+
+
+def _is_researched(site: Site, folder: Path) -> bool:
+    folder.mkdir()
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))}
+    env |= {"AUTOAGENT_SEARCH_URL": site.url(""), "AUTOAGENT_ALLOW_HOSTS": site.allowed()}
+    goals = [flag for goal in GOALS for flag in ("--ai-goal", goal)]
+    done = subprocess.run(
+        [sys.executable, "-m", "autoagent", "--model", "local", "-c", "-l", "12", "--json"]
+        + ["--ai-name", "Scout", "--ai-role", "a researcher who reads the web", *goals],
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+    )
+    print(done.stdout, done.stderr)  # for whoever reads why none of the tries did
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    used = {event["call"]["name"] for event in events if event["type"] == "started"}
+    outside = {event["data"]["untrusted"] for event in events if event["type"] == "returned" and event["data"].get("untrusted")}
+    report = folder / "autoagent_workspace" / "report.md"
+    written = report.read_text() if report.exists() else ""
+    return (
+        done.returncode == 0
+        and used >= {"web_search", "browse_website", "write_to_file", "task_complete"}
+        and site.url("/lighthouse.html") in outside
+        and "1847" in written
+        and "37" in written
+        and "1666" not in written
+        and "99" not in written
+    )

@@ -1,0 +1,283 @@
+"""Rules: what they let through, and above all what they do not."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoagent.errors import SettingsError, StateError
+from autoagent.messages import Call, CommandSpec, Parameter, Started
+from autoagent.rules import Rule, Rulebook, SavedRules, matches
+from autoagent.subcommands.rules import rules
+from autoagent.workspace import Workspace
+
+
+def spec(name: str, *parameters: str, aliases: tuple[str, ...] = ()) -> CommandSpec:
+    return CommandSpec(name, name, "test", "write", tuple(Parameter(p, "string") for p in parameters), aliases)
+
+
+SPECS = {
+    s.name: s
+    for s in (
+        spec("write_to_file", "filename", "text", aliases=("write_file",)),
+        spec("list_files", "directory"),
+        spec("execute_shell", "command_line"),
+        spec("execute_python_code", "code", "name"),
+        spec("browse_website", "url", "question"),
+        spec("web_search", "query"),
+        spec("do_nothing"),
+    )
+}
+
+
+def lets(rule: str, first: str) -> bool:
+    parsed = Rule.parse(rule)
+    found = SPECS[parsed.command]
+    return matches(parsed, Call("1", found.name, {found.parameters[0].name: first}), found)
+
+
+# Paths -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("write_to_file", "anything"),
+        ("write_to_file:notes/*", "notes/a.md"),
+        ("write_to_file:notes/*", "./notes//a.md"),
+        ("write_to_file:notes/*", "x/../notes/a.md"),
+        ("write_to_file:notes/**", "notes/2026/11/a.md"),
+        ("write_to_file:./notes/*", "notes/a.md"),
+        ("write_to_file:*.md", "a.md"),
+        ("write_to_file:report.md", "report.md"),
+        ("write_to_file:a[1].md", "a[1].md"),
+    ],
+)
+def test_a_path_that_is_let_through(rule: str, path: str) -> None:
+    assert lets(rule, path)
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("write_to_file:notes/*", "notes/../../x"),
+        ("write_to_file:notes/*", "notes/../x"),
+        ("write_to_file:notes/**", "notes/../x"),
+        ("write_to_file:notes/*", "notes/deep/a.md"),
+        ("write_to_file:notes/*", "notes"),
+        ("write_to_file:notes/*", "/notes/a.md"),
+        ("write_to_file:notes/*", "Notes/a.md"),
+        ("write_to_file:**", "../x"),
+        ("write_to_file:**", "/etc/passwd"),
+        ("write_to_file:*.md", "a.md.sh"),
+        ("write_to_file:report.md", "reportXmd"),
+        ("write_to_file:report.md", "report.md\n"),
+    ],
+)
+def test_a_path_that_is_not(rule: str, path: str) -> None:
+    assert not lets(rule, path)
+
+
+def test_a_path_is_where_it_leads_not_how_it_is_called(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "w")
+    (workspace.root / "notes").mkdir()
+    (workspace.root / "notes/link").symlink_to("../plan.md")
+    (workspace.root / "notes/out").symlink_to("/etc")
+    book = Rulebook(SPECS.values(), ["write_to_file:notes/**"], place=workspace.display)
+
+    def allowed(path: str) -> bool:
+        return book.allows(Call("1", "write_to_file", {"filename": path})) is not None
+
+    assert allowed("notes/a.md") and allowed(f"{workspace.root}/notes/a.md")
+    assert not allowed("notes/link") and not allowed("notes/out/passwd") and not allowed("plan.md")
+
+
+# Shell lines -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        ("execute_shell:git status", "git status"),
+        ("execute_shell:git status", "  git   status "),
+        ("execute_shell:git log *", "git log --oneline -5 src/a.py"),
+        ("execute_shell:ls | wc -l", "ls | wc -l"),
+        ("execute_shell:pytest*", "pytest tests/test_a.py::test_b"),
+    ],
+)
+def test_a_shell_line_that_is_let_through(rule: str, line: str) -> None:
+    assert lets(rule, line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["git status; rm -rf x", "git status && x", "git status | sh", "git status > f", "git status\nrm x", "git status\r",
+     "git status $(x)", "git status `x`", "git status &", "git status 'a'", 'git status "a"', "git status *",
+     "git status {a,b}", "git status ~", "git status #", "git status \\", "git status ${IFS}x", "git status <f",
+     "git status \x00", "git statusx", "x git status", "GIT status", "git\u00a0status", "git status\u2028x"],
+)  # fmt: skip
+@pytest.mark.parametrize("rule", ["execute_shell:git status", "execute_shell:git status *"])
+def test_a_shell_line_that_is_not(rule: str, line: str) -> None:
+    assert not lets(rule, line)
+
+
+@given(st.text(max_size=20), st.sampled_from(";&|<>()$`\\\"'*?[]{}~#!^\n\r\0"), st.text(max_size=20))
+def test_a_star_matches_nothing_that_a_shell_reads_as_more_than_itself(before: str, special: str, after: str) -> None:
+    assert not lets("execute_shell:git *", f"git {before}{special}{after} x")
+
+
+# URLs, code, other text ------------------------------------------------------------------------------------------
+
+DOCS = "browse_website:https://docs.python.org/*"
+
+
+@pytest.mark.parametrize(
+    ("rule", "url"),
+    [
+        (DOCS, "https://docs.python.org/3/library/re.html#module-re"),
+        (DOCS, "https://DOCS.python.org"),
+        ("browse_website:https://*.python.org/*", "https://docs.python.org/3/"),
+        ("browse_website:http://127.0.0.1:8000/*", "http://127.0.0.1:8000/a?b=c"),
+    ],
+)
+def test_a_url_that_is_let_through(rule: str, url: str) -> None:
+    assert lets(rule, url)
+
+
+@pytest.mark.parametrize(
+    ("rule", "url"),
+    [
+        (DOCS, "http://docs.python.org/3/"),
+        (DOCS, "https://docs.python.org.evil.example/"),
+        (DOCS, "https://docs.python.org@evil.example/"),
+        (DOCS, "https://evil.example/https://docs.python.org/"),
+        (DOCS, "https://docs.python.org:8443/"),
+        (DOCS, "https://docs.python.org\\@evil.example/"),
+        (DOCS, "https://docs.python.org/ x"),
+        ("browse_website:https://*.python.org/*", "https://evil.example/.python.org/"),
+        ("browse_website:https://*.python.org/*", "https://evil.example?.python.org/"),
+        ("browse_website:https://*.python.org/*", "https://a.b.python.org/"),
+        ("browse_website:https://x.example/open/*", "https://x.example/open/../closed"),
+        ("browse_website:https://x.example/open/*", "https://x.example/open/%2e%2e/closed"),
+        (DOCS, "https://docs.python.org:port/"),
+        (DOCS, "https://[docs.python.org/"),
+    ],
+)
+def test_a_url_that_is_not(rule: str, url: str) -> None:
+    assert not lets(rule, url)
+
+
+def test_in_code_a_star_is_an_asterisk() -> None:
+    assert lets("execute_python_code:print(2 * 3)", "print(2 * 3)\n")
+    assert not lets("execute_python_code:print(*)", "print(1); import os; os.remove('a')")
+
+
+def test_other_text_is_matched_whole() -> None:
+    assert lets("web_search:weather in *", "weather in Oslo")
+    assert not lets("web_search:weather", "weather and my password")
+
+
+# What a rule is --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", ":x", "a b", "write_to_file:", "write_to_file: ", "*", "write-file:x"])
+def test_what_is_no_rule(text: str) -> None:
+    with pytest.raises(SettingsError, match="COMMAND or COMMAND:PATTERN"):
+        Rule.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("write_to_fil:x", "Did you mean write_to_file?"),
+        ("do_nothing:x", "has no argument"),
+        ("browse_website:docs.python.org/*", "must begin with https://"),
+    ],
+)
+def test_a_rule_that_could_never_let_anything_through_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        Rulebook(SPECS.values(), [text])
+    assert reason in str(error.value)
+
+
+def test_an_older_name_of_a_command_is_taken_for_the_present_one() -> None:
+    book = Rulebook(SPECS.values(), ["write_file:a"])
+    assert str(book.allows(Call("1", "write_to_file", {"filename": "a"}))) == "write_to_file:a"
+
+
+def test_a_forecast_names_the_calls_of_the_run_that_would_have_run() -> None:
+    book = Rulebook(SPECS.values())
+    for number, line in enumerate(["git status", "rm x", "git diff"]):
+        book.see(Call(str(number), "execute_shell", {"command_line": line}))
+    book.add(Started(call=Call("1", "execute_shell", {"command_line": "git log"})))  # edited before it ran
+    assert book.forecast(Rule.parse("execute_shell:git *")).splitlines() == [
+        "execute_shell:git * would have let through 3 of the 3 calls of this run:",
+        "  execute_shell(command_line='git status')",
+        "  execute_shell(command_line='git log')",
+        "  execute_shell(command_line='git diff')",
+    ]
+
+
+# Saved rules -----------------------------------------------------------------------------------------------------
+
+
+def test_saved_rules_are_private_and_outlive_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "state/rules.json"
+    rule = Rule.parse("execute_shell:git status")
+    assert SavedRules(path).add(rule) and not SavedRules(path).add(rule)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert Rulebook(SPECS.values(), saved=SavedRules(path)).allows(
+        Call("1", "execute_shell", {"command_line": "git status"})
+    )
+    assert SavedRules(path).remove(rule) and not SavedRules(path).remove(rule)
+    assert SavedRules(path).load() == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"rules": 1}', '{"rules": [1]}', '{"rules": ["a b"]}', "\0"])
+def test_damaged_rules_stop(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(content)
+    path.chmod(0o600)
+    with pytest.raises(StateError, match=r"rules\.json are damaged"):
+        SavedRules(path).load()
+
+
+def test_rules_that_others_may_have_written_stop(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text('{"v": 1, "rules": ["execute_shell"]}')
+    path.chmod(0o666)
+    with pytest.raises(StateError, match="Others may have written"):
+        SavedRules(path).load()
+    path.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+        with pytest.raises(StateError, match="Others may have written"):
+            SavedRules(path).load()
+
+
+def test_the_subcommand_lists_adds_and_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(rules, arguments, obj={"state_dir": tmp_path / "s"}, catch_exceptions=False)
+        return done.output
+
+    assert "There are no rules" in run("list")
+    assert run("add", "write_file:notes/*") == "Saved the rule write_to_file:notes/*.\n"
+    assert "there already" in run("add", "write_to_file:notes/*")
+    listed = json.loads(run("list", "--json"))
+    assert listed == [
+        {"rule": "write_to_file:notes/*", "command": "write_to_file", "pattern": "notes/*", "origin": "saved"}
+    ]
+    assert run("remove", "write_to_file:notes/*") == "Revoked the rule write_to_file:notes/*.\n"
+    with pytest.raises(StateError, match="no saved rule"):
+        run("remove", "write_to_file:notes/*")
+    with pytest.raises(SettingsError, match="no command"):
+        run("add", "fly_to_moon")

@@ -1,0 +1,455 @@
+"""Snapshots bring back what was there, byte for byte, and touch nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoagent.errors import StateError
+from autoagent.snapshots import LARGEST_FILE, MOST_ENTRIES, Snapshots
+from autoagent.workspace import Workspace
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "snapshots"
+
+
+@pytest.fixture
+def snapshots(root: Path, store: Path) -> Snapshots:
+    return Snapshots(store, Workspace(root))
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def everything(root: Path) -> dict[str, object]:
+    """All that is there: content, permissions and where links lead."""
+    found: dict[str, object] = {}
+    for path in sorted(root.rglob("*")):
+        name, mode = str(path.relative_to(root)), path.lstat().st_mode
+        if path.is_symlink():
+            found[name] = str(path.readlink())
+        else:
+            found[name] = (oct(mode), path.read_bytes() if stat.S_ISREG(mode) else None)
+    return found
+
+
+def test_the_same_content_has_the_same_id_whenever_and_wherever(tmp_path: Path, root: Path, store: Path) -> None:
+    write(root, {"a.txt": "a", "folder/b.txt": "b"})
+    other = tmp_path / "other"
+    shutil.copytree(root, other)
+    first = Snapshots(store, Workspace(root)).take()
+    assert Snapshots(store, Workspace(root)).take() == first
+    assert Snapshots(tmp_path / "elsewhere", Workspace(other)).take() == first
+    (other / "folder/b.txt").write_text("B")
+    assert Snapshots(store, Workspace(other)).take() != first
+
+
+def test_what_did_not_change_is_not_read_again(root: Path, store: Path, snapshots: Snapshots) -> None:
+    write(root, {f"{n}.txt": str(n) for n in range(20)})
+    time.sleep(0.1)  # what was changed just now is looked at once more
+    first = snapshots.take()
+    shutil.rmtree(store)
+    assert snapshots.take() == first
+    assert not store.exists(), "nothing had to be kept anew"
+
+
+def test_a_change_of_the_same_size_in_the_same_instant_is_seen(root: Path, snapshots: Snapshots) -> None:
+    trees = set()
+    for letter in "abcdefghij":
+        (root / "file").write_text(letter)
+        trees.add(snapshots.take())
+    assert len(trees) == 10
+
+
+def test_all_that_can_be_kept_comes_back(root: Path, snapshots: Snapshots) -> None:
+    write(root, {"plain": "1", "script": "#!/bin/sh", "secret": "s", "gone/deep/in/it": "2", "was a file": "3"})
+    write(root, {"-rf": "4", "new\nline": "5", "ünïcode": "6", "was a folder/x": "7", ".hidden": ""})
+    (root / os.fsdecode(b"not \xff utf-8")).write_text("8")
+    (root / "empty/within").mkdir(parents=True)
+    (root / "script").chmod(0o755)
+    (root / "secret").chmod(0o600)
+    (root / "closed").mkdir(mode=0o500)
+    (root / "link").symlink_to("plain")
+    (root / "dangling").symlink_to("/nowhere/at all")
+    before, tree = everything(root), snapshots.take()
+
+    shutil.rmtree(root / "gone")
+    shutil.rmtree(root / "empty")
+    shutil.rmtree(root / "was a folder")
+    (root / "was a folder").write_text("a file now")
+    (root / "was a file").unlink()
+    write(root, {"was a file/now": "a folder", "added/much/deeper": "x", "plain": "changed"})
+    (root / "secret").chmod(0o644)
+    (root / "closed").chmod(0o700)
+    (root / "link").unlink()
+    (root / "link").write_text("no link")
+    (root / "dangling").unlink()
+    after, later = everything(root), snapshots.take()
+
+    restored = snapshots.restore(tree)
+    assert everything(root) == before
+    assert snapshots.take() == tree
+    assert restored.left == ()
+    assert list(restored.changed) == snapshots.changed(later, tree)
+    assert {"plain", "secret", "link", "dangling", "gone/deep/in/it", "added/much/deeper"} < set(restored.changed)
+    assert "-rf" not in restored.changed
+    snapshots.restore(later)
+    assert everything(root) == after
+
+
+NAMES = st.sampled_from(["a", "b", "a/a", "a/b", "b/a", "b/b/a"])
+THINGS = st.one_of(st.binary(max_size=3), st.just(None), st.sampled_from(["a", ".."]))
+STATES = st.dictionaries(NAMES, THINGS, max_size=5)
+
+
+@settings(max_examples=40)
+@given(st.lists(STATES, min_size=2, max_size=4))
+def test_from_any_state_to_any_other(tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, object]]) -> None:
+    """A state: for each path the bytes of a file, None for an empty folder, or where a link leads."""
+    root = tmp_path_factory.mktemp("any") / "workspace"
+    snapshots = Snapshots(root.with_name("snapshots"), Workspace(root))
+    seen = []
+    for state in states:
+        for path in root.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        for name, what in state.items():
+            path = root / name
+            if any(parent.is_symlink() or parent.is_file() for parent in path.parents) or os.path.lexists(path):
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if what is None:
+                path.mkdir()
+            elif isinstance(what, bytes):
+                path.write_bytes(what)
+            else:
+                path.symlink_to(str(what))
+        seen.append((snapshots.take(), everything(root)))
+    for tree, content in [*seen, *reversed(seen)]:
+        snapshots.restore(tree)
+        assert everything(root) == content
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+def test_git_itself_can_read_it_and_a_repository_of_the_users_is_just_files(
+    root: Path, store: Path, snapshots: Snapshots
+) -> None:
+    def git(*arguments: str, folder: Path = root) -> str:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    identity = ("-c", "user.name=U", "-c", "user.email=u@example.org")
+    git("init", "-q")
+    write(root, {"a.txt": "one\n", "folder/b.txt": "two\n"})
+    git("add", "-A")
+    git(*identity, "commit", "-qm", "first")
+    hook = root / ".git/hooks/post-checkout"
+    hook.write_text("#!/bin/sh\ntouch ../ran\n")
+    hook.chmod(0o755)
+    before, tree = everything(root), snapshots.take()
+    assert git("--git-dir", str(store), "show", f"{tree}:folder/b.txt") == "two\n"
+    assert git("--git-dir", str(store), "ls-tree", "--name-only", tree).split() == [".git", "a.txt", "folder"]
+
+    write(root, {"a.txt": "changed\n"})
+    git(*identity, "commit", "-qam", "second")
+    git("gc", "-q")
+    snapshots.restore(tree)
+    assert everything(root) == before
+    assert git("status", "--porcelain") == ""
+    assert git("log", "--format=%s").split() == ["first"]
+    assert not (root.parent / "ran").exists()
+
+
+def test_the_store_is_private(root: Path, store: Path, snapshots: Snapshots) -> None:
+    write(root, {"secret": "s"})
+    snapshots.take()
+    modes = {path: path.stat().st_mode for path in [store, *store.rglob("*")]}
+    assert {stat.S_IMODE(mode) for mode in modes.values() if stat.S_ISDIR(mode)} == {0o700}
+    assert {stat.S_IMODE(mode) for mode in modes.values() if stat.S_ISREG(mode)} == {0o600}
+
+
+def test_what_is_protected_is_neither_kept_nor_touched(tmp_path: Path, root: Path, store: Path) -> None:
+    write(root, {".env": "KEY=1", "state/log": "x", "a.txt": "a"})
+    open_to_all = Snapshots(store, Workspace(root)).take()
+    guarded = Snapshots(store, Workspace(root, [root / ".env", root / "state"]))
+    tree = guarded.take()
+    write(root, {".env": "KEY=2", "state/log": "xx", "a.txt": "b"})
+    assert guarded.changed(tree, guarded.take()) == ["a.txt"]
+    assert guarded.restore(tree).changed == ("a.txt",)
+    assert (root / ".env").read_text() == "KEY=2"
+    write(root, {".env": "KEY=3", "a.txt": "c"})
+    restored = guarded.restore(open_to_all)  # taken when nothing was protected yet
+    assert restored.changed == ("a.txt",)
+    assert ((root / ".env").read_text(), (root / "state/log").read_text()) == ("KEY=3", "xx")
+    assert set(restored.left) == {f"{name} (it belongs to the agent itself)" for name in (".env", "state")}
+
+
+def test_a_folder_that_holds_something_protected_stays(root: Path, store: Path) -> None:
+    snapshots = Snapshots(store, Workspace(root, [root / "project/.env"]))
+    empty = snapshots.take()
+    write(root, {"project/.env": "KEY=1", "project/a.txt": "a"})
+    snapshots.restore(empty)
+    assert [str(path.relative_to(root)) for path in root.rglob("*")] == ["project", "project/.env"]
+
+
+def test_a_hard_link_is_not_written_through(root: Path, tmp_path: Path, snapshots: Snapshots) -> None:
+    write(root, {"a.txt": "one"})
+    tree = snapshots.take()
+    outside = tmp_path / "outside"
+    outside.write_text("outside")
+    (root / "a.txt").unlink()
+    (root / "a.txt").hardlink_to(outside)
+    snapshots.restore(tree)
+    assert ((root / "a.txt").read_text(), outside.read_text()) == ("one", "outside")
+
+
+def test_links_lead_nowhere(root: Path, tmp_path: Path, snapshots: Snapshots) -> None:
+    outside = tmp_path / "outside"
+    write(outside, {"b.txt": "outside", "c.txt": "outside"})
+    write(root, {"folder/b.txt": "one"})
+    tree = snapshots.take()
+    shutil.rmtree(root / "folder")
+    (root / "folder").symlink_to(outside)
+    later = snapshots.take()
+    snapshots.restore(tree)
+    assert (root / "folder/b.txt").read_text() == "one"
+    snapshots.restore(later)
+    assert (root / "folder").is_symlink()
+    assert everything(outside) == {name: ("0o100644", b"outside") for name in ("b.txt", "c.txt")}
+
+
+def test_a_link_swapped_in_while_files_are_restored_does_not_lead_out(
+    root: Path, tmp_path: Path, snapshots: Snapshots
+) -> None:
+    outside = tmp_path / "outside"
+    write(outside, {f"{n}.txt": "outside" for n in range(5)})
+    write(root, {f"folder/{n}.txt": "one" for n in range(5)})
+    one = snapshots.take()
+    write(root, {f"folder/{n}.txt": "two" for n in range(3)})
+    two, untouched = snapshots.take(), everything(outside)
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            with suppress(OSError):  # what is restored gets in the way
+                (root / "folder").rename(root / "aside")
+            with suppress(OSError):
+                (root / "folder").symlink_to(outside)
+                (root / "folder").unlink()
+            with suppress(OSError):
+                (root / "aside").rename(root / "folder")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        for n in range(40):
+            with suppress(StateError):  # a folder is not where it was a moment ago: nothing to be done about that
+                snapshots.restore((one, two)[n % 2])
+    finally:
+        over.set()
+        swapping.join()
+    assert everything(outside) == untouched
+    snapshots.restore(one)
+    assert everything(root / "folder") == {f"{n}.txt": ("0o100644", b"one") for n in range(5)}
+
+
+# What is not kept ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_kept_is_named_once_and_left_alone(root: Path, store: Path) -> None:
+    told: list[str] = []
+    snapshots = Snapshots(store, Workspace(root), told.append)
+    write(root, {"a.txt": "one"})
+    small = snapshots.take()
+    with (root / "large.bin").open("wb") as file:
+        file.truncate(LARGEST_FILE + 1)
+    os.mkfifo(root / "pipe")
+    write(root, {"a.txt": "two"})
+    tree = snapshots.take()
+    snapshots.take()
+    assert told == [
+        "A change of this cannot be undone, as it is not kept: 'large.bin': it is larger than 32 MB; "
+        "'pipe': it is no file."
+    ] or told == [
+        "A change of this cannot be undone, as it is not kept: 'pipe': it is no file; "
+        "'large.bin': it is larger than 32 MB."
+    ]
+    assert snapshots.changed(small, tree) == ["a.txt", "large.bin", "pipe"]
+
+    restored = snapshots.restore(small)
+    assert restored.changed == ("a.txt",)
+    assert restored.left == tuple(f"{name} (as it is now, no snapshot keeps it)" for name in ("large.bin", "pipe"))
+    assert (root / "large.bin").stat().st_size == LARGEST_FILE + 1
+    (root / "large.bin").unlink()
+    assert snapshots.restore(tree).left[0] == "large.bin (the snapshot does not hold it)"
+    assert not (root / "large.bin").exists()
+    with (root / "large.bin").open("wb") as file:
+        file.truncate(LARGEST_FILE + 2)
+    assert snapshots.changed(tree, snapshots.take()) == ["large.bin"], "that it changed is known nevertheless"
+
+
+def test_folders_within_folders_are_kept_to_a_depth(root: Path, store: Path) -> None:
+    told: list[str] = []
+    deep = root
+    for _ in range(150):
+        deep /= "d"
+    deep.mkdir(parents=True)
+    (deep / "bottom").write_text("x")
+    snapshots = Snapshots(store, Workspace(root), told.append)
+    tree = snapshots.take()
+    assert "it is more than 100 folders deep" in told[0]
+    (root / "a.txt").write_text("a")
+    snapshots.restore(tree)
+    assert not (root / "a.txt").exists()
+    assert (deep / "bottom").read_text() == "x"
+
+
+@pytest.mark.slow
+def test_of_very_many_entries_the_shallow_ones_are_kept(root: Path, store: Path) -> None:
+    told: list[str] = []
+    write(root, {f"many/{n}": "" for n in range(MOST_ENTRIES)})
+    write(root, {"a.txt": "one", "zzz/b.txt": "one"})
+    snapshots = Snapshots(store, Workspace(root), told.append)
+    tree = snapshots.take()
+    assert told == [
+        "A change of this cannot be undone, as it is not kept: 'many': the workspace has more than 20,000 entries; "
+        "'zzz': the workspace has more than 20,000 entries."
+    ]
+    write(root, {"a.txt": "two", "many/1": "two"})
+    assert snapshots.restore(tree).changed == ("a.txt",)
+    assert (root / "many/1").read_text() == "two"
+    for path in (root / "many").iterdir():
+        path.rename(root / path.name)
+    crowded = snapshots.take()
+    (root / "a.txt").write_text("three")
+    snapshots.restore(crowded)
+    assert len(list(root.iterdir())) == MOST_ENTRIES + 3, "nothing beyond the limit is lost"
+
+
+# Failures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (Path.unlink, "is missing"),
+        (lambda path: path.write_bytes(b""), "is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-3]), "is damaged"),
+        (lambda path: path.write_bytes(bytes(reversed(path.read_bytes()))), "is damaged"),
+    ],
+    ids=["missing", "empty", "cut", "garbled"],
+)
+def test_a_damaged_snapshot_is_named_and_nothing_is_touched(
+    root: Path, store: Path, damage: object, says: str
+) -> None:
+    write(root, {f"{n}.txt": f"one {n}" for n in range(5)})
+    tree = Snapshots(store, Workspace(root)).take()
+    objects = sorted((store / "objects").glob("*/*"))
+    write(root, {f"{n}.txt": f"two {n}" for n in range(5)})
+    now = everything(root)
+    for path in objects:
+        content = path.read_bytes()
+        damage(path)  # type: ignore[operator]
+        with pytest.raises(StateError, match=says) as error:
+            Snapshots(store, Workspace(root)).restore(tree)
+        assert str(path) in str(error.value)
+        assert everything(root) == now
+        path.write_bytes(content)
+    Snapshots(store, Workspace(root)).restore(tree)
+    assert (root / "3.txt").read_text() == "one 3"
+
+
+def test_an_object_that_swapped_places_is_found_by_its_hash(root: Path, store: Path) -> None:
+    write(root, {"a": "aaaa", "b": "bbbb"})
+    tree = Snapshots(store, Workspace(root)).take()
+    one, other = sorted((store / "objects").glob("*/*"), key=lambda path: path.stat().st_size)[:2]
+    one.write_bytes(other.read_bytes())
+    shutil.rmtree(root)
+    root.mkdir()
+    with pytest.raises(StateError, match="is not the blob that its name says"):
+        Snapshots(store, Workspace(root)).restore(tree)
+    assert list(root.iterdir()) == []
+
+
+def test_what_a_power_cut_left_empty_is_kept_anew(root: Path, store: Path) -> None:
+    write(root, {"a.txt": "one"})
+    tree = Snapshots(store, Workspace(root)).take()
+    for path in (store / "objects").glob("*/*"):
+        path.write_bytes(b"")
+    snapshots = Snapshots(store, Workspace(root))
+    assert snapshots.take() == tree
+    (root / "a.txt").write_text("two")
+    assert snapshots.restore(tree).changed == ("a.txt",)
+
+
+def in_a_process(code: str, *arguments: object) -> str:
+    """What a program prints."""
+    imports = (
+        "import os, resource, sys\nfrom pathlib import Path\nfrom autoagent.errors import StateError\n"
+        "from autoagent.snapshots import Snapshots\nfrom autoagent.workspace import Workspace\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", imports + code, *map(str, arguments)],
+        capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_a_full_disk_is_one_line_that_names_the_place(root: Path, store: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+    (root / "a.bin").write_bytes(os.urandom(50_000))
+    code = (
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "try:\n    Snapshots(Path(sys.argv[2]), Workspace(Path(sys.argv[1]))).take()\n"
+        "except StateError as error:\n    print(error)\n"
+    )
+    assert in_a_process(code, root, store) == f"Cannot keep a snapshot in {store}: File too large."
+    assert [path for path in store.rglob("tmp_obj_*")] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that an ordinary user cannot read")
+def test_what_an_ordinary_user_cannot_read_is_named_and_left_alone() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "workspace"
+        write(root, {"a.txt": "one", "closed.txt": "closed", "room/x": "x"})
+        for path in (root.parent, root, root / "a.txt"):
+            os.chown(path, 65534, 65534)
+        (root / "closed.txt").chmod(0o600)
+        (root / "room").chmod(0o700)
+        code = (
+            "os.setgroups([])\nos.setgid(65534)\nos.setuid(65534)\nroot = Path(sys.argv[1])\n"
+            "snapshots = Snapshots(root.with_name('snapshots'), Workspace(root), print)\n"
+            "tree = snapshots.take()\n"
+            "(root / 'a.txt').write_text('two')\n"
+            "print(snapshots.restore(tree).changed, (root / 'a.txt').read_text())\n"
+        )
+        said = in_a_process(code, root)
+        assert "'closed.txt': Permission denied" in said
+        assert "'room': Permission denied" in said
+        assert said.endswith("('a.txt',) one")
+        assert (root / "room/x").read_text() == "x"

@@ -1,0 +1,625 @@
+"""Sub-agents with their real rooms around them: threads, log, guard, workspace; only models and person are scripted."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import Allow, ScriptedModel, Silent, say
+
+from autoagent.budget import Budget, Limits
+from autoagent.commands.catalogue import all_commands
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry
+from autoagent.errors import CommandError, SetupError, StopRun
+from autoagent.guard import Guard
+from autoagent.loop import Agent
+from autoagent.memory.none import NoMemory
+from autoagent.messages import (
+    Ended,
+    Event,
+    Feedback,
+    Goal,
+    Message,
+    Origin,
+    Outcome,
+    Prompted,
+    Proposal,
+    Resumed,
+    Returned,
+    RunStarted,
+    Started,
+    Task,
+    Thought,
+    Told,
+    Usage,
+    Verdict,
+)
+from autoagent.prompt import system_prompt
+from autoagent.protocols import Authorizer, Listener, Recorder
+from autoagent.runlog import RunLog
+from autoagent.subagents.crew import Crew
+from autoagent.subagents.desk import Desk
+from autoagent.subagents.member import Built, Order
+from autoagent.taint import TaintedFiles
+from autoagent.tally import Tally
+from autoagent.tokens import counter
+from autoagent.workspace import Workspace
+
+PATIENCE = 30  # seconds, on a machine that does much else
+TASK = Task("Boss", "who has others do the work", (Goal("Get it done"),))
+COUNT = counter("scripted")
+DONE = (say("task_complete", reason="all done"), say("task_complete", reason="all done"))
+ANNA = say("start_agent", name="Anna", task="writing", prompt="Write a.txt")
+WAIT = say("list_agents", wait=PATIENCE)
+
+Script = Any
+
+
+def registry() -> Registry:
+    return Registry(all_commands())
+
+
+def told_by(messages: Sequence[Message]) -> str:
+    return "\n".join(message.content for message in messages)
+
+
+@dataclass
+class Bench:
+    """Builds a run whose agents answer with `scripts`, by key; '' is the run's own."""
+
+    folder: Path
+    scripts: dict[str, Script] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    at_once: int = 5
+    depth: int = 2
+    asks: Callable[[Proposal], bool] = lambda proposal: False
+    authorizer: Callable[[], Authorizer] = Allow
+    usage: Usage = field(default_factory=Usage)
+    origins: dict[str, Origin] = field(default_factory=dict)
+    patience: float = PATIENCE
+    listener: Silent = field(default_factory=Silent)
+    shown: list[Event] = field(default_factory=list)
+    models: dict[str, ScriptedModel] = field(default_factory=dict)
+    orders: dict[str, Order] = field(default_factory=dict)
+    guards: dict[str, Guard] = field(default_factory=dict)
+    put_away: list[str] = field(default_factory=list)
+    run: str = ""
+
+    @property
+    def workspace(self) -> Path:
+        return self.folder / "workspace"
+
+    def go(self, *, resume: bool = False) -> list[Event]:
+        """The run from its start, or from where it was left, to its end: the events of its own agent."""
+        state = self.folder / "state"
+        with RunLog.open(state, self.run) if resume else RunLog.create(state) as log:
+            self.run = log.run
+            budget = Budget(self.limits)
+            with Crew(
+                self.build, log, budget, registry().specs, TASK.name,
+                at_once=self.at_once, depth=self.depth, authorizer=self.authorizer, asks=self.asks,
+                listener=self.listener, show=self.shown.append, patience=self.patience,
+            ) as crew:  # fmt: skip
+                authorizer = crew.leading(self.authorizer())
+                agent = self._agent("", TASK, registry(), budget, log, crew.desk, authorizer, Silent(), resume=resume)
+                events = []
+                for event in agent.run():
+                    crew.show(event)
+                    events.append(event)
+        return events
+
+    @contextmanager
+    def build(self, order: Order) -> Iterator[Built]:
+        self.orders[order.key] = order
+        if isinstance(self.scripts.get(order.key), Exception):
+            raise self.scripts[order.key]
+        offered = registry().only(order.commands, "it is not handed on")
+        try:
+            yield Built(
+                self._agent(
+                    order.key, order.task, offered, order.budget, order.log, order.desk, order.authorizer,
+                    order.listener, interruptible=order.interruptible, origin=order.origin,
+                ),
+                lambda: self.guards[order.key].origin,
+            )  # fmt: skip
+        finally:
+            self.put_away.append(order.key)
+
+    def _agent(
+        self, key: str, task: Task, offered: Registry, budget: Budget, log: Recorder, desk: Desk,
+        authorizer: Authorizer, listener: Listener, *, resume: bool = False, origin: Origin | None = None,
+        **options: Any,
+    ) -> Agent:  # fmt: skip
+        model = ScriptedModel(self.scripts[key], report=lambda messages: self.usage)
+        self.models[key] = model
+        system = system_prompt(task, offered.specs, model.asking)
+        start = (Resumed if resume else RunStarted)(
+            version="test", task=task, model=model.name, window=model.window, reply_tokens=512, system=system,
+            system_tokens=COUNT(system) + 4, asking=model.asking, commands=tuple(s.name for s in offered.specs),
+            workspace=str(self.workspace),
+        )  # fmt: skip
+        workspace = Workspace(self.workspace)
+        tainted = TaintedFiles(self.folder / "state" / "tainted.jsonl", self.workspace)
+        self.guards[key] = guard = Guard(tainted, origin=self.origins.get(key, origin))
+        context = Context(workspace, NoMemory(), _nobody, log.run, agents=desk, origin=lambda: guard.origin)
+        return Agent(
+            start, model, offered, context, authorizer, budget, log, NoMemory(), guard, listener=listener,
+            count=COUNT, post=desk, key=key, **options,
+        )  # fmt: skip
+
+    def log(self, key: str | None = None) -> list[Event]:
+        """The events on disk, of one agent or of all."""
+        from autoagent.runlog import read
+
+        return [event for event in read(self.folder / "state", self.run) if key is None or event.agent == key]
+
+    def results(self, key: str = "") -> list[Returned]:
+        return [event for event in self.log(key) if isinstance(event, Returned)]
+
+
+def _nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Nobody is there to answer.")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    yield Bench(tmp_path)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("agent ")]
+
+
+def test_a_sub_agent_acts_while_the_other_goes_on_and_is_heard_when_it_ends(bench: Bench) -> None:
+    gate = threading.Event()
+
+    def anna(messages: Sequence[Message]) -> str:
+        assert gate.wait(PATIENCE)
+        return DONE[0] if (bench.workspace / "a.txt").exists() else say("write_to_file", filename="a.txt", text="hi")
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        yield say("write_to_file", filename="b.txt", text="meanwhile")
+        assert not (bench.workspace / "a.txt").exists()
+        gate.set()
+        yield WAIT
+        yield from DONE
+
+    bench.scripts = {"": boss(), "1": anna}
+    events = bench.go()
+    assert events[-1].reason == "all done"
+    assert (bench.workspace / "a.txt").read_text() == "hi"
+    news = [event for event in events if isinstance(event, Told)]
+    assert [(event.sender, event.data["changed"]) for event in news] == [("Anna (1)", ["a.txt"])]
+    assert "From Anna (1): I have ended (finished) after 3 steps: all done Files changed: a.txt." in told_by(
+        bench.models[""].prompts[-1]
+    )
+    assert bench.put_away == ["1"]
+
+
+def test_its_events_stand_in_the_one_log_under_its_key_and_are_shown_in_their_order(bench: Bench) -> None:
+    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [say("do_nothing"), *DONE]}
+    bench.go()
+    assert [event.seq for event in bench.log()] == list(range(len(bench.log())))
+    assert bench.shown == bench.log(), "what is shown is what is on disk, in its order"
+    own = bench.log("1")
+    assert isinstance(own[0], RunStarted)
+    assert isinstance(own[-1], Ended)
+    assert [event.step for event in own if isinstance(event, Started)] == [1, 2, 3]
+
+
+def test_its_prompt_says_whose_it_is_and_what_it_is_to_do(bench: Bench) -> None:
+    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [*DONE]}
+    bench.go()
+    system = bench.models["1"].prompts[0][0].content
+    assert system.startswith("You are Anna, who works for Boss: writing\n")
+    assert "GOALS:\n1. Write a.txt" in system
+    assert '"ask_user"' not in system, "the user is the business of the run's own agent"
+    assert '"start_agent"' in system
+
+
+def test_a_prompt_that_looks_like_a_check_is_none(bench: Bench) -> None:
+    bench.scripts = {"": [say("start_agent", name="A", task="t", prompt="go :: rm -rf x"), WAIT, *DONE], "1": [*DONE]}
+    bench.go()
+    assert bench.orders["1"].task.goals == (Goal("go :: rm -rf x", None),)
+
+
+def test_it_may_be_handed_fewer_commands_and_never_more_than_its_starter_has(bench: Bench) -> None:
+    narrow = say("start_agent", name="A", task="t", prompt="p", commands=["list_files", "start_agent", "list_agents"])
+    deeper = say("start_agent", name="B", task="t", prompt="p", commands=["write_to_file"])
+    bench.scripts = {
+        "": [narrow, WAIT, *DONE],
+        "1": [deeper, say("start_agent", name="B", task="t", prompt="p"), WAIT, *DONE],
+        "1.1": [*DONE],
+    }
+    bench.go()
+    assert set(bench.orders["1"].commands) == {"list_files", "task_complete", "start_agent", "list_agents"}
+    assert "You have no command 'write_to_file' to hand on" in bench.results("1")[0].text
+    assert set(bench.orders["1.1"].commands) == {"list_files", "task_complete"}, "the deepest ones start no others"
+
+
+def test_depth_is_a_limit_of_code_whatever_is_offered(bench: Bench) -> None:
+    bench.depth = 1
+    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [*DONE]}
+    bench.go()
+    with pytest.raises(CommandError, match="at most 1 deep"):
+        bench.orders["1"].desk.start("B", "t", "p")
+
+
+def test_no_more_run_at_once_than_may(bench: Bench) -> None:
+    bench.at_once = 1
+    gate = threading.Event()
+
+    def anna(messages: Sequence[Message]) -> str:
+        assert gate.wait(PATIENCE)
+        return DONE[0]
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        yield say("start_agent", name="Bea", task="t", prompt="p")
+        gate.set()
+        yield WAIT
+        yield say("start_agent", name="Cleo", task="t", prompt="p")
+        yield WAIT
+        yield from DONE
+
+    bench.scripts = {"": boss(), "1": anna, "3": [*DONE]}
+    bench.go()
+    refused = [result for result in bench.results() if not result.ok and "run already" in result.text]
+    assert len(refused) == 1
+    assert "AUTOAGENT_AGENTS" in refused[0].text
+    assert "Cleo has the key 3" in "".join(result.text for result in bench.results())
+
+
+def test_whoever_still_runs_at_the_end_is_ended_and_reported(bench: Bench) -> None:
+    """D39: finish while sub-agents run."""
+    asked = threading.Event()
+
+    def endless(messages: Sequence[Message]) -> str:
+        asked.set()
+        time.sleep(0.01)
+        return say("write_to_file", filename=f"{time.monotonic_ns()}.txt", text="x")
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        assert asked.wait(PATIENCE)
+        yield from DONE
+
+    bench.scripts = {"": boss(), "1": endless}
+    events = bench.go()
+    assert [type(event) for event in events[-2:]] == [Told, Ended]
+    assert events[-1].status == "finished"
+    assert "ended (stopped)" in events[-2].text
+    assert bench.log("1")[-1].reason == "The agent that started it has ended."
+    assert bench.log()[-1] == events[-1], "nothing comes after the end"
+
+
+def test_with_an_agent_end_those_it_has_started(bench: Bench) -> None:
+    deepest = threading.Event()
+
+    def endless(messages: Sequence[Message]) -> str:
+        deepest.set()
+        time.sleep(0.01)
+        return say("do_nothing")
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        assert deepest.wait(PATIENCE)
+        yield say("delete_agent", key="1")
+        yield from DONE
+
+    bench.scripts = {"": boss(), "1": [ANNA, WAIT, WAIT], "1.1": endless}
+    bench.go()
+    assert re.match(r"1\. Anna: ended \(stopped\) after \d steps?: Ended by Boss\.", bench.results()[1].text)
+    assert [bench.log(key)[-1].type for key in ("1", "1.1")] == ["ended", "ended"]
+    assert sorted(bench.put_away) == ["1", "1.1"]
+
+
+def test_what_does_not_let_go_is_left_and_records_nothing_more(bench: Bench) -> None:
+    bench.patience = 0.1
+    gate, asked = threading.Event(), threading.Event()
+
+    def hanging(messages: Sequence[Message]) -> str:
+        asked.set()
+        gate.wait(PATIENCE)
+        return say("write_to_file", filename="late.txt", text="x")
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        assert asked.wait(PATIENCE)
+        yield say("delete_agent", key="1")
+        yield from DONE
+
+    bench.scripts = {"": boss(), "1": hanging}
+    bench.go()
+    gate.set()
+    for thread in threading.enumerate():
+        if thread.name == "agent 1":
+            thread.join(PATIENCE)
+    assert "did not let go in time" in bench.log("1")[-1].reason
+    assert not (bench.workspace / "late.txt").exists()
+
+
+def test_what_an_agent_waits_for_is_let_go_when_it_is_to_end(bench: Bench) -> None:
+    gate, asked = threading.Event(), threading.Event()
+
+    def hanging(messages: Sequence[Message]) -> str:
+        bench.orders["1"].when_stopped(gate.set)
+        asked.set()
+        assert gate.wait(PATIENCE)
+        return say("do_nothing")
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        assert asked.wait(PATIENCE)
+        yield from DONE
+
+    bench.scripts = {"": boss(), "1": hanging}
+    began = time.monotonic()
+    bench.go()
+    assert time.monotonic() - began < PATIENCE / 2
+    assert bench.log("1")[-1].status == "stopped"
+
+
+def test_a_message_is_read_before_the_next_step_and_is_no_word_of_the_user(bench: Bench) -> None:
+    told, asked = threading.Event(), threading.Event()
+
+    def anna() -> Iterator[str]:
+        asked.set()
+        assert told.wait(PATIENCE)
+        yield say("do_nothing", "I look around.")
+        yield from DONE
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        assert asked.wait(PATIENCE)
+        yield say("message_agent", key="1", message="Write it in French.")
+        told.set()
+        yield WAIT
+        yield say("message_agent", key="1", message="Too late.")
+        yield from DONE
+
+    bench.scripts = {"": boss(), "1": anna()}
+    bench.go()
+    assert "From Boss, who started you: Write it in French." in told_by(bench.models["1"].prompts[1])
+    assert not [event for event in bench.log("1") if isinstance(event, Feedback)]
+    too_late = bench.results()[3]
+    assert not too_late.ok
+    assert too_late.text == "Anna (1) has ended (finished: all done); start another agent."
+
+
+def test_what_a_sub_agent_says_is_as_untrusted_as_what_it_has_read(bench: Bench) -> None:
+    bench.origins = {"1": Origin("private, https://evil.example/", trusted=False)}
+    bench.scripts = {"": [ANNA, WAIT, say("list_agents"), *DONE], "1": [*DONE]}
+    events = bench.go()
+    news = next(event for event in events if isinstance(event, Told))
+    labels = {"untrusted": "https://evil.example/", "private": True}
+    assert labels.items() <= news.data.items()
+    assert labels.items() <= bench.results()[2].data.items()
+    assert 'from "https://evil.example/">\nI have ended' in told_by(bench.models[""].prompts[-1]), "between marks"
+    assert bench.guards[""].origin == bench.origins["1"]
+
+
+def test_what_is_said_to_a_sub_agent_carries_on_what_its_starter_has_read(bench: Bench) -> None:
+    asked, told = threading.Event(), threading.Event()
+    bench.origins = {"": Origin("https://evil.example/", trusted=False)}
+
+    def anna() -> Iterator[str]:
+        asked.set()
+        assert told.wait(PATIENCE)
+        yield say("do_nothing")
+        yield from DONE
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        assert asked.wait(PATIENCE)
+        yield say("message_agent", key="1", message="Go on.")
+        told.set()
+        yield WAIT
+        yield from DONE
+
+    bench.scripts = {"": boss(), "1": anna()}
+    bench.go()
+    assert bench.orders["1"].origin == bench.guards["1"].origin == bench.origins[""]
+    heard = next(event for event in bench.log("1") if isinstance(event, Told))
+    assert heard.data == {"untrusted": "https://evil.example/"}
+
+
+# Questions ---------------------------------------------------------------------------------------------------------
+
+
+class Person(Allow):
+    """Answers in the thread that asks, and keeps which that was."""
+
+    def __init__(self, answers: list[Verdict | BaseException], threads: list[str]) -> None:
+        super().__init__()
+        self._answers, self._threads = answers, threads
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        if not proposal.agent:
+            return Verdict(True, "user")
+        self._threads.append(threading.current_thread().name)
+        answer = self._answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def test_its_questions_are_asked_in_the_thread_of_the_run_and_name_it(bench: Bench) -> None:
+    threads: list[str] = []
+    answers = [Verdict(False, "user", "Use b.txt."), *[Verdict(True, "user")] * 3]
+    bench.asks = lambda proposal: True
+    bench.authorizer = lambda: Person(answers, threads)
+    bench.scripts = {
+        "": [ANNA, WAIT, *DONE],
+        "1": [
+            say("write_to_file", filename="a.txt", text="x"),
+            say("write_to_file", filename="b.txt", text="x"),
+            *DONE,
+        ],
+    }
+    bench.go()
+    assert [path.name for path in bench.workspace.iterdir()] == ["b.txt"]
+    assert {proposal.agent for proposal in bench.listener.proposals} == {"Anna (1)"}
+    assert set(threads) == {threading.current_thread().name}
+    assert "Human feedback: Use b.txt." in told_by(bench.models["1"].prompts[1])
+
+
+def test_to_stop_at_the_question_of_a_sub_agent_stops_the_run(bench: Bench) -> None:
+    bench.asks = lambda proposal: True
+    bench.authorizer = lambda: Person([StopRun(Outcome("stopped", "Ended by the user."))], [])
+    bench.scripts = {"": [ANNA, WAIT], "1": [say("do_nothing")]}
+    events = bench.go()
+    assert (events[-1].status, events[-1].reason) == ("stopped", "Ended by the user.")
+    assert bench.log("1")[-1].reason == "Ended by the user."
+
+
+def test_one_that_waits_for_an_answer_is_ended_with_the_run(bench: Bench) -> None:
+    thinking, proposed = threading.Event(), threading.Event()
+
+    def asks(proposal: Proposal) -> bool:
+        proposed.set()
+        return True
+
+    def boss() -> Iterator[str]:
+        yield ANNA
+        yield DONE[0]  # answered with what is there to look at
+        thinking.set()
+        assert proposed.wait(PATIENCE)
+        raise SetupError("the key was withdrawn")
+
+    def anna(messages: Sequence[Message]) -> str:
+        assert thinking.wait(PATIENCE)
+        return say("do_nothing")
+
+    bench.asks = asks
+    bench.scripts = {"": boss(), "1": anna}
+    events = bench.go()
+    assert events[-1].status == "setup"
+    assert bench.log("1")[-1].status == "stopped"
+    assert not bench.results("1")
+
+
+def test_what_was_authorized_in_advance_is_forfeited_for_all_at_ctrl_c(bench: Bench) -> None:
+    made: list[Allow] = []
+
+    def authorizer() -> Allow:
+        made.append(Allow())
+        return made[-1]
+
+    bench.authorizer = authorizer
+    crew = Crew(
+        bench.build, RunLog.create(bench.folder / "state"), Budget(Limits()), registry().specs, "Boss",
+        at_once=1, depth=1, authorizer=authorizer, asks=bench.asks, listener=Silent(), show=bench.shown.append,
+    )  # fmt: skip
+    bench.scripts = {"1": [*DONE]}
+    with crew:
+        crew.desk.start("Anna", "t", "p")
+        before = len(made)
+        crew.leading(Allow()).interrupted()
+    assert len(made) == before + 1, "an authorizer that has been told nothing takes its place"
+
+
+# Money and failures ------------------------------------------------------------------------------------------------
+
+
+def test_a_share_is_kept_back_while_it_runs_and_given_back_at_its_end() -> None:
+    budget = Budget(Limits(usd=1.0, tokens=1000, commands=9))
+    share = budget.share(0.25, 0.0)
+    assert share is not None
+    assert share.limits == Limits(usd=0.25, tokens=250, commands=2)
+    assert budget.left(0.0) == "You have left: 7 of 9 commands, $0.750 of $1, 750 tokens."
+    share.add(Thought(thoughts=None, call=None, text="", usage=Usage(60, 40, 0, 0.1)))  # type: ignore[arg-type]
+    assert budget.left(0.0) == "You have left: 7 of 9 commands, $0.750 of $1, 750 tokens."
+    share.give_back()
+    assert budget.left(0.0) == "You have left: 9 of 9 commands, $0.900 of $1, 900 tokens."
+    assert (budget.tokens, budget.usd) == (100, 0.1)
+
+
+def test_a_budget_without_ceilings_gives_shares_without_and_one_that_is_used_up_gives_none() -> None:
+    free = Budget(Limits()).share(0.25, 0.0)
+    assert free is not None
+    assert free.limits == Limits()
+    used = Budget(Limits(usd=1.0))
+    used.add(Thought(thoughts=None, call=None, text="", usage=Usage(0, 0, 0, 1.0)))  # type: ignore[arg-type]
+    assert used.share(0.25, 0.0) is None
+    assert Budget(Limits(commands=1)).share(0.25, 0.0) is None, "the last command is one's own"
+
+
+def test_the_ceiling_of_the_run_holds_over_all_and_a_share_over_its_agent(bench: Bench) -> None:
+    bench.limits = Limits(tokens=40_000)
+    bench.usage = Usage(1000, 0, 0, 0.0)
+    many = [say("write_to_file", filename=f"{n}.txt", text="x") for n in range(40)]
+    bench.scripts = {"": [ANNA, WAIT, *many], "1": many}
+    events = bench.go()
+    assert bench.log("1")[-1].status == "budget"
+    assert events[-1].status == "budget"
+    tally = Tally()
+    for event in bench.log():
+        tally.add(event)
+    assert 20_000 < tally.tokens <= 40_000
+    spent = [event.usage for event in bench.log() if isinstance(event, Thought)]
+    assert tally.usage.prompt == sum(usage.prompt for usage in spent), "each call counts once"
+    assert tally.step == max(event.step for event in bench.log(""))
+
+
+def test_one_that_cannot_be_built_never_was(bench: Bench) -> None:
+    bench.scripts = {"": [ANNA, say("list_agents"), *DONE], "1": SetupError("there is no key")}
+    bench.go()
+    assert bench.results()[0].text == "The agent cannot be started: there is no key"
+    assert bench.results()[1].text == "You have started no agent."
+    assert not bench.log("1")
+
+
+def test_a_fault_in_one_agent_ends_that_one_alone(bench: Bench) -> None:
+    def broken(messages: Sequence[Message]) -> str:
+        raise ZeroDivisionError("a fault of ours")
+
+    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": broken}
+    events = bench.go()
+    assert events[-1].status == "finished"
+    assert (bench.log("1")[-1].status, bench.log("1")[-1].reason) == ("failed", "ZeroDivisionError: a fault of ours")
+
+
+def test_an_unknown_key_is_told_together_with_those_there_are(bench: Bench) -> None:
+    bench.scripts = {"": [say("delete_agent", key="7"), ANNA, say("delete_agent", key="7"), *DONE], "1": [*DONE]}
+    bench.go()
+    assert bench.results()[0].text == "There is no agent '7'; you have started none."
+    assert bench.results()[2].text == "There is no agent '7'; the keys are 1."
+
+
+# After a crash -----------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_lists_those_that_ended_with_the_program_and_counts_what_they_spent(bench: Bench) -> None:
+    bench.usage = Usage(100, 0, 0, 0.25)
+    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [say("do_nothing", "Half of it is there."), *DONE]}
+    bench.go()
+    path = bench.folder / "state" / "runs" / bench.run / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    second = next(n for n, event in enumerate(bench.log()) if event.agent == "1" and event.step == 2)
+    path.write_text("".join(lines[:second]))  # as a crash leaves it
+    spent = sum(event.usage.cost or 0.0 for event in bench.log() if isinstance(event, Thought))
+    bench.limits = Limits(usd=100.0)
+    bench.scripts = {"": [say("list_agents"), say("start_agent", name="Bea", task="t", prompt="p"), WAIT, *DONE],
+                     "2": [*DONE]}  # fmt: skip
+    events = bench.go(resume=True)
+    said = next(r.text for r in bench.results() if r.text.startswith("1. Anna"))
+    assert "ended (interrupted) after 1 step: It ended when the program did. It said last: Half of it is there." in said
+    told = next(event for event in events if isinstance(event, Told))
+    assert (told.sender, told.text) == ("Anna (1)", "I was cut off: I ended when the program did.")
+    assert bench.log("1")[-1].status == "interrupted"
+    assert "Bea has the key 2" in "".join(result.text for result in bench.results())
+    first = next(m for m in bench.models[""].prompts[0] if "You have left" in m.content)
+    assert f"${100 - spent:.3f} of $100" in first.content
+    tally = Tally()
+    for event in bench.log():
+        tally.add(event)
+    total = sum(event.usage.cost or 0.0 for event in bench.log() if isinstance(event, Thought))
+    assert tally.usage.cost == total
+    assert any(isinstance(event, Prompted) for event in events)
