@@ -274,7 +274,7 @@ class Agent:
         if changing:
             yield from self._snapshot()
         before = self._progress.tree
-        yield self._record(Started(call=call))
+        yield self._record(Started(call=call), passing=not changing)  # a look that a power cut hides is taken again
         began = self._clock()
         interrupted = False
         try:
@@ -457,9 +457,9 @@ class Agent:
         if usage != Usage():
             yield self._record(Spent(purpose=purpose, usage=usage))
 
-    def _record(self, event: Event) -> Event:
+    def _record(self, event: Event, *, passing: bool = False) -> Event:
         """On disk first, then in every fold, then to whoever drives the loop."""
-        stamped = self._log.append(replace(event, step=self._step, agent=self._key))
+        stamped = self._log.append(replace(event, step=self._step, agent=self._key), passing=passing)
         self._fold(stamped)
         return stamped
 

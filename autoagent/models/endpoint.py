@@ -14,7 +14,6 @@ import ipaddress
 import json
 import re
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,6 +28,7 @@ from autoagent.models import prices
 from autoagent.models.answer import Broken, ToldInStream
 from autoagent.models.retry import Fault, Policy, deserves, persist, retry_after
 from autoagent.models.silence import LONGEST, Silence
+from autoagent.models.timers import Timers
 from autoagent.protocols import Listener
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class Endpoint:
         self._organization = organization or None
         self._limits = limits or _limits(_OWN_MACHINE if self.private else Limits(), patience)
         self._policy = policy or Policy()
+        self._timers = Timers()
 
     def price(self, model: str) -> Price | None:
         """What a model costs here: nothing on a private endpoint, else as the table has it."""
@@ -153,7 +154,7 @@ class Endpoint:
             with self._breaking_silence(listener) as silence, contextlib.closing(self._send(path, body)) as response:
                 chunks = self._in_time(response.iter_bytes(), end, silence)
                 answer = read(response.headers.get("content-type", ""), chunks)
-                _read_out(response, chunks)
+                self._read_out(response, chunks)
                 return answer
         except openai.APIStatusError as error:
             raise self._status_error(error.status_code, error.response.headers, error.body, body) from error
@@ -200,13 +201,13 @@ class Endpoint:
         """Tells the listener halfway through the patience there is, and at least every so often."""
         longest = self._limits.silence
         if listener is None:
-            return Silence()
+            return Silence(self._timers)
 
         def tell(seconds: float) -> None:
             what = f"waiting for {self.host}, which has said nothing for {seconds:.0f} s"
             listener.working(what, max(0.0, longest - seconds))
 
-        return Silence(min(LONGEST, max(1.0, longest / 2)), tell)
+        return Silence(self._timers, min(LONGEST, max(1.0, longest / 2)), tell)
 
     def _in_time(self, chunks: Iterator[bytes], end: float, silence: Silence) -> Iterator[bytes]:
         for chunk in chunks:
@@ -215,6 +216,21 @@ class Endpoint:
                 limit = f"{self._limits.total:g} s"
                 raise ModelError(f"{self.host} did not finish its answer within {limit}; try again, or another model")
             yield chunk
+
+    def _read_out(self, response: httpx2.Response, chunks: Iterator[bytes]) -> None:
+        """Read the end of an answer that has said all, so that its connection serves the next request as well.
+
+        A connection on which the end does not come at once is given up, as it is when it is not read out.
+        """
+        connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+        cancel = self._timers.after(END_SECONDS, lambda: _shut(connection))
+        try:
+            for _ in chunks:
+                pass
+        except Exception:  # noqa: S110 - whatever goes wrong now, the answer is there and whole
+            pass
+        finally:
+            cancel()
 
     def _status_error(
         self, status: int, headers: Mapping[str, str], error: Any, body: Mapping[str, Any] | None
@@ -268,23 +284,6 @@ class Endpoint:
         if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
             return Fault(f"nothing answers at {self.base_url} (connection refused); is the server running?")
         return Fault(f"the connection to {self.host} broke: {error}")
-
-
-def _read_out(response: httpx2.Response, chunks: Iterator[bytes]) -> None:
-    """Read the end of an answer that has said all, so that its connection serves the next request as well.
-
-    A connection on which the end does not come at once is given up, as it is when it is not read out.
-    """
-    connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
-    giving_up = threading.Timer(END_SECONDS, _shut, (connection,))
-    giving_up.start()
-    try:
-        for _ in chunks:
-            pass
-    except Exception:  # noqa: S110 - whatever goes wrong now, the answer is there and whole
-        pass
-    finally:
-        giving_up.cancel()
 
 
 def _limits(usual: Limits, patience: float) -> Limits:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from autoagent.errors import StopRun
+from autoagent.models.timers import Timers
 
 LONGEST = 30.0  # seconds without a word to the user
 
@@ -21,13 +22,14 @@ class Silence:
     the piece that was heard.
     """
 
-    def __init__(self, every: float = 0.0, tell: Callable[[float], None] | None = None) -> None:
+    def __init__(self, timers: Timers, every: float = 0.0, tell: Callable[[float], None] | None = None) -> None:
+        self._timers = timers
         self._every = every
         self._tell = tell
         self._turn = threading.Lock()
         self._since = time.monotonic()
         self._told = 0  # times in this silence
-        self._timer: threading.Timer | None = None
+        self._cancel: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
         with self._turn:
@@ -39,9 +41,9 @@ class Silence:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._turn:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = None
+            if self._cancel is not None:
+                self._cancel()
+            self._cancel = None
 
     def heard(self) -> None:
         """A piece came; the silence begins anew."""
@@ -50,13 +52,11 @@ class Silence:
 
     def _wait(self, seconds: float) -> None:
         """Within the turn."""
-        self._timer = threading.Timer(seconds, self._look)
-        self._timer.daemon = True
-        self._timer.start()
+        self._cancel = self._timers.after(seconds, self._look)
 
     def _look(self) -> None:
         with self._turn:
-            if self._timer is None or self._tell is None:
+            if self._cancel is None or self._tell is None:
                 return
             silent = time.monotonic() - self._since
             if silent >= (self._told + 1) * self._every:

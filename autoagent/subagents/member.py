@@ -155,7 +155,7 @@ class _Log:
     def run(self) -> str:
         return self._crew.run
 
-    def append(self, event: Event) -> Event:
+    def append(self, event: Event, *, passing: bool = False) -> Event:
         return self._crew.record(self._member, event)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:

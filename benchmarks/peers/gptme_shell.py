@@ -2,4 +2,6 @@
 
 from gptme.cli.main import main
 
-main(["--non-interactive", "--model", "local/gpt-4o-mini", "--tool-format", "tool", "--tools", "shell", "Read the notes"])
+ALONE = ["--non-interactive", "--tool-format", "tool", "--tools", "shell"]
+
+main([*ALONE, "--model", "local/gpt-4o-mini", "Read the notes"])

@@ -79,7 +79,7 @@ def test_a_budget_of_money_ends_the_run_before_it_is_passed(home: Home, server: 
     flags = [*GOAL, "--budget", "0.22"] if where == "flag" else ["-y"]
     done = home.run(*flags, "-c", "-m", "none")
     assert done.code == 7, done.text
-    assert "BUDGET USED UP: The next call may cost $0.1" in done.text
+    assert "BUDGET USED UP: The next call may cost $0." in done.text
     assert f"of the budget of ${'0.22' if where == 'flag' else '0.21'}" in " ".join(done.text.split())
     assert 1 <= len(server.requests) < 9
     prompted = next(event for event in home.log() if event["type"] == "prompted")

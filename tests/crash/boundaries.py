@@ -1,0 +1,92 @@
+"""The durable system calls of a run, and a run that ends, or meets an error, at the n-th of one of them: by strace.
+
+A boundary is the instant before a call on the run's own files, its workspace or its output. strace counts the calls
+of each name in each thread by itself, and kills, or injects an error, when a thread enters its n-th. Its count of the
+agent's own thread is the one that is met: every other thread and program comes later and calls less often.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+CALLS = (
+    *("write", "pwrite64", "writev", "pwritev", "fsync", "fdatasync", "ftruncate", "fallocate", "copy_file_range"),
+    *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "mkdir", "mkdirat", "symlink", "symlinkat"),
+    *("link", "linkat", "fchmod", "chmod", "fchmodat"),
+)
+STRACE = ("strace", "-f", "-qq")  # not --seccomp-bpf: what it lets pass is not counted, and nothing is injected
+
+_LINE = re.compile(r"(\d+) +(\w+)\((.*)")
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The n-th call (from 1) of this name in the agent's own thread; what it is about, as strace shows it."""
+
+    call: str
+    n: int
+    about: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.call}:{self.n}"
+
+
+@cache
+def missing() -> str:
+    """Why nothing can be traced here; '' where it can."""
+    if sys.platform != "linux" or shutil.which("strace") is None:
+        return "there is no strace"
+    done = subprocess.run([*killing(Boundary("write", 1)), "/bin/echo", "x"], capture_output=True, check=False)
+    if done.returncode != -9:
+        return f"strace may not trace here: {done.stderr.decode(errors='replace').strip()[:200]}"
+    return ""
+
+
+def recording(file: Path) -> tuple[str, ...]:
+    """What runs a program and writes its durable calls to a file."""
+    return (*STRACE, "-y", "-s", "0", "-e", f"trace=execve,{','.join(CALLS)}", "-o", str(file))  # the first execve is the agent's own
+
+
+def killing(boundary: Boundary) -> tuple[str, ...]:
+    """What runs a program and kills it at a boundary."""
+    return (*STRACE, "-o", "/dev/null", *_injecting(boundary, "signal=KILL"))
+
+
+def failing(boundary: Boundary, error: str) -> tuple[str, ...]:
+    """What runs a program and lets the call at a boundary fail with this error (`ENOSPC`)."""
+    return (*STRACE, "-o", "/dev/null", *_injecting(boundary, f"error={error}"))
+
+
+def _injecting(boundary: Boundary, what: str) -> tuple[str, ...]:
+    return "-e", f"trace={boundary.call}", "-e", f"inject={boundary.call}:{what}:when={boundary.n}"
+
+
+def boundaries(record: Path, folder: Path) -> Iterator[Boundary]:
+    """Of a record, the boundaries of the thread that began, each on a path under `folder` or on its output."""
+    counts: Counter[str] = Counter()
+    first = ""
+    for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
+        if not (call := _LINE.match(line)):
+            continue
+        first = first or call[1]
+        if call[1] != first or call[2] not in CALLS:
+            continue
+        counts[call[2]] += 1
+        if _counts(call[3], folder):
+            yield Boundary(call[2], counts[call[2]], call[3].replace(f"{folder}/", ""))
+
+
+def _counts(arguments: str, folder: Path) -> bool:
+    """Whether a call is on what is to last, or on the output. SQLite's index of its log is made anew after a crash."""
+    if "-shm" in arguments:
+        return False
+    relative = re.match(r'"(?!/)', arguments) or "AT_FDCWD" in arguments  # the program starts in the folder
+    return bool(relative) or str(folder) in arguments or re.match(r"[12]<", arguments) is not None

@@ -1,0 +1,254 @@
+"""A run that holds each kind of command, driven by a model that goes by the log, and what must hold after a crash.
+
+Most commands leave a trace that can be counted: a line with their own number in `trace.txt`. The model takes its next
+command from the number of thoughts in the log, so that whoever resumes a run gets the command that is due.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loopback_site import Site
+from server import Answer, Command, Reply, Request, ScriptedServer, command
+from website import page
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = (sys.executable, "-m", "autoagent")
+PATIENCE = 120.0  # seconds, under strace on a machine that does much else
+HELPER = "Scribe"  # the sub-agent
+GOAL = ("--ai-goal", "Do each of the things")
+MAY_HAVE_RUN = "may have run"
+
+
+def traced(line: str, file: str = "trace.txt") -> str:
+    return f"echo {line} >> {file}"
+
+
+def script(site: str) -> list[Command]:
+    """The commands of the run in their order; those that leave a trace leave their own number, from 1."""
+    return [
+        command("write_to_file", filename="a.txt", text="alpha beta\n"),
+        command("append_to_file", filename="trace.txt", text="2\n"),
+        command("edit_file", filename="a.txt", old="beta", new="gamma"),
+        command("read_file", filename="a.txt"),
+        command("list_files", directory="."),
+        command("search_in_files", pattern="gam+a", directory="."),
+        command("delete_file", filename="b.txt"),
+        command("memory_add", text="The ferry leaves at 7:40."),
+        command("recall", query="When does the ferry leave?"),
+        command("sleep"),
+        command("execute_shell", command_line=traced("11")),
+        command("execute_python_code", code="open('trace.txt', 'a').write('12\\n')", name="twelve.py"),
+        command("execute_shell_popen", command_line=traced("13")),
+        command("append_to_file", filename="trace.txt", text="14\n"),
+        command("start_agent", name=HELPER, task="Write one line", prompt="Append one line to trace.txt, then finish."),
+        command("list_agents"),
+        command("append_to_file", filename="trace.txt", text="17\n"),
+        command("do_nothing"),
+        command("browse_website", url=f"{site}/lighthouse", question="How high is it?"),
+        command("append_to_file", filename="trace.txt", text="20\n"),
+        command("task_complete", reason="It is done."),
+        command("task_complete", reason="It is done."),
+    ]
+
+
+TRACED = {2: "2", 11: "11", 12: "12", 13: "13", 14: "14", 17: "17", 20: "20"}
+BY_PROGRAMS = (11, 12)  # which do not sync what they write: a power cut may take it
+IN_THE_BACKGROUND = 13  # started when it returns, and ended with the agent whatever it has done by then
+HELPER_TRACE = "helper"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended, and what it had said by then."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def acknowledged(self) -> list[dict[str, Any]]:
+        """The events that were shown as JSON, whole lines only."""
+        lines = self.out.splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
+
+    @property
+    def text(self) -> str:
+        return " ".join((self.out + self.err).split())
+
+
+class World:
+    """A folder to start in, a scripted server and a site; `model` answers by the log in the folder."""
+
+    def __init__(self, folder: Path, server: ScriptedServer, site: Site) -> None:
+        self.folder = folder
+        self.server = server
+        self.commands = script(site.url("").rstrip("/"))
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONHASHSEED": "0",
+            "OPENAI_BASE_URL": server.base_url,
+            "SMART_LLM": "test-model",
+            "EMBEDDING_MODEL": "test-embedder",
+            "AUTOAGENT_WINDOW": "60000",
+            "AUTOAGENT_ALLOW_HOSTS": site.url("").removeprefix("http://").rstrip("/"),
+        }
+        self.workspace.mkdir(parents=True)
+        (self.workspace / "trace.txt").write_text("")
+        (self.workspace / "b.txt").write_text("to be deleted\n")
+
+    @property
+    def workspace(self) -> Path:
+        return self.folder / "autoagent_workspace"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / ".autoagent"
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs in whose log at least the start stands."""
+        return sorted(path.parent.name for path in self.state.glob("runs/*/events.jsonl") if b"\n" in path.read_bytes())
+
+    def log(self) -> list[dict[str, Any]]:
+        """The whole lines of the one run's log; empty where there is none."""
+        if not self.runs:
+            return []
+        lines = (self.state / "runs" / self.runs[-1] / "events.jsonl").read_bytes().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+    def model(self, request: Request) -> Answer:
+        """The scripted server's one answer for all."""
+        log = self.log()
+        if HELPER in str(request.body["messages"][0]["content"])[:400]:
+            said = sum(event["type"] == "thought" and bool(event["agent"]) for event in log)
+            mine = command("append_to_file", filename="trace.txt", text=f"{HELPER_TRACE}\n")
+            return mine if said == 0 else command("task_complete", reason="Written.")
+        if "tools" not in request.body:  # a command's own prompt: a dream, an answer from a page
+            return Reply("It is 41 metres high.")
+        done = sum(event["type"] == "thought" and not event["agent"] for event in log)
+        return self.commands[min(done, len(self.commands) - 1)]
+
+    def run(self, *arguments: str, before: Sequence[str] = ()) -> Ended:
+        """Run the program to its end, `before` being what runs it (strace and its options)."""
+        process = subprocess.Popen(
+            [*before, *PROGRAM, *arguments],
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return Ended(process.returncode, out, err)
+
+    def begin(self, *before: str) -> Ended:
+        """The run, as JSON on its output."""
+        return self.run(*GOAL, "-c", "--json", before=before)
+
+    def go_on(self) -> Ended:
+        """Resume the run; where nothing of it is on disk, begin it."""
+        return self.run("resume", "-c") if self.runs else self.run(*GOAL, "-c")
+
+    # What must hold ----------------------------------------------------------------------------------------------
+
+    def check_crash(self, cut: Ended, *, power: bool = False) -> list[dict[str, Any]]:
+        """What must hold as soon as the process is gone: the log is whole, and nothing acknowledged is lost.
+
+        After a power cut what counts as acknowledged are steps: results, and whatever was written before them.
+        """
+        log = self.log()
+        assert [event["seq"] for event in log] == list(range(len(log)))
+        shown = cut.acknowledged
+        if power:
+            results = [at for at, event in enumerate(shown) if event["type"] == "returned" and not event["agent"]]
+            shown = shown[: results[-1] + 1] if results else []
+        by_seq = {event["seq"]: event for event in log}
+        lost = [event for event in shown if by_seq.get(event["seq"]) != event]
+        assert not lost, f"lost: {[(event['seq'], event['type']) for event in lost]}"
+        return log
+
+    def check_end(self, before: list[dict[str, Any]], resumed: Ended, *, power: bool = False) -> None:
+        """What must hold once the run was resumed to its end. `before` is the log as the crash left it."""
+        assert resumed.code == 0, resumed.out[-3000:] + resumed.err
+        assert "Traceback" not in resumed.out + resumed.err
+        assert len(self.runs) == 1
+        log = self.log()
+        assert log[: len(before)] == before
+        own = [event for event in log if not event["agent"]]
+        calls = Counter(event["call"]["id"] for event in own if event["type"] == "started")
+        assert set(calls.values()) <= {1}, f"started twice: {calls}"
+        unknown = [event for event in own if event["type"] == "returned" and not event["known"]]
+        assert len(unknown) <= 1
+        if unknown:
+            assert MAY_HAVE_RUN in resumed.text
+            later = [request.prompt for request in self.server.requests if request.body.get("tools")]
+            assert any(MAY_HAVE_RUN in prompt for prompt in later), "the model was not told"
+        self._check_traces(own, {IN_THE_BACKGROUND, *BY_PROGRAMS} if power else {IN_THE_BACKGROUND})
+
+    def _check_traces(self, own: list[dict[str, Any]], unsure: set[int]) -> None:
+        lines = Counter((self.workspace / "trace.txt").read_text().splitlines())
+        steps = {event["call_id"]: event for event in own if event["type"] == "returned"}
+        thoughts = [event["call"]["id"] for event in own if event["type"] == "thought"]
+        assert len(thoughts) >= len(self.commands)
+        for number, line in TRACED.items():
+            result = steps[thoughts[number - 1]]
+            times = {1} if result["known"] and number not in unsure else {0, 1}
+            assert lines[line] in times, f"{line}: {lines[line]} times, {result}"
+        assert lines[HELPER_TRACE] <= 1
+        assert set(lines) <= {*TRACED.values(), HELPER_TRACE}, lines
+
+
+@contextmanager
+def world(folder: Path) -> Iterator[World]:
+    """A world of its own in an empty folder."""
+    with ExitStack() as stack:
+        made: list[World] = []
+        server = stack.enter_context(ScriptedServer(lambda request: made[0].model(request)))
+        site = stack.enter_context(Site())
+        site.pages["/lighthouse"] = page("The lighthouse", "<p>The lighthouse is 41 metres high.</p>")
+        made.append(World(folder, server, site))
+        yield made[0]
+
+
+def processes_with(mark: str) -> list[int]:
+    """The processes in whose command line this stands."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if mark.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:  # it ended just now
+                continue
+    return found
+
+
+def wait_until_gone(mark: str, seconds: float) -> list[int]:
+    """The processes with this mark that are still there after so long."""
+    end = time.monotonic() + seconds
+    while (left := processes_with(mark)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return left

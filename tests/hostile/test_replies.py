@@ -1,0 +1,192 @@
+"""D34 to D40: replies that are no command, several, or one that was not asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from cli.driver import FINISH, GOAL
+from server import Command, Reply, Request, ScriptedServer, Step, command
+
+from .driver import Section, drive, room
+
+KEY = "sk-test-0123456789abcdefghijklmnop"
+PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC" * 8 + "\n-----END PRIVATE KEY-----"
+
+
+def text(command: str, before: str = "", after: str = "") -> Reply:
+    return Reply(f'{before}{{"thoughts": {{"text": "I act."}}, "command": {command}}}{after}')
+
+
+def write(name: str) -> str:
+    return f'{{"name": "write_to_file", "args": {{"filename": "{name}", "text": "x"}}}}'
+
+
+# Written replies that have one meaning, and write the file they are named after.
+READABLE: dict[str, Step] = {
+    "prose": text(write("prose"), "Sure! Here it is:\n", "\nI hope this helps."),
+    "fence": text(write("fence"), "```json\n", "\n```"),
+    "single": Reply("{'command': {'name': 'write_to_file', 'args': {'filename': 'single', 'text': 'x'}}}"),
+    "comma": text('{"name": "write_to_file", "args": {"filename": "comma", "text": "x",},}'),
+    "comment": text(f"{write('comment')} // the command\n"),
+    "newline": text('{"name": "write_to_file", "args": {"filename": "newline", "text": "a\nb"}}'),
+    "twice": Reply(f'{{"command": {write("twice")}}}\n{{"command": {write("twice")}}}'),
+}
+
+# Written replies that are refused, with what the refusal names.
+UNREADABLE: dict[str, tuple[Step, str]] = {
+    "empty": (Reply(""), "empty"),
+    "no object": (Reply("I will delete everything."), "no JSON object"),
+    "broken": (Reply('{"command": {"name": "delete_file", "args": {"filename": "kept"'), "line 1"),
+    "cut": (Reply(f'{{"command": {write("cut")}}}', finish="length"), "cut off"),
+    "two": (Reply(f'{{"command": {write("one")}}}\n{{"command": {write("two")}}}'), "second, different command"),
+    "null": (text("null"), "null"),
+    "list": (text('["write_to_file"]'), "a list"),
+    "string": (text('"task_complete"'), "a string"),
+    "no name": (text('{"args": {}}'), "'name'"),
+    "args list": (text('{"name": "write_to_file", "args": ["x", "y"]}'), "'args' of 'write_to_file'"),
+    "args missing": (text('{"name": "write_to_file"}'), "'filename'"),
+    "args null": (text('{"name": "write_to_file", "args": null}'), "'filename'"),
+    "beside": (text('{"name": "write_to_file", "filename": "x", "args": {}}'), "'filename'"),
+    "half a character": (text('{"name": "write_to_file", "args": {"filename": "\\ud800", "text": ""}}'), "\\ud800"),
+    "template": (text('{"name": "command name", "args": {"arg name": "value"}}'), "template"),
+}
+
+# Tool calls that are refused.
+CALLS: dict[str, tuple[Step, str]] = {
+    "D35 extra": (command("read_file", filename="kept", force=True), "'force'"),
+    "D35 type": (command("read_file", filename=["kept"]), "'filename' of read_file must be of type string"),
+    "D35 object": (command("write_to_file", filename="x", text={"a": 1}), "'text' of write_to_file"),
+    "D35 truth": (command("recall", query=True), "'query' of recall"),
+    "D36 unknown": (command("destroy_everything"), "destroy_everything"),
+    "D36 near": (command("delete_fil", filename="kept"), "Did you mean delete_file"),
+    "D36 case": (command("DELETE_FILE", filename="kept"), "Did you mean delete_file"),
+    "D36 spaces": (command("delete file", filename="kept"), "Did you mean delete_file"),
+    "D36 bidi": (command("delete_file\u202e", filename="kept"), "There is no command 'delete_file\\u202e'"),
+    "D36 homoglyph": (command("d\u0435lete_file", filename="kept"), "There is no command"),
+    "D38 several": (
+        Reply("", (("delete_file", '{"filename": "kept"}'), ("read_file", '{"filename": "kept"}'))),
+        "calls 2 commands ('delete_file', 'read_file')",
+    ),
+    "D38 arguments": (Reply("", (("delete_file", '["kept"]'),)), "'delete_file'"),
+    "D38 rest": (Reply("", (("delete_file", '{"filename": "kept"} {"filename": "other"}'),)), "go on after"),
+}
+
+GOOD_CALLS: dict[str, Step] = {
+    "D35 number": command("web_search", query="", num_results="3"),
+    "D38 both": Reply("I say something too.", (("write_to_file", '{"filename": "both", "text": "x"}'),)),
+    "D38 twice": Reply("", (("write_to_file", '{"filename": "same", "text": "x"}'),) * 2),
+    "D38 legacy": Reply("", (("write_to_file", '{"filename": "legacy", "text": "x"}'),), legacy=True),
+}
+
+
+@pytest.fixture(scope="module")
+def written() -> Iterator[Section]:
+    with room() as made:
+        made.write("autoagent_workspace/kept", "kept")
+        replies = {name: reply for name, (reply, _) in UNREADABLE.items()} | READABLE
+        rejects = ("tools", "response_format")
+        yield drive(made, replies, "-m", "local", apart=True, rejects=rejects)
+
+
+@pytest.fixture(scope="module")
+def called() -> Iterator[Section]:
+    with room() as made:
+        made.write("autoagent_workspace/kept", "kept")
+        replies = {name: reply for name, (reply, _) in CALLS.items()} | GOOD_CALLS
+        yield drive(made, replies, "-m", "local", apart=True)
+
+
+def test_d34_the_run_went_on_and_only_what_was_clear_was_run(written: Section) -> None:
+    written.went_on()
+    files = {path.name: path.read_text() for path in written.room.workspace.iterdir()}
+    assert files == {"kept": "kept", **dict.fromkeys(READABLE, "x"), "newline": "a\nb"}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_d34_d35_a_reply_that_is_no_command_is_refused(written: Section, name: str) -> None:
+    assert not written[name].ran
+    written[name].refused(UNREADABLE[name][1])
+
+
+def test_d35_d36_d38_the_run_went_on(called: Section) -> None:
+    called.went_on()
+    files = {path.name: path.read_text() for path in called.room.workspace.iterdir()}
+    assert files == {"kept": "kept", "both": "x", "same": "x", "legacy": "x"}
+    assert called["D35 number"].ran, "a number in quotes is one"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_d35_d36_d38_a_call_that_cannot_be_meant_is_refused(called: Section, name: str) -> None:
+    assert not called[name].ran
+    called[name].refused(CALLS[name][1])
+
+
+def test_d34_unusable_replies_in_a_row_end_the_run() -> None:
+    with room() as made:
+        section = drive(made, {str(number): Reply("no") for number in range(6)})
+        assert section.done.code == 8, section.done.text
+        assert "3 unusable replies in a row" in section.done.text
+        assert len(section.server.requests) == 3
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_d37_going_in_circles_is_told_and_ends_the_run(length: int) -> None:
+    circle: list[Command] = [command("read_file", filename=f"missing-{number}") for number in range(length)]
+    with room() as made:
+        section = drive(made, {str(number): circle[number % length] for number in range(20)})
+        assert section.done.code == 8, section.done.text
+        assert len(section.server.requests) <= 6 * length
+        noticed = [event["text"] for event in made.log() if event["type"] == "noticed"]
+        assert any("3 times over" in text for text in noticed)
+        assert any("3 times over" in request.prompt for request in section.server.requests)
+
+
+def test_d39_a_finish_ends_sub_agents_and_their_depth_is_limited() -> None:
+    """Every sub-agent starts another one, as deep as it is let; the run finishes while they are at work."""
+    asked: list[int] = []
+
+    def answer(request: Request) -> Command:
+        if "You are Digger" in request.prompt.partition("\n")[0]:
+            asked.append(1)
+            time.sleep(0.05)
+            return command("start_agent", name="Digger", task="dig", prompt=f"Dig {len(asked)}")
+        boss = [one for one in server.requests if "You are Boss" in one.prompt.partition("\n")[0]]
+        if len(boss) == 1:
+            return command("start_agent", name="Digger", task="dig", prompt="Dig")
+        if len(boss) == 2:
+            return command("list_agents", wait=3)
+        return FINISH[0]
+
+    flags = ("--ai-name", "Boss", "--ai-role", "who has others dig", *GOAL)
+    with room() as made, ScriptedServer(answer) as server:
+        made.point_at(server)
+        done = made.run("-c", "-m", "none", *flags)
+        assert done.code == 0, done.text
+        log = made.log()
+    agents = {event["agent"] for event in log}
+    assert len(agents) > 2
+    assert max(key.count(".") for key in agents) == 1, "two levels below the run"
+    at_work: set[str] = set()
+    for event in log:
+        at_work.discard(event["agent"]) if event["type"] == "ended" else at_work.add(event["agent"])
+        assert len(at_work) <= 6, "the run itself and five at once"
+    assert log[-1]["type"] == "ended"
+    ended = {event["agent"] for event in log if event["type"] == "ended"}
+    assert ended == agents, "each of them has come to an end that is in the log"
+    refusals = [event["text"] for event in log if event["type"] == "returned" and not event["ok"]]
+    assert any("agent" in text for text in refusals)
+
+
+def test_d40_a_key_in_an_argument_is_masked_before_it_is_stored() -> None:
+    with room() as made:
+        reply = command("write_to_file", filename="a.txt", text=f"key {KEY}\n{PRIVATE_KEY}\n")
+        section = drive(made, {"key": reply}, env={"OPENAI_API_KEY": KEY})
+        section.went_on()
+        kept = "".join(path.read_text() for path in made.state.rglob("*.jsonl"))
+        for place in (kept, section.done.text, json.dumps([r.body for r in section.server.requests])):
+            assert KEY not in place
+            assert "MIIEvQIBADAN" not in place
+            assert "[masked]" in place

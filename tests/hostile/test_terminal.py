@@ -1,0 +1,153 @@
+"""D49 to D54: what a person sees before a command, what is taken for an answer, and screens that are none."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.driver import FINISH, GOAL
+from server import THOUGHTS, Command, ScriptedServer, command
+
+from .driver import Room, room
+
+QUESTION = "? = help)\n> "
+CONTROL = re.compile(r"\x1b(?!\[[0-9;?]*[a-zA-Z])")  # what is no code of colour or cursor of the program's own
+
+
+@pytest.fixture
+def made() -> Iterator[Room]:
+    with room() as made:
+        yield made
+
+
+def shown(made: Room, *replies: Command, answers: str = "n\n", **env: str) -> str:
+    """What stands before the question about the last of these commands; they are not run."""
+    with ScriptedServer(*replies) as server:
+        made.point_at(server)
+        done = made.run("-m", "none", *GOAL, stdin=answers, env={"COLUMNS": "100", **env})
+    assert done.code == 6, done.text
+    return done.text
+
+
+def test_d49_codes_in_thoughts_are_shown_escaped(made: Room) -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07\x1b[8mhidden\x9b31m\r\bover"
+    thoughts = {**THOUGHTS, "text": hostile, "speak": hostile}
+    text = shown(made, Command("write_to_file", {"filename": "a.txt", "text": hostile}, thoughts))
+    assert "\\x1b[2J" in text
+    for code in ("\x1b", "\x07", "\x9b", "\x08"):
+        assert code not in text
+
+
+def test_d50_invisible_and_disguised_characters_are_shown(made: Room) -> None:
+    line = "echo a\u202eb\u200bc\U000e0041d; \u0430pt install x"
+    text = shown(made, command("execute_shell", command_line=line))
+    for character in ("\u202e", "\u200b", "\U000e0041"):
+        assert character not in text
+    for escape in ("\\u202e", "\\u200b", "\\U000e0041"):
+        assert escape in text
+    assert "mixed" in text or "\\u0430" in text or "Cyrillic" in text
+
+
+@pytest.mark.parametrize("blank", [" " * 2000, "\n" * 2000])
+def test_d51_a_payload_behind_much_else_is_not_lost(made: Room, blank: str) -> None:
+    text = shown(made, command("execute_shell", command_line=f"true{blank}; touch payload"))
+    assert "touch payload" in text
+    assert len(text.splitlines()) < 200
+
+
+def test_d51_of_a_long_argument_the_whole_can_be_seen(made: Room) -> None:
+    line = "true " + "x" * 50_000 + " ; touch payload ; " + "y" * 50_000 + " end"
+    short = shown(made, command("execute_shell", command_line=line))
+    assert "d = " in short or "whole" in short
+    assert "100," in short, "how long it is"
+    whole = shown(made, command("execute_shell", command_line=line), answers="d\nn\n")
+    assert "touch payload" in whole.replace("\n", "")
+
+
+def test_d52_what_was_approved_is_what_runs(made: Room) -> None:
+    variable = "$HOME ${IFS} ~ * {a,b}"
+    with ScriptedServer(command("write_to_file", file="old-name.txt", text=variable), *FINISH) as server:
+        made.point_at(server)
+        done = made.run("-m", "none", *GOAL, stdin="y -3\n")
+    assert done.code == 0, done.text
+    assert f"write_to_file(filename='old-name.txt', text='{variable}')" in done.text
+    events = {event["type"]: event for event in made.log() if event["step"] == 1}
+    assert events["thought"]["call"] == events["started"]["call"]
+    assert (made.workspace / "old-name.txt").read_text() == variable
+
+
+# What is typed, and what comes of the one command that waits: it runs, it is asked again, or the model reads the words.
+RUNS = ("y", " Y ", "Yes", "y -1")
+ASKS_AGAIN = ("y -0", "y --5", "y -999999999999", "y -1.5", "y -abc", "y -", "y 5x", "", "\u0443")
+FEEDBACK = ("rather not", "yellow is nicer", "x" * 3000)
+
+
+@pytest.mark.parametrize("line", [*RUNS, *ASKS_AGAIN, *FEEDBACK])
+def test_d53_the_grammar_of_answers(made: Room, line: str) -> None:
+    with ScriptedServer(command("write_to_file", filename="ran", text=""), command("do_nothing")) as server:
+        made.point_at(server)
+        done = made.run("-m", "none", *GOAL, stdin=f"{line}\nn\n")
+        assert done.code == 6, done.text
+        assert (made.workspace / "ran").exists() is (line in RUNS)
+        assert len(server.requests) == (1 if line in ASKS_AGAIN else 2)
+        if line in FEEDBACK:
+            assert line in server.requests[1].prompt
+
+
+def test_d53_y_and_more_runs_nothing(made: Room) -> None:
+    with ScriptedServer(command("write_to_file", filename="ran", text=""), command("do_nothing")) as server:
+        made.point_at(server)
+        assert made.run("-m", "none", *GOAL, stdin="y && rm -rf x\nn\n").code == 6
+    assert not (made.workspace / "ran").exists()
+
+
+def test_d53_a_paste_of_1_mb_is_feedback_that_fits(made: Room) -> None:
+    with ScriptedServer(command("write_to_file", filename="ran", text=""), command("do_nothing")) as server:
+        made.point_at(server)
+        assert made.run("-m", "none", *GOAL, stdin=f"{'paste ' * 170_000}\nn\n").code == 6
+        assert "paste paste" in server.requests[1].prompt
+        assert len(server.requests[1].prompt) < 200_000
+    assert not (made.workspace / "ran").exists()
+
+
+def test_d53_keys_of_the_terminal(made: Room) -> None:
+    with ScriptedServer(command("write_to_file", filename="ran", text=""), *FINISH) as server:
+        made.point_at(server)
+        session = made.terminal("-m", "none", *GOAL)
+        try:
+            session.sees(QUESTION)
+            session.is_sent(signal.SIGWINCH)
+            session.presses_ctrl_c()
+            session.sees("Interrupted")
+            session.presses_ctrl_c()
+            assert session.ends() == 130
+        finally:
+            session.close()
+    assert not (made.workspace / "ran").exists()
+    with ScriptedServer(command("write_to_file", filename="ran", text="")) as server:
+        made.point_at(server)
+        session = made.terminal("-m", "none", *GOAL)
+        try:
+            session.sees(QUESTION)
+            session.presses("\x04")
+            assert session.ends() == 5
+        finally:
+            session.close()
+    assert not (made.workspace / "ran").exists()
+
+
+def test_d54_screens_that_are_none(made: Room) -> None:
+    for env in ({"TERM": ""}, {"LANG": "C", "LC_ALL": "C"}, {"COLUMNS": "1"}, {"TERM": "dumb"}):
+        with ScriptedServer(command("write_to_file", filename="a.txt", text="ü"), *FINISH) as server:
+            made.point_at(server)
+            done = made.run("-c", "-m", "none", *GOAL, env=env)
+        assert done.code == 0, done.text
+        assert not CONTROL.search(done.text)
+    with Path("/dev/full").open("w") as full, ScriptedServer(*FINISH) as server:
+        made.point_at(server)
+        done = made.run("-c", "-m", "none", *GOAL, stdout=full)
+    assert done.code == 1
+    assert "No space left on device" in done.err
