@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -195,7 +195,7 @@ def _main(arguments: list[str]) -> int:
         _tell("Interrupted.")
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
+        _abandon(sys.stdout)
         return 1
     except Exception as error:  # the last boundary: nothing but one line reaches the user
         if "--debug" in arguments:
@@ -208,6 +208,11 @@ def _main(arguments: list[str]) -> int:
         if isinstance(error, StopRun):  # before there was a run to end
             _tell(f"autoagent: {error}")
             return EXIT_CODES[error.outcome.status]
+        if isinstance(error, OSError):  # met where nothing else says what it is about
+            what = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
+            _tell(f"autoagent: {what} cannot be used: {error.strerror}.")
+            _abandon(sys.stdout)
+            return 1
         _tell(f"autoagent: internal error: {type(error).__name__}: {error} (--debug shows where)")
         return 1
 
@@ -217,4 +222,9 @@ def _tell(line: str) -> None:
     try:
         click.echo(line, err=True)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # or Python's flush at exit fails once more
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what the stream still holds go nowhere, or Python's flush at exit fails once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -293,6 +293,8 @@ class Agent:
         if changing and self._snapshots is not None:
             yield from self._snapshot()
             if changed := self._snapshots.changed(before, self._progress.tree):
+                if proposal.risk != "write":  # programs sync nothing, and what a step is said to have done shall last
+                    self._context.workspace.sync(changed)
                 result = replace(result, data={**result.data, "changed": changed})
         result = self._guard.label(call, result)
         yield self._record(

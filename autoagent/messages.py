@@ -177,7 +177,7 @@ class Result:
     """What a command gave: `text` for the model, `data` (JSON values) for log and screen.
 
     Keys of `data` that the program reads: `changed` (workspace paths), `finished` (the reason the run may end),
-    `untrusted` (where a text from outside came from, such as its URL), `private` (true: it holds what is the user's own).
+    `untrusted` (where a text from outside came from, such as its URL), `private` (true: it holds what is the user's).
     """
 
     call_id: str
@@ -227,8 +227,8 @@ class Verdict:
 class Exit:
     """How a program ended: both its streams in order, head and tail of `total` bytes where there were more.
 
-    One of the three says how: its exit `status`, the `signal` that ended it (`SIGKILL`), or the `limit` of ours that did
-    (`120 s`, `2,048 MB of memory`); the others are None and ''.
+    One of the three says how: its exit `status`, the `signal` that ended it (`SIGKILL`), or the `limit` of ours that
+    did (`120 s`, `2,048 MB of memory`); the others are None and ''.
     """
 
     output: bytes

@@ -54,11 +54,17 @@ def runs_folder(state_dir: Path) -> Path:
 
 
 def run_ids(state_dir: Path) -> list[str]:
-    """The ids of all runs, newest first. An id begins with the time of its start, so that ids sort by age."""
+    """The ids of all runs, newest first. An id begins with the time of its start, so that ids sort by age.
+
+    Raises StateError where they cannot be listed.
+    """
     folder = runs_folder(state_dir)
-    if not folder.is_dir():
-        return []
-    return sorted((entry.name for entry in folder.iterdir() if (entry / "events.jsonl").is_file()), reverse=True)
+    try:
+        if not folder.is_dir():
+            return []
+        return sorted((entry.name for entry in folder.iterdir() if (entry / "events.jsonl").is_file()), reverse=True)
+    except OSError as error:
+        raise StateError(f"Cannot list the runs in {folder}: {error.strerror}.") from error
 
 
 def find_run(state_dir: Path, prefix: str) -> str:
@@ -122,13 +128,14 @@ class RunLog:
         try:
             for folder in (state_dir, runs_folder(state_dir)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _keep_private(state_dir)
             path = _new_path(state_dir, clock())
             log = cls(path, path.parent.name, 0, mask, clock)
             log._take(os.O_CREAT | os.O_EXCL)
             _sync_folder(path.parent)
             _sync_folder(path.parent.parent)
         except OSError as error:
-            raise StateError(f"Cannot write the log {path}: {error.strerror}.") from error
+            raise StateError(f"Cannot write the log {error.filename or path}: {error.strerror}.") from error
         return log
 
     @classmethod
@@ -148,6 +155,7 @@ class RunLog:
         path = _path(state_dir, run)
         log = cls(path, run, 0, mask, clock)
         try:
+            _keep_private(state_dir)
             log._take(0)
             log._drop_torn_line()
         except OSError as error:
@@ -262,6 +270,22 @@ class RunLog:
         if whole < size:
             os.ftruncate(self._file, whole)
             os.fdatasync(self._file)
+
+
+def _keep_private(state_dir: Path) -> None:
+    """The logs are for their user alone, also where a copy or another program has opened them to others.
+
+    Raises OSError, and StateError where they are another user's: what is written there would lock that one out.
+    """
+    folder = runs_folder(state_dir)
+    status = folder.stat()
+    if status.st_uid != os.geteuid():
+        raise StateError(
+            f"The runs in {folder} belong to another user (id {status.st_uid}); "
+            "choose a folder of your own with --state-dir."
+        )
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
 
 
 def _new_path(state_dir: Path, now: float) -> Path:

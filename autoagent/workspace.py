@@ -33,6 +33,8 @@ Gate = Callable[[int, str, int], int]
 Raises OSError; ELOOP, ENOTDIR or EXDEV where a link is in the way.
 """
 
+MOST_SYNCED = 1_000  # files one by one
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _MAX_PATH = 4096  # bytes; PATH_MAX of Linux
 _MAX_NAME = 255  # bytes; NAME_MAX of Linux
@@ -155,6 +157,18 @@ class Workspace:
                 raise CommandError(f"{shown(path)} is a folder; only files can be deleted.")
             os.unlink(name, dir_fd=parent)
             _sync_folder(parent)
+
+    def sync(self, places: Collection[str]) -> None:
+        """Have the disk hold what these files hold (places relative to the root), as far as they are still there.
+
+        Beyond MOST_SYNCED everything is synced that waits for any disk.
+        """
+        if len(places) > MOST_SYNCED:
+            os.sync()
+            return
+        for where in {*places, *(place.rpartition("/")[0] or "." for place in places)}:
+            with suppress(OSError), self._opened(where, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
+                os.fsync(descriptor)
 
     def walk(self, directory: str = ".", skip: Collection[str] = ()) -> Iterator[Entry]:
         """Everything beneath a folder, level by level, each folder's entries sorted by name.

@@ -20,7 +20,10 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 RANKS = {
     5: {"cli", "__main__", "subcommands"},
     4: {"scenarios", "subagents"},
-    3: {"loop", "retrace", "console", "screen_text", "tally", "thoughts_stream", "wrapping", "welcome", "sub_agent_text"},
+    3: {
+        *("loop", "retrace", "console", "screen_text", "sub_agent_text", "tally", "thoughts_stream", "wrapping"),
+        "welcome",
+    },
     2: {
         *("prompt", "history", "reply", "budget", "repeats", "review", "progress", "ledger", "runlog", "permissions"),
         *("standing", "snapshots", "trail"),

@@ -26,7 +26,7 @@ pytestmark = [
 GOALS = (
     "Search the web for the Corran lighthouse",
     "Read the web page about the Corran lighthouse",
-    "Write a file report.md that holds the facts from that page",
+    "Write the facts from the page into a file report.md",
 )
 
 
@@ -56,10 +56,10 @@ def _is_researched(site: Site, folder: Path) -> bool:
     folder.mkdir()
     env = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))}
     env |= {"AUTOAGENT_SEARCH_URL": site.url(""), "AUTOAGENT_ALLOW_HOSTS": site.allowed()}
+    who = ("--ai-name", "Scout", "--ai-role", "a researcher who reads the web")
     goals = [flag for goal in GOALS for flag in ("--ai-goal", goal)]
     done = subprocess.run(
-        [sys.executable, "-m", "autoagent", "--model", "local", "-c", "-l", "12", "--json"]
-        + ["--ai-name", "Scout", "--ai-role", "a researcher who reads the web", *goals],
+        [sys.executable, "-m", "autoagent", "--model", "local", "-c", "-l", "12", "--json", *who, *goals],
         cwd=folder,
         env=env,
         stdin=subprocess.DEVNULL,
@@ -71,7 +71,9 @@ def _is_researched(site: Site, folder: Path) -> bool:
     print(done.stdout, done.stderr)  # for whoever reads why none of the tries did
     events = [json.loads(line) for line in done.stdout.splitlines()]
     used = {event["call"]["name"] for event in events if event["type"] == "started"}
-    outside = {event["data"]["untrusted"] for event in events if event["type"] == "returned" and event["data"].get("untrusted")}
+    outside = {
+        event["data"]["untrusted"] for event in events if event["type"] == "returned" and event["data"].get("untrusted")
+    }
     report = folder / "autoagent_workspace" / "report.md"
     written = report.read_text() if report.exists() else ""
     return (

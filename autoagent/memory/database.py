@@ -21,6 +21,7 @@ from autoagent.errors import StateError
 
 FILE = "memory.db"
 LOCK = "lock"
+PAGE = 1024  # bytes; a new memory changes a row here and there, and each time the whole page is written
 VERSION = 2  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
 
 TABLES = """
@@ -86,6 +87,7 @@ def _prepare(db: sqlite3.Connection, folder: Path) -> None:
     if _version(db) < VERSION:
         with _turn(folder):
             if (version := _version(db)) == 0:
+                db.execute(f"PRAGMA page_size = {PAGE}")
                 db.execute("PRAGMA journal_mode = WAL")
             if version < VERSION:
                 db.executescript(f"BEGIN;{''.join(STEPS[version:])}PRAGMA user_version = {VERSION};COMMIT;")

@@ -143,7 +143,7 @@ def _diverse(
         taken = int(worth.argmax())  # of equal ones the first, which has the better score
         open_[taken] = False
         order.append(taken)
-        cosines = matrix @ matrix[taken]
+        cosines = np.vecdot(matrix, matrix[taken])  # not by `@`, whose threads have to be woken for it
         closer = open_ & (cosines > nearest)
         nearest[closer], nearest_of[closer] = cosines[closer], taken
     likeness = {

@@ -109,8 +109,7 @@ class LocalStore:
     # What is kept -----------------------------------------------------------------------------------------------
 
     def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
-        """Keep a text; it survives a crash from the moment this returns, and a power cut too unless it is a step: of
-        these, which are in the log of their run as well, the newest may be lost."""
+        """Keep a text; it survives a crash or a power cut from the moment this returns."""
         parts = texts.parts(texts.clean(text))
         if not parts:
             return None
@@ -119,7 +118,7 @@ class LocalStore:
             known = {
                 "kind": kind, "source": texts.clean(source), "trusted": trusted, "t": t, "run": run, "step": step,
             }  # fmt: skip
-            with writing(self._db, self._folder, durable=kind != "step"):
+            with writing(self._db, self._folder):
                 ids = [self._put(part, known) for part in parts]
                 if vectors:
                     by_id = zip(ids, parts, strict=True)

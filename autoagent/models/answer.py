@@ -34,21 +34,25 @@ class _Call:
     index: Any
     id: str
     name: str = ""
-    arguments: str = ""
+    pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, or a long one takes minutes
 
 
 @dataclass(slots=True)
 class Answer:
     """The parts of a completion as they come in; `usage` is as the server wrote it, None where it wrote none."""
 
-    text: str = ""
     finish: str = ""
     usage: Mapping[str, Any] | None = None
+    _pieces: list[str] = field(default_factory=list)  # of the text
     _calls: list[_Call] = field(default_factory=list)
 
     @property
+    def text(self) -> str:
+        return encodable("".join(self._pieces))
+
+    @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(ToolCall(call.name, encodable(call.arguments)) for call in self._calls)
+        return tuple(ToolCall(call.name, encodable("".join(call.pieces))) for call in self._calls)
 
     @property
     def truncated(self) -> bool:
@@ -71,7 +75,6 @@ class Answer:
                 self._take(chunk, heard)
             if not self.finish:
                 raise Broken("the answer was cut short")
-        self.text = encodable(self.text)
 
     def _take(self, chunk: Mapping[str, Any], heard: Callable[[str], None]) -> None:
         if error := chunk.get("error"):
@@ -87,7 +90,7 @@ class Answer:
     def _add(self, delta: Mapping[str, Any], heard: Callable[[str], None]) -> None:
         content = _text(delta.get("content")) or _text(delta.get("refusal"))
         if content:
-            self.text += content
+            self._pieces.append(content)
             heard(encodable(content))
         for part in delta.get("tool_calls") or ():
             self._add_call(part.get("index"), part.get("id") or "", part.get("function") or {}, heard)
@@ -103,8 +106,8 @@ class Answer:
             self._calls.append(call)
         call.name = call.name or name
         piece = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        call.arguments += piece
         if piece:
+            call.pieces.append(piece)
             heard(encodable(piece))
 
 

@@ -166,7 +166,8 @@ def test_what_a_run_did_is_recalled_by_the_next_for_this_user_alone(served: Home
     recalled = next(event for event in served.log() if event["type"] == "recalled")
     assert {memory["run"] for memory in recalled["memories"]} == {first}
 
-    modes = {str(path.relative_to(served.state)): stat.S_IMODE(path.stat().st_mode) for path in [served.state, *served.state.rglob("*")]}
+    paths = [served.state, *served.state.rglob("*")]
+    modes = {str(path.relative_to(served.state)): stat.S_IMODE(path.stat().st_mode) for path in paths}
     assert {".", "runs", "memory", "models.json", f"runs/{first}/events.jsonl"} <= set(modes)
     for name, mode in modes.items():
         assert oct(mode) == oct(0o700 if (served.state / name).is_dir() else 0o600), name

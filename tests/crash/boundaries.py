@@ -52,20 +52,22 @@ def missing() -> str:
 
 def recording(file: Path) -> tuple[str, ...]:
     """What runs a program and writes its durable calls to a file."""
-    return (*STRACE, "-y", "-s", "0", "-e", f"trace=execve,{','.join(CALLS)}", "-o", str(file))  # the first execve is the agent's own
+    traced = ",".join(("execve", *CALLS))  # the first execve is the agent's own
+    return (*STRACE, "-y", "-s", "0", "-e", f"trace={traced}", "-o", str(file))
 
 
 def killing(boundary: Boundary) -> tuple[str, ...]:
     """What runs a program and kills it at a boundary."""
-    return (*STRACE, "-o", "/dev/null", *_injecting(boundary, "signal=KILL"))
+    return (*STRACE, "-o", "/dev/null", *injecting(boundary, "signal=KILL"))
 
 
 def failing(boundary: Boundary, error: str) -> tuple[str, ...]:
     """What runs a program and lets the call at a boundary fail with this error (`ENOSPC`)."""
-    return (*STRACE, "-o", "/dev/null", *_injecting(boundary, f"error={error}"))
+    return (*STRACE, "-o", "/dev/null", *injecting(boundary, f"error={error}"))
 
 
-def _injecting(boundary: Boundary, what: str) -> tuple[str, ...]:
+def injecting(boundary: Boundary, what: str) -> tuple[str, ...]:
+    """The options of strace by which this happens (`signal=KILL`, `error=EIO`) at a boundary."""
     return "-e", f"trace={boundary.call}", "-e", f"inject={boundary.call}:{what}:when={boundary.n}"
 
 

@@ -46,17 +46,20 @@ def missing() -> str:
 
 def cut_at(boundary: Boundary) -> Outcome:
     """Cut the power of a run there, resume it from what the disk holds, and check. Raises AssertionError."""
-    with tempfile.TemporaryDirectory(prefix="power") as folder, _disk(Path(folder)) as disk:
-        with world(disk.mounted / "home") as home:
-            _run("sync", "-f", str(disk.mounted))
-            cut = home.begin(*killing(boundary))
-            if cut.code == 0:
-                return Outcome(False, len(home.log()), False)
-            assert cut.code == -9, cut.err
-            disk.lose_power()
-            before = home.check_crash(cut, power=True)
-            home.check_end(before, home.go_on(), power=True)
-            return Outcome(True, len(before), any(not event.get("known", True) for event in home.log()))
+    with (
+        tempfile.TemporaryDirectory(prefix="power") as folder,
+        _disk(Path(folder)) as disk,
+        world(disk.mounted / "home") as home,
+    ):
+        _run("sync", "-f", str(disk.mounted))
+        cut = home.begin(*killing(boundary))
+        if cut.code == 0:
+            return Outcome(False, len(home.log()), False)
+        assert cut.code == -9, cut.err
+        disk.lose_power()
+        before = home.check_crash(cut, power=True)
+        home.check_end(before, home.go_on())
+        return Outcome(True, len(before), any(not event.get("known", True) for event in home.log()))
 
 
 class Disk:

@@ -1,21 +1,29 @@
-"""Single trials: kill a run at a boundary, resume it, and check the promise."""
+"""Single trials: kill a run at a boundary, or let a call fail there, resume it, and check the promise."""
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crash.boundaries import Boundary, boundaries, killing, recording
+from crash.boundaries import Boundary, boundaries, failing, killing, recording
 from crash.world import world
+
+CAUSES = {  # as the system says it, and as SQLite does
+    "ENOSPC": (os.strerror(errno.ENOSPC), "disk is full", "disk I/O error"),
+    "EIO": (os.strerror(errno.EIO), "disk I/O error"),
+    "EINTR": (os.strerror(errno.EINTR), "disk I/O error"),
+}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial: whether the run was cut off at all, its events on disk then, and what was left open."""
+    """What came of a trial: whether it cut the run off, the events on disk then, whether a command may have run."""
 
-    killed: bool
+    cut: bool
     events: int
     unknown: bool
 
@@ -41,6 +49,27 @@ def kill_at(boundary: Boundary) -> Outcome:
         home.check_end(before, home.go_on())
         unknown = any(event["type"] == "returned" and not event["known"] for event in home.log())
         return Outcome(True, len(before), unknown)
+
+
+def fail_at(boundary: Boundary, error: str) -> Outcome:
+    """Let one call fail with an error (`ENOSPC`): the run goes on, or ends with a line; then resume it, and check.
+
+    Raises AssertionError.
+    """
+    with tempfile.TemporaryDirectory(prefix="fault") as folder, world(Path(folder, "home").resolve()) as home:
+        ended = home.begin(*failing(boundary, error))
+        assert ended.code >= 0, f"killed by signal {-ended.code}"
+        assert "Traceback" not in ended.err, ended.err
+        assert "internal error" not in ended.err, ended.err
+        before = home.check_crash(ended)
+        if ended.code == 0:
+            home.check_end(before, ended)
+            return Outcome(False, len(before), False)
+        lines = [line for line in ended.err.splitlines() if line.startswith("autoagent: ")]
+        assert len(lines) == 1, ended.err
+        assert any(cause in lines[0] for cause in CAUSES[error]), f"exit code {ended.code}: {lines[0]}"
+        home.check_end(before, home.go_on())
+        return Outcome(True, len(before), any(not event.get("known", True) for event in home.log()))
 
 
 def spread(found: Sequence[Boundary], count: int) -> list[Boundary]:

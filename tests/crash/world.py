@@ -50,7 +50,7 @@ def script(site: str) -> list[Command]:
         command("sleep"),
         command("execute_shell", command_line=traced("11")),
         command("execute_python_code", code="open('trace.txt', 'a').write('12\\n')", name="twelve.py"),
-        command("execute_shell_popen", command_line=traced("13")),
+        command("execute_shell_popen", command_line=traced("13", "background.txt")),
         command("append_to_file", filename="trace.txt", text="14\n"),
         command("start_agent", name=HELPER, task="Write one line", prompt="Append one line to trace.txt, then finish."),
         command("list_agents"),
@@ -63,9 +63,7 @@ def script(site: str) -> list[Command]:
     ]
 
 
-TRACED = {2: "2", 11: "11", 12: "12", 13: "13", 14: "14", 17: "17", 20: "20"}
-BY_PROGRAMS = (11, 12)  # which do not sync what they write: a power cut may take it
-IN_THE_BACKGROUND = 13  # started when it returns, and ended with the agent whatever it has done by then
+TRACED = {2: "2", 11: "11", 12: "12", 14: "14", 17: "17", 20: "20"}
 HELPER_TRACE = "helper"
 
 
@@ -89,12 +87,16 @@ class Ended:
 
 
 class World:
-    """A folder to start in, a scripted server and a site; `model` answers by the log in the folder."""
+    """A folder to start in, a scripted server and a site; `model` answers by the log in the folder.
+
+    `commands` are what it answers, the last of them for ever; `traced` says which of them leaves which line.
+    """
 
     def __init__(self, folder: Path, server: ScriptedServer, site: Site) -> None:
         self.folder = folder
         self.server = server
         self.commands = script(site.url("").rstrip("/"))
+        self.traced = TRACED
         self.env = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -190,7 +192,7 @@ class World:
         assert not lost, f"lost: {[(event['seq'], event['type']) for event in lost]}"
         return log
 
-    def check_end(self, before: list[dict[str, Any]], resumed: Ended, *, power: bool = False) -> None:
+    def check_end(self, before: list[dict[str, Any]], resumed: Ended) -> None:
         """What must hold once the run was resumed to its end. `before` is the log as the crash left it."""
         assert resumed.code == 0, resumed.out[-3000:] + resumed.err
         assert "Traceback" not in resumed.out + resumed.err
@@ -206,19 +208,21 @@ class World:
             assert MAY_HAVE_RUN in resumed.text
             later = [request.prompt for request in self.server.requests if request.body.get("tools")]
             assert any(MAY_HAVE_RUN in prompt for prompt in later), "the model was not told"
-        self._check_traces(own, {IN_THE_BACKGROUND, *BY_PROGRAMS} if power else {IN_THE_BACKGROUND})
+        self._check_traces(own)
 
-    def _check_traces(self, own: list[dict[str, Any]], unsure: set[int]) -> None:
-        lines = Counter((self.workspace / "trace.txt").read_text().splitlines())
-        steps = {event["call_id"]: event for event in own if event["type"] == "returned"}
+    def _check_traces(self, own: list[dict[str, Any]]) -> None:
+        lines = Counter((self.workspace / "trace.txt").read_bytes().replace(b"\0", b"").decode().splitlines())
+        results = {event["call_id"]: event for event in own if event["type"] == "returned"}
         thoughts = [event["call"]["id"] for event in own if event["type"] == "thought"]
         assert len(thoughts) >= len(self.commands)
-        for number, line in TRACED.items():
-            result = steps[thoughts[number - 1]]
-            times = {1} if result["known"] and number not in unsure else {0, 1}
+        for number, line in self.traced.items():
+            result = results[thoughts[number - 1]]
+            times = {int(result["ok"])} if result["known"] else {0, 1}
             assert lines[line] in times, f"{line}: {lines[line]} times, {result}"
         assert lines[HELPER_TRACE] <= 1
-        assert set(lines) <= {*TRACED.values(), HELPER_TRACE}, lines
+        assert set(lines) <= {*self.traced.values(), HELPER_TRACE}, lines
+        behind = self.workspace / "background.txt"  # ended with the agent, whatever it has done by then
+        assert not behind.exists() or behind.read_bytes().count(b"13") <= 1
 
 
 @contextmanager

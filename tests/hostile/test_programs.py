@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from cli.driver import GOAL, ROOT
-from server import Command, ScriptedServer, command
+from server import Command, Reply, ScriptedServer, Step, command
 
 from .driver import SECRET, USERS, Listener, Section, drive, room
 
@@ -81,10 +81,10 @@ ASKING = {
     "D29 ssh": "ssh -o ConnectTimeout=2 nobody@127.0.0.1",
     "D29 git": "git clone https://127.0.0.1:9/private.git",
 }
-PROGRAMS: dict[str, Command] = {
+PROGRAMS: dict[str, Step] = {
     "D24 quotes": shell("echo 'unbalanced"),
     "D24 null": shell("echo a\0b"),
-    "D24 long": shell("echo " + "x" * 3_000_000),
+    "D24 long": Reply("", (("execute_shell", json.dumps({"command_line": f"echo {'x' * 3_000_000}"})),), streams=False),
     "D26 kill": shell(KILL_ALL),
     "D26 link": shell("ln -s ../../outside/secret.txt s && cat s"),
     "D26 write": shell("echo hostile >../../outside/secret.txt; echo hostile >../x"),
@@ -116,7 +116,8 @@ def programs(request: pytest.FixtureRequest) -> Iterator[Section]:
         told = [str(listener.port), str(_closed_port()), str(made.outside), KEY, str(victim.pid)]
         replies = {"D26 probe": command("execute_python_file", filename="probe.py", args=told), **PROGRAMS}
         try:
-            section = drive(made, replies, "--sandbox", "bubblewrap", env={"OPENAI_API_KEY": KEY})
+            env = {"OPENAI_API_KEY": KEY, "AUTOAGENT_PYTHON": "/usr/bin/python3"}  # which both users may run
+            section = drive(made, replies, "--sandbox", "bubblewrap", env=env)
             assert victim.poll() is None
         finally:
             victim.kill()
@@ -148,7 +149,6 @@ def test_d26_no_way_leads_out(programs: Section) -> None:
     assert len(results) > 15
     assert [name for name, result in results.items() if result == "out"] == []
     assert SECRET not in programs["D26 link"].text
-    assert programs["D26 write"].data["exit"] != 0
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_d51_of_a_long_argument_the_whole_can_be_seen(made: Room) -> None:
     assert "d = " in short or "whole" in short
     assert "100," in short, "how long it is"
     whole = shown(made, command("execute_shell", command_line=line), answers="d\nn\n")
-    assert "touch payload" in whole.replace("\n", "")
+    assert ";touchpayload;" in "".join(whole.split())
 
 
 def test_d52_what_was_approved_is_what_runs(made: Room) -> None:
@@ -73,7 +73,8 @@ def test_d52_what_was_approved_is_what_runs(made: Room) -> None:
         made.point_at(server)
         done = made.run("-m", "none", *GOAL, stdin="y -3\n")
     assert done.code == 0, done.text
-    assert f"write_to_file(filename='old-name.txt', text='{variable}')" in done.text
+    assert "filename = old-name.txt" in done.text
+    assert f"+{variable}" in done.text
     events = {event["type"]: event for event in made.log() if event["step"] == 1}
     assert events["thought"]["call"] == events["started"]["call"]
     assert (made.workspace / "old-name.txt").read_text() == variable
@@ -81,36 +82,24 @@ def test_d52_what_was_approved_is_what_runs(made: Room) -> None:
 
 # What is typed, and what comes of the one command that waits: it runs, it is asked again, or the model reads the words.
 RUNS = ("y", " Y ", "Yes", "y -1")
-ASKS_AGAIN = ("y -0", "y --5", "y -999999999999", "y -1.5", "y -abc", "y -", "y 5x", "", "\u0443")
-FEEDBACK = ("rather not", "yellow is nicer", "x" * 3000)
+ASKS_AGAIN = ("y && rm x", "y -0", "y --5", "y -999999999999", "y -1.5", "y -abc", "y -", "y 5x", "", "\u0443")
+FEEDBACK = ("rather not", "yellow is nicer", "paste " * 170_000)
 
 
-@pytest.mark.parametrize("line", [*RUNS, *ASKS_AGAIN, *FEEDBACK])
-def test_d53_the_grammar_of_answers(made: Room, line: str) -> None:
-    with ScriptedServer(command("write_to_file", filename="ran", text=""), command("do_nothing")) as server:
+def test_d53_the_grammar_of_answers(made: Room) -> None:
+    """One run: what is no answer is typed at the first question; then each answer is given to a command of its own."""
+    running = [command("write_to_file", filename=f"ran-{number}", text="") for number in range(len(RUNS))]
+    refused = [command("write_to_file", filename=f"refused-{number}", text="") for number in range(len(FEEDBACK))]
+    with ScriptedServer(*running, *refused, command("do_nothing")) as server:
         made.point_at(server)
-        done = made.run("-m", "none", *GOAL, stdin=f"{line}\nn\n")
-        assert done.code == 6, done.text
-        assert (made.workspace / "ran").exists() is (line in RUNS)
-        assert len(server.requests) == (1 if line in ASKS_AGAIN else 2)
-        if line in FEEDBACK:
-            assert line in server.requests[1].prompt
-
-
-def test_d53_y_and_more_runs_nothing(made: Room) -> None:
-    with ScriptedServer(command("write_to_file", filename="ran", text=""), command("do_nothing")) as server:
-        made.point_at(server)
-        assert made.run("-m", "none", *GOAL, stdin="y && rm -rf x\nn\n").code == 6
-    assert not (made.workspace / "ran").exists()
-
-
-def test_d53_a_paste_of_1_mb_is_feedback_that_fits(made: Room) -> None:
-    with ScriptedServer(command("write_to_file", filename="ran", text=""), command("do_nothing")) as server:
-        made.point_at(server)
-        assert made.run("-m", "none", *GOAL, stdin=f"{'paste ' * 170_000}\nn\n").code == 6
-        assert "paste paste" in server.requests[1].prompt
-        assert len(server.requests[1].prompt) < 200_000
-    assert not (made.workspace / "ran").exists()
+        done = made.run("-m", "none", *GOAL, stdin="\n".join([*ASKS_AGAIN, *RUNS, *FEEDBACK, "n", ""]))
+        prompts = [request.prompt for request in server.requests]
+    assert done.code == 6, done.text
+    assert {path.name for path in made.workspace.iterdir()} == {f"ran-{number}" for number in range(len(RUNS))}
+    assert len(prompts) == len(RUNS) + len(FEEDBACK) + 1, "what is asked again never goes to the model"
+    for number, line in enumerate(FEEDBACK, len(RUNS) + 1):
+        assert line[:1000] in prompts[number]
+        assert len(prompts[number]) < 200_000
 
 
 def test_d53_keys_of_the_terminal(made: Room) -> None:
@@ -121,7 +110,7 @@ def test_d53_keys_of_the_terminal(made: Room) -> None:
             session.sees(QUESTION)
             session.is_sent(signal.SIGWINCH)
             session.presses_ctrl_c()
-            session.sees("Interrupted")
+            session.sees(QUESTION)
             session.presses_ctrl_c()
             assert session.ends() == 130
         finally:
@@ -139,13 +128,16 @@ def test_d53_keys_of_the_terminal(made: Room) -> None:
     assert not (made.workspace / "ran").exists()
 
 
-def test_d54_screens_that_are_none(made: Room) -> None:
-    for env in ({"TERM": ""}, {"LANG": "C", "LC_ALL": "C"}, {"COLUMNS": "1"}, {"TERM": "dumb"}):
-        with ScriptedServer(command("write_to_file", filename="a.txt", text="ü"), *FINISH) as server:
-            made.point_at(server)
-            done = made.run("-c", "-m", "none", *GOAL, env=env)
-        assert done.code == 0, done.text
-        assert not CONTROL.search(done.text)
+@pytest.mark.parametrize("env", [{"TERM": "", "LANG": "C", "LC_ALL": "C"}, {"COLUMNS": "1", "TERM": "dumb"}])
+def test_d54_screens_that_are_none(made: Room, env: dict[str, str]) -> None:
+    with ScriptedServer(command("write_to_file", filename="a.txt", text="ü"), *FINISH) as server:
+        made.point_at(server)
+        done = made.run("-c", "-m", "none", *GOAL, env=env)
+    assert done.code == 0, done.text
+    assert not CONTROL.search(done.text)
+
+
+def test_d54_output_to_a_full_disk(made: Room) -> None:
     with Path("/dev/full").open("w") as full, ScriptedServer(*FINISH) as server:
         made.point_at(server)
         done = made.run("-c", "-m", "none", *GOAL, stdout=full)

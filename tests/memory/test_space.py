@@ -131,7 +131,7 @@ def test_each_memory_has_its_vector_back(few: Opened) -> None:
 
 
 def test_among_many_the_bits_find_what_brute_force_finds(many: Opened, vectors: Vectors) -> None:
-    for row in (0, CHUNK - 1, CHUNK, CHUNKS * CHUNK - 1, CHUNKS * CHUNK, MANY - 1):  # in each chunk, and beyond the last
+    for row in (0, CHUNK - 1, CHUNK, CHUNKS * CHUNK - 1, CHUNKS * CHUNK, MANY - 1):  # in chunks, and beyond the last
         right = brute_force(vectors, vectors[row])
         assert many.nearest(vectors[row]) == many.nearest(vectors[row], exact=True) == right
     size = many.bits.stat().st_size

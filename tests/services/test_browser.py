@@ -69,6 +69,18 @@ def test_where_scripts_and_redirects_lead_is_where_the_page_is_from() -> None:
         assert shown.url == site.url("/second") and b"here" in shown.body
 
 
+@pytest.mark.parametrize("where", ["http://127.0.0.1:1/", "/missing"])
+def test_a_script_that_leads_to_where_nobody_may_go_is_named(where: str) -> None:
+    with serving({"/": script(f"location.href = '{where}'")}) as site, pytest.raises(CommandError) as failed:
+        show(site, "/")
+    assert str(failed.value) == f"{site.url('/')} leads by script to where nobody may go."
+
+
+def test_a_script_that_leads_to_a_file_of_ours_leads_nowhere() -> None:
+    with serving({"/": script("location.href = 'file:///etc/passwd'")}) as site:
+        assert b'<p id="out">before</p>' in show(site, "/").body
+
+
 def test_what_style_sheets_hide_is_marked() -> None:
     sheet = resource(b"main > p.x { display: none } div p.y { visibility: hidden }", "text/css")
     body = "<main><p class=x>one</p><div><p class=y>two</p><p>three</p></div></main>"
