@@ -2,11 +2,17 @@
 
 Python raises KeyboardInterrupt between any two instructions, also between writing a log line and syncing it. Here a
 signal is noted at once and raised only inside `allowed()`: while a model thinks, a command runs or a question waits.
+
+A signal that comes after the last instruction before a system call, and before that call waits, is noted by Python
+when the call returns: at a question, never. So a thread looks after every signal and interrupts what waits by SIGURG,
+which does nothing else.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,6 +21,7 @@ from autoagent.errors import StopRun
 from autoagent.messages import Outcome
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_LOOKS = (0.05, 0.2, 0.75)  # seconds after a signal, and from one look to the next
 
 
 class Interrupts:
@@ -32,7 +39,8 @@ class Interrupts:
         """Take the signals over; give them back at the end."""
         before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *_ENDING)}
         try:
-            yield self
+            with _looked_after():
+                yield self
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -73,3 +81,34 @@ class Interrupts:
         if len(pending) > 1:
             raise StopRun(Outcome("interrupted", "Ended by Ctrl-C."))
         raise KeyboardInterrupt
+
+
+@contextmanager
+def _looked_after() -> Iterator[None]:
+    """While entered, a signal never waits for a system call of this thread that waits for something else."""
+    came, tells = os.pipe()
+    os.set_blocking(tells, False)
+    over = threading.Event()
+    looking = threading.Thread(target=_look, args=(came, threading.get_ident(), over), name="signals", daemon=True)
+    looking.start()
+    quiet = signal.signal(signal.SIGURG, lambda *_: None)
+    earlier = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)  # Python writes the number of each signal to it
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(earlier)
+        signal.signal(signal.SIGURG, quiet)
+        over.set()
+        os.close(tells)
+        looking.join()
+        os.close(came)
+
+
+def _look(came: int, thread: int, over: threading.Event) -> None:
+    while numbers := os.read(came, 64):
+        if set(numbers) == {signal.SIGURG}:  # our own
+            continue
+        for seconds in _LOOKS:
+            if over.wait(seconds):
+                return
+            signal.pthread_kill(thread, signal.SIGURG)

@@ -313,18 +313,21 @@ class Agent:
         if text:
             try:
                 origin = self._guard.origin
-                memory = self._memory.add(
-                    text,
-                    kind="step",
-                    source=origin.source,
-                    trusted=origin.trusted,
-                    run=self._place,
-                    step=self._step,
-                )
+                with self._interruptible():
+                    memory = self._memory.add(
+                        text,
+                        kind="step",
+                        source=origin.source,
+                        trusted=origin.trusted,
+                        run=self._place,
+                        step=self._step,
+                    )
                 if memory is not None:
                     yield self._record(Remembered(memory=memory))
             except (ModelError, StateError) as error:
                 yield self._record(Retried(reason=f"This step is not remembered: {error}"))
+            except KeyboardInterrupt:
+                yield from self._interrupted()
             yield from self._charge("embedding", self._memory.take_usage())
         if "finished" in data:
             raise StopRun(Outcome("finished", str(data["finished"])))
@@ -363,9 +366,13 @@ class Agent:
         query = self._history.newest or " ".join(goal.text for goal in self._start.task.goals)
         try:
             shown = {(self._place, step) for _, step in self._history.steps}
-            found = self._memory.recall(query, RECALLED, room=self._history.shares.recollections, skip=shown)
+            with self._interruptible():  # an endpoint may embed, and be silent
+                found = self._memory.recall(query, RECALLED, room=self._history.shares.recollections, skip=shown)
         except (ModelError, StateError) as error:
             yield self._record(Retried(reason=f"Nothing is recalled: {error}"))
+            return ()
+        except KeyboardInterrupt:
+            yield from self._interrupted()
             return ()
         yield from self._charge("embedding", self._memory.take_usage())
         memories = tuple(replace(memory, text=memory.text[:RECALLED_CHARACTERS]) for memory in found.memories)

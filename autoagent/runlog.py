@@ -119,6 +119,7 @@ class RunLog:
         self._rewinds: list[Rewound] = []
         self._listeners: list[Callable[[Event], None]] = []
         self._file = -1
+        self._broken = ""  # why no more can be written
         self._turn = threading.Lock()
 
     @classmethod
@@ -194,6 +195,8 @@ class RunLog:
     def append(self, event: Event, *, passing: bool = False) -> Event:
         """Stamp the event and write it, synced where something acts on it; what is returned is what is written."""
         with self._turn:
+            if self._broken:
+                raise StateError(self._broken)
             stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
             plain = to_json(stamped)
             masked = self._mask(plain)
@@ -203,8 +206,9 @@ class RunLog:
                 if not passing and not isinstance(event, _PASSING):
                     os.fdatasync(self._file)
             except OSError as error:
-                reason = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
-                raise StateError(reason) from error
+                # Whatever is on disk of the line now, nothing may follow it before it was looked at.
+                self._broken = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
+                raise StateError(self._broken) from error
             self._seq += 1
             if isinstance(stamped, Rewound):
                 self._rewinds.append(stamped)

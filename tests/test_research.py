@@ -24,8 +24,8 @@ pytestmark = [
 ]
 
 GOALS = (
-    "Search the web for the Corran lighthouse",
-    "Read the web page about the Corran lighthouse",
+    "Use web_search to find pages about the Corran lighthouse",
+    "Use browse_website to read the page about the Corran lighthouse",
     "Write the facts from the page into a file report.md",
 )
 

@@ -163,7 +163,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(home: Home) -> None:
     home.state.mkdir(mode=0o500)
     done = home.run("--demo", "-c", "-m", "none")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "Cannot write the log .autoagent/runs/" in done.err
+    assert "Cannot write the log .autoagent/runs: Permission denied" in done.err
 
 
 # From an earlier step --------------------------------------------------------------------------------------------

@@ -54,15 +54,14 @@ def test_a_kill_around_the_log_loses_nothing(recorded: list[Boundary]) -> None:
         at("write", recorded, "events.jsonl"),
         at("fdatasync", recorded, "events.jsonl"),
         at("renameat", recorded, "autoagent_workspace"),
-        at("pwrite64", recorded, "memory.db-wal"),
     ]
     assert failures({str(boundary): partial(trial.kill_at, boundary) for boundary in chosen}, len(chosen)) == {}
 
 
 @pytest.mark.slow
 def test_a_kill_at_a_sample_of_all_boundaries_loses_nothing(recorded: list[Boundary]) -> None:
-    chosen = trial.spread(recorded, 50)
-    assert failures({str(boundary): partial(trial.kill_at, boundary) for boundary in chosen}, 45) == {}
+    chosen = trial.spread(recorded, 40)
+    assert failures({str(boundary): partial(trial.kill_at, boundary) for boundary in chosen}, 36) == {}
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from server import Broken, Fault, ScriptedServer, Step, command
 
 from .driver import room
 
+pytestmark = pytest.mark.slow  # a process for each
+
 DELETE = '{"thoughts": {"text": "x"}, "command": {"name": "delete_file", "args": {"filename": "kept"}}'
 
 

@@ -15,6 +15,8 @@ from server import ScriptedServer, command
 
 from .driver import Room, room
 
+pytestmark = pytest.mark.slow  # a process for each
+
 
 @pytest.fixture
 def made() -> Iterator[Room]:

@@ -123,7 +123,7 @@ def bomb() -> bytes:
     return file.getvalue()
 
 
-@pytest.fixture(scope="module", params=["self", "ordinary"])
+@pytest.fixture(scope="module", params=USERS)
 def section(request: pytest.FixtureRequest) -> Iterator[Section]:
     with room(request.param) as made:
         furnish(made)

@@ -104,7 +104,7 @@ PROGRAMS: dict[str, Step] = {
 }
 
 
-@pytest.fixture(scope="module", params=["self", "ordinary"])
+@pytest.fixture(scope="module", params=USERS)
 def programs(request: pytest.FixtureRequest) -> Iterator[Section]:
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
@@ -204,6 +204,7 @@ LIMITS = {
 
 
 @needs_bubblewrap
+@pytest.mark.slow
 @pytest.mark.parametrize("user", USERS)
 def test_d25_each_program_is_stopped_at_a_named_limit(user: str) -> None:
     env = {
@@ -211,6 +212,7 @@ def test_d25_each_program_is_stopped_at_a_named_limit(user: str) -> None:
         "AUTOAGENT_SANDBOX_MEMORY": "300",
         "AUTOAGENT_SANDBOX_FILE": "8",
         "AUTOAGENT_SANDBOX_SECONDS": "4",
+        "AUTOAGENT_PYTHON": "/usr/bin/python3",
     }
     with room(user) as made:
         section = drive(made, LIMITS, "--sandbox", "bubblewrap", env=env)

@@ -13,6 +13,8 @@ from server import THOUGHTS, Command, ScriptedServer, command
 
 from .driver import Room, room
 
+pytestmark = pytest.mark.slow  # a process for each
+
 QUESTION = "? = help)\n> "
 CONTROL = re.compile(r"\x1b(?!\[[0-9;?]*[a-zA-Z])")  # what is no code of colour or cursor of the program's own
 
