@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from crash import boundaries
-pytestmark = pytest.mark.slow
-
 from driver import FINISH, GOAL, PATIENCE, PROGRAM, ROOT, Done, Home
 from server import Command, Request, ScriptedServer, command
+
+pytestmark = pytest.mark.slow
 
 NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
