@@ -75,6 +75,8 @@ class Relay:
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
         with socket.create_connection((host, int(port))) as upstream:
             upstream.sendall(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n" + body)
+            status = _some(upstream)  # and more; the client is told as well that its connection ends with the answer
+            connection.sendall(status.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
             while piece := upstream.recv(65536):
                 connection.sendall(piece)
 

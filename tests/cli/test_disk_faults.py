@@ -75,8 +75,8 @@ def whole_lines(home: Home) -> list[dict[str, Any]]:
     [
         "size=140k",
         "nr_inodes=30",
-        *(pytest.param(f"size={size}k", marks=pytest.mark.slow) for size in (4, 32, 64, 96, 120, 180, 220, 260, 300)),
-        *(pytest.param(f"nr_inodes={count}", marks=pytest.mark.slow) for count in (3, 8, 14, 20, 40, 60)),
+        *(f"size={size}k" for size in (4, 64, 96, 120, 180, 260)),
+        *(f"nr_inodes={count}" for count in (3, 14, 20, 60)),
     ],
 )
 def test_a_disk_that_fills_up_is_told_and_nothing_is_lost(home: Home, options: str) -> None:
