@@ -174,6 +174,14 @@ def refusal(ip: str) -> str:
     return "reserved" if address.version == 6 and address not in _GLOBAL else ""
 
 
+def is_private(host: str) -> bool:
+    """Whether a host is this machine or one of its own network: nothing sent there is billed, or goes by a proxy."""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".localhost"))
+
+
 Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]
 """socket.getaddrinfo, or what takes its place."""
 

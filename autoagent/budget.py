@@ -135,9 +135,8 @@ class Budget:
 
     def check(self, prompt_tokens: int, reply_tokens: int, price: Price | None, now: float) -> None:
         """Raises StopRun where a call of this size would pass a ceiling, or time is up."""
+        self.check_time(now)
         limits, committed = self.limits, self._committed
-        if limits.seconds and self.seconds(now) >= limits.seconds:
-            raise StopRun(Outcome("limit", f"The time limit of {limits.seconds:g} s is reached."))
         if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
             raise StopRun(
                 Outcome(
@@ -155,6 +154,11 @@ class Budget:
                     f"${max(0.0, limits.usd - committed.usd):.4f} is left.",
                 )
             )
+
+    def check_time(self, now: float) -> None:
+        """Raises StopRun where time is up."""
+        if self.limits.seconds and self.seconds(now) >= self.limits.seconds:
+            raise StopRun(Outcome("limit", f"The time limit of {self.limits.seconds:g} s is reached."))
 
     def check_command(self) -> None:
         """Raises StopRun where no further command may be started."""

@@ -73,6 +73,19 @@ def _whole(minimum: int) -> click.IntRange:
     return click.IntRange(min=minimum)
 
 
+class _Amount(click.FloatRange):
+    """A number above 0; `nan`, which no limit is ever reached by, and `inf` are none."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if number != number or number == float("inf"):
+            self.fail(f"{value} is no amount.", param, ctx)
+        return number
+
+
 # Every flag of a run. The parameter's name is that of the setting it sets (see Settings); None: not given.
 _AGENT_FLAGS = (
     click.option("--ai-name", metavar="TEXT", help="Name of the agent."),
@@ -95,7 +108,8 @@ _RUN_FLAGS = (
                  help="openai, local, local:FILE.gguf, human, demo, replay:RUN, or a model's name."),
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
-    click.option("-m", "--use-memory", "memory_backend", metavar="NAME", help="Memory backend: local or none."),
+    click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
+                 help="Memory backend: local, postgres, redis or none."),
     click.option("--allow", multiple=True, metavar="RULE",
                  help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
     click.option("--sandbox", type=click.Choice(["auto", "bubblewrap", "landlock", "none"]),
@@ -106,10 +120,10 @@ _RUN_FLAGS = (
     click.option("--allow-downloads", is_flag=True, default=None, help="Let it download files."),
     click.option("--speak", is_flag=True, default=None, help="Say its words to you aloud."),
     click.option("--commands", metavar="NAMES", help="Commands or categories to offer, comma-separated, or all."),
-    click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD",
+    click.option("--budget", type=_Amount(), metavar="USD",
                  help="Stop before this is spent."),
     click.option("--max-tokens", type=_whole(1), metavar="N", help="Stop before so many tokens are used."),
-    click.option("--max-seconds", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after so long."),
+    click.option("--max-seconds", type=_Amount(), metavar="S", help="Stop after so long."),
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip

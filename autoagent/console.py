@@ -176,7 +176,7 @@ class Console:
         self._forget_stream()
         if self.tally.usage.cost is None and not self._cost_unknown:
             self._cost_unknown = True
-            warning = f"THE COST OF THIS RUN IS UNKNOWN: there is no price for {self.tally.model}. "
+            warning = f"THE COST OF THIS RUN IS UNKNOWN: there is no price for {self.tally.unpriced}. "
             self._lines([page.alarm(warning + "Limits on tokens and time still hold.")])
         self._lines([*screen_text.rest_of(event.thoughts, page), screen_text.status(self.tally, page)])
 
@@ -323,6 +323,9 @@ def _abandon(stream: TextIO) -> None:
         return
 
 
+_LONGEST_TIMEOUT = 1e8  # seconds, three years: the system's timer refuses much longer ones
+
+
 @contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
     """Raises TimeoutError in the main thread once the time is over."""
@@ -334,7 +337,7 @@ def _deadline(seconds: float) -> Iterator[None]:
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 0.001), _LONGEST_TIMEOUT))
     try:
         yield
     finally:

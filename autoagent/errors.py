@@ -82,4 +82,3 @@ class StopRun(AutoagentError):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
-

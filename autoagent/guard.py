@@ -30,13 +30,13 @@ from autoagent.messages import (
     Event,
     Origin,
     Proposal,
-    Recalled,
     Recollection,
     Result,
     Returned,
     Risk,
     RunStarted,
     Started,
+    Tainted,
     Told,
 )
 from autoagent.taint import TaintedFiles
@@ -109,9 +109,8 @@ class Guard:
         match event:
             case RunStarted():
                 self._agents_reach_out = not _INWARD.issuperset(event.commands)
-            case Recalled():
-                for memory in event.memories:
-                    self._recalled(memory)
+            case Tainted():
+                self._carried(event.data, f"memory {event.memory}")
             case Started():
                 self._pending = event.call
             case Returned():
@@ -119,6 +118,17 @@ class Guard:
             case Told():
                 self._carried(event.data, f"words of {event.sender}, step {event.step}")
                 self._mark(event)
+
+    def news(self, memory: Recollection) -> dict[str, Any]:
+        """`untrusted` and `private`, as far as a memory that was recalled has either and the run does not carry it yet:
+        it does once that is recorded as Tainted."""
+        labels: dict[str, Any] = {}
+        untrusted = Origin(memory.source, memory.trusted).labels.get("untrusted")
+        if untrusted and untrusted not in self._sources:
+            labels["untrusted"] = untrusted
+        if memory.private and not self._held:
+            labels["private"] = True
+        return labels
 
     def label(self, call: Call, result: Result) -> Result:
         """The result with `untrusted` and `private` among its data where it carries either."""
@@ -168,13 +178,6 @@ class Guard:
     def _printed_by(self) -> str:
         """What the words of a program come from, if from outside."""
         return self.source or self._tainted.source_of(".") or ("the network" if self._network else "")
-
-    def _recalled(self, memory: Recollection) -> None:
-        named = f"memory {memory.id}"
-        if not memory.trusted:
-            self._carried({"untrusted": Origin(memory.source, False).labels["untrusted"]}, named)
-        if memory.private:
-            self._carried({"private": True}, named)
 
     def _returned(self, event: Returned) -> None:
         call, self._pending = self._pending, None

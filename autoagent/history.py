@@ -19,9 +19,11 @@ from typing import Any
 
 from autoagent.messages import (
     Call,
+    Checked,
     Decided,
     Event,
     Feedback,
+    Forked,
     Message,
     Noticed,
     Prompted,
@@ -29,9 +31,11 @@ from autoagent.messages import (
     Resumed,
     Retried,
     Returned,
+    Rewound,
     RunStarted,
     Thought,
     Told,
+    Undone,
 )
 from autoagent.schema import THOUGHTS
 from autoagent.tokens import PER_MESSAGE, Count, fits, shorten
@@ -47,16 +51,20 @@ _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 @dataclass(slots=True)
 class Exchange:
-    """One step as two messages; `tokens` counts both. `told` is what `user` says, without marks."""
+    """One step as two messages; `tokens` counts both. `told` is what `user` says, without marks.
 
+    `run` is that of its events: the first steps of a fork are those of another run.
+    """
+
+    run: str
     step: int
     assistant: str
     user: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     tokens: int = 0
     call: Call | None = None
-    asked: str = ""  # the thought and the call in a line, for the memory
-    summary: str = ""
+    asked: str = "An unusable reply"  # or the thought and the call in a line, for the memory
+    summary: str = "an unusable reply"
 
 
 class History:
@@ -80,8 +88,10 @@ class History:
         self._done: deque[str] = deque(maxlen=_DONE_SHOWN)
         self._failures: deque[tuple[int, str]] = deque(maxlen=_KEPT_FAILURES)
         self._feedback: tuple[int, str] | None = None
+        self._waiting = 0  # further commands of a reply
         self._estimated = 0
         self.scale = 1.0  # tokens as the server counts them, for each of ours
+        self.met: set[int] = set()  # the goals, counted from 0, that their checks found met
         self._started: RunStarted | None = None
 
     @property
@@ -94,7 +104,7 @@ class History:
     @property
     def messages(self) -> list[Message]:
         """User and assistant in turn, beginning and ending with the user; empty before the first reply."""
-        if not self._exchanges and self._opening == OPENING:
+        if not self._begun:
             return []
         found = [Message("user", self._opening)]
         for exchange in self._exchanges:
@@ -106,12 +116,16 @@ class History:
     def fixed_tokens(self) -> int:
         """What the prompt counts without its last part: the system message and `messages`."""
         assert self._started is not None, "a run's first event is RunStarted"
-        return self._started.system_tokens + (self.tokens if self.messages else 0)
+        return self._started.system_tokens + (self.tokens if self._begun else 0)
+
+    @property
+    def _begun(self) -> bool:
+        return bool(self._exchanges) or self._opening != OPENING
 
     @property
     def steps(self) -> set[tuple[str, int]]:
         """The (run, step) of every step that is still shown whole."""
-        return {(self.run, exchange.step) for exchange in self._exchanges}
+        return {(exchange.run, exchange.step) for exchange in self._exchanges}
 
     def shows(self, step: int) -> bool:
         """Whether this step of this run is still shown whole."""
@@ -155,10 +169,12 @@ class History:
                 self._trim(min(self.shares.history, self.tokens - 1))
             case Thought():
                 self._calibrate(event.usage.prompt)
-                self._open(event.step, self._rendered(event), event)
+                self._waiting = len(event.more) or max(0, self._waiting - 1)
+                self._open(event, self._rendered(event))
             case Rejected():
                 self._calibrate(event.usage.prompt)
-                self._open(event.step, shorten(event.text, self._message_limit // 4, self._count) or "(no text)")
+                self._waiting = max(0, self._waiting - 1)
+                self._open(event, shorten(event.text, self._message_limit // 4, self._count) or "(no text)")
                 self._say(f"That reply was not used: {event.problem}")
             case Decided(allowed=False) if event.reason:
                 self._say(f"The command was not run: {event.reason}")
@@ -169,16 +185,25 @@ class History:
                 self._feedback = (event.step, event.text)
                 self._say(f"Human feedback: {event.text}")
                 self._note_outcome(f"feedback: {event.text}")
+                self._drop_waiting()
+            case Rewound() | Forked() | Undone():
+                self._waiting = 0
+            case Checked():
+                (self.met.add if event.met else self.met.discard)(event.goal)
             case Noticed():
                 self._say(event.text)
             case Told():
                 self._told(event)
             case Returned():
                 self._returned(event)
+                if event.wants_a_look:
+                    self._drop_waiting()
             case _:
                 pass
 
     def _begin(self, event: RunStarted) -> None:
+        if self._started and self._started.task.goals != event.task.goals:
+            self.met.clear()
         self.run, self._started = event.run, event
         self._share_out()
         self._trim(self.shares.history)
@@ -198,13 +223,13 @@ class History:
             self._share_out()
         self._estimated = 0
 
-    def _open(self, step: int, assistant: str, thought: Thought | None = None) -> None:
+    def _open(self, reply: Thought | Rejected, assistant: str) -> None:
         tokens = self._count(assistant) + 2 * PER_MESSAGE
-        exchange = Exchange(step, assistant, tokens=tokens, asked="An unusable reply", summary="an unusable reply")
-        if thought is not None:
-            exchange.call = thought.call
-            exchange.summary = _one_line(str(thought.call), 160)
-            exchange.asked = f"{_one_line(thought.thoughts.text, 300)} {_one_line(str(thought.call), 600)}".strip()
+        exchange = Exchange(reply.run, reply.step, assistant, tokens=tokens)
+        if isinstance(reply, Thought):
+            exchange.call = reply.call
+            exchange.summary = _one_line(str(reply.call), 160)
+            exchange.asked = f"{_one_line(reply.thoughts.text, 300)} {_one_line(str(reply.call), 600)}".strip()
         self._exchanges.append(exchange)
         self._tokens += tokens
         self._trim(self.shares.history)
@@ -265,6 +290,11 @@ class History:
             return shorten(own, limit, self._count)
         cut = (marks.around(shorten(part, room, self._count)) if marks else part for part, marks in parts)
         return "".join(cut)
+
+    def _drop_waiting(self) -> None:
+        if self._waiting:
+            self._say(f"The further commands of that reply ({self._waiting}) were not run.")
+        self._waiting = 0
 
     def _told(self, event: Told) -> None:
         lead = f"From {event.sender}:"

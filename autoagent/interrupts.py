@@ -27,7 +27,8 @@ _LOOKS = (0.05, 0.2, 0.75)  # seconds after a signal, and from one look to the n
 class Interrupts:
     """While installed: Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise StopRun, each inside `allowed()`.
 
-    Two Ctrl-C before the first could be raised count as the second one: StopRun.
+    Two Ctrl-C before the first could be raised count as the second one: StopRun. A SIGHUP that is ignored from the
+    start stays so: under nohup the user wants the run to outlive the terminal.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,8 @@ class Interrupts:
     @contextmanager
     def installed(self) -> Iterator[Interrupts]:
         """Take the signals over; give them back at the end."""
-        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *_ENDING)}
+        ending = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *ending)}
         try:
             with _looked_after():
                 yield self

@@ -38,10 +38,6 @@ class Ledger:
                 self.met[event.goal], self._outputs[event.goal] = event.met, event.output
                 self.stale = False
 
-    @property
-    def has_checks(self) -> bool:
-        return any(goal.check for goal in self._goals)
-
     def check(self, run: Callable[[str], Exit]) -> Iterator[Checked]:
         """The outcome of each check; `run` runs one, and raises CommandError where that cannot be done."""
         for number, goal in enumerate(self._goals):
@@ -54,21 +50,23 @@ class Ledger:
             else:
                 yield Checked(goal=number, met=end.status == 0, output=_output(end))
 
-    def turned(self, event: Checked, quote: Callable[[str], str] = str) -> str:
-        """What is to be told of an outcome that is not yet added: a goal that is met now, or is so no more.
+    def news(self, event: Checked, quote: Callable[[str], str] = str) -> str:
+        """What is to be told of an outcome that is not yet added: where a goal has turned, or its check says another
+        thing than before.
 
         `quote` puts marks around what a program printed, where that may come from outside.
         """
         before = self.met.get(event.goal)
-        if event.met == before or (before is None and not event.met):
+        if event.met == before and (event.met or event.output == self._outputs[event.goal]):
             return ""
         named = f"Goal {event.goal + 1} ({self._goals[event.goal].text})"
         if event.met:
             return f"{named} is met now, as its check says."
-        return f"{named} was met and is not any more since this step. Its check says: {quote(event.output)}"
+        how = "was met and is not any more since this step" if before else "is not met yet"
+        return f"{named} {how}. Its check says: {quote(event.output)}"
 
     def unmet(self, quote: Callable[[str], str] = str) -> str:
-        """Why the run may not end yet, with what the checks printed, in marks as by `turned`; '' where all passed."""
+        """Why the run may not end yet, with what the checks printed, in marks as by `news`; '' where all passed."""
         lines = [
             f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"
             for number, goal in enumerate(self._goals)

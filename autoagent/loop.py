@@ -44,6 +44,7 @@ from autoagent.messages import (
     Spent,
     Started,
     Status,
+    Tainted,
     Thought,
     Usage,
     Verdict,
@@ -117,7 +118,7 @@ class Agent:
         self._snapshots = snapshots
         self._post = post
         self._key = key
-        self._place = f"{log.run}:{key}" if key else log.run  # in the memory, where each agent counts its own steps
+        self._place = self._place_in(log.run)
         self._history = History(count)
         self._repeats = Repeats({spec.name: spec for spec in registry.specs})
         self._review = Review()
@@ -132,7 +133,8 @@ class Agent:
         """Yield the events of the run as they happen; the last is an `Ended`.
 
         Raises:
-            StateError: the log cannot be written. What was yielded before is on disk.
+            StateError: the log, a snapshot or the record of tainted files cannot be written. What was yielded before is
+                on disk.
         """
         try:
             call = yield from self._begin()
@@ -184,10 +186,16 @@ class Agent:
             return None
 
     def _think(self) -> Generator[Event, None, Completion]:
-        """Ask the model with all that fits; cut the history where the endpoint finds the prompt too long."""
+        """Ask the model with all that fits; cut the history where the endpoint finds the prompt too long.
+
+        Where its last reply holds further commands, these come first.
+        """
         yield from self._hear()
         self._budget.check_command()
         self._step += 1
+        if self._progress.waiting:
+            self._budget.check_time(self._clock())  # it is paid for already
+            return Completion(self._progress.waiting[0], Usage())
         memories = yield from self._recall()
         shortened = 0
         while True:
@@ -214,7 +222,7 @@ class Agent:
         return completion
 
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
-        """The one call in the reply; None where there is none to run, which the model reads next."""
+        """The call in the reply, the first of several; None where there is none to run, which the model reads next."""
         try:
             reply = parse(completion, self._registry.check, call_id=f"{self._step}")
         except ReplyError as error:
@@ -232,7 +240,7 @@ class Agent:
             reason = f"{UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
             raise StopRun(Outcome("stuck", reason)) from None
         thought = self._record(
-            Thought(thoughts=reply.thoughts, call=reply.call, text=reply.text, usage=completion.usage)
+            Thought(thoughts=reply.thoughts, call=reply.call, text=reply.text, usage=completion.usage, more=reply.more)
         )
         yield thought
         assert isinstance(thought, Thought)
@@ -244,8 +252,8 @@ class Agent:
         if earlier := self._repeats.barred(proposal):
             yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=refusal(earlier)))
             return None
+        asked = call
         verdict = yield from self._decide(proposal)
-        edited = verdict.args is not None
         while verdict.args is not None:
             try:
                 call = self._registry.check(replace(call, args=verdict.args))
@@ -260,7 +268,7 @@ class Agent:
                 allowed=verdict.allowed,
                 by=verdict.by,
                 reason="" if by_user else verdict.reason,
-                args=call.args if edited else None,
+                args=None if call is asked else call.args,
             )
         )
         if by_user and verdict.reason:
@@ -297,9 +305,7 @@ class Agent:
                     self._context.workspace.sync(changed)
                 result = replace(result, data={**result.data, "changed": changed})
         result = self._guard.label(call, result)
-        yield self._record(
-            Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds)
-        )
+        yield self._record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds))
         yield from self._charge(call.name, self._context.take_usage())
         if self._ledger.stale and not interrupted:
             yield from self._check_goals()
@@ -322,12 +328,13 @@ class Agent:
                         run=self._place,
                         step=self._step,
                     )
-                if memory is not None:
-                    yield self._record(Remembered(memory=memory))
             except (ModelError, StateError) as error:
                 yield self._record(Retried(reason=f"This step is not remembered: {error}"))
             except KeyboardInterrupt:
                 yield from self._interrupted()
+            else:
+                if memory is not None:
+                    yield self._record(Remembered(memory=memory))
             yield from self._charge("embedding", self._memory.take_usage())
         if "finished" in data:
             raise StopRun(Outcome("finished", str(data["finished"])))
@@ -361,11 +368,15 @@ class Agent:
                 yield self._record(event)
             return
 
+    def _place_in(self, run: str) -> str:
+        """The name of this agent of a run in the memory: each agent counts its own steps."""
+        return f"{run}:{self._key}" if self._key else run
+
     def _recall(self) -> Generator[Event, None, tuple[Recollection, ...]]:
         """The memories nearest to what is going on, cut to what a prompt shows of them."""
         query = self._history.newest or " ".join(goal.text for goal in self._start.task.goals)
         try:
-            shown = {(self._place, step) for _, step in self._history.steps}
+            shown = {(self._place_in(run), step) for run, step in self._history.steps}
             with self._interruptible():  # an endpoint may embed, and be silent
                 found = self._memory.recall(query, RECALLED, room=self._history.shares.recollections, skip=shown)
         except (ModelError, StateError) as error:
@@ -382,12 +393,16 @@ class Agent:
         recalled = self._record(Recalled(query=query[:RECALLED_CHARACTERS], memories=memories, left_out=left_out))
         yield recalled
         assert isinstance(recalled, Recalled)
+        for memory in recalled.memories:
+            if news := self._guard.news(memory):
+                yield self._record(Tainted(memory=memory.id, data=news))
         return recalled.memories  # as they are in the log: without secrets
 
     def _prompt(self, memories: tuple[Recollection, ...]) -> Generator[Event, None, Prompt]:
         """The prompt of this step, within the window and the budget, announced in the log."""
         history, now = self._history, self._clock()
-        prompt = prompt_of(self._start, history, self._budget, memories, now=now, count=self._count)
+        left = self._budget.left(now)
+        prompt = prompt_of(self._start, history, memories, left, now=now, count=self._count)
         expected = int(prompt.tokens * history.scale)
         reply_tokens, price = self._start.reply_tokens + self._model.reasoning_room, self._model.price
         self._budget.check(expected, reply_tokens, price, now)
@@ -398,6 +413,7 @@ class Agent:
                 messages=len(prompt.messages),
                 at=now,
                 estimate=estimated_cost(expected, reply_tokens, price),
+                left=left,
             )
         )
         return prompt
@@ -411,19 +427,20 @@ class Agent:
         specs = self._registry.specs
         return [spec for spec in specs if spec.name not in self._repeats.barred_names] or list(specs)
 
-    def _check_goals(self) -> Generator[Event, None, None]:
-        """Run the checks of the goals, and tell model and user which have turned."""
+    def _check_goals(self) -> Generator[Event, None, bool]:
+        """Run the checks of the goals, and tell model and user what is new; False where Ctrl-C cut them short."""
         try:
             with self._interruptible():
                 outcomes = list(self._ledger.check(lambda check: self._context.sandbox.run(["/bin/sh", "-c", check])))
         except KeyboardInterrupt:
             yield from self._interrupted()
-            return
+            return False
         for outcome in outcomes:
-            turned = self._ledger.turned(outcome, self._guard.quote)
+            news = self._ledger.news(outcome, self._guard.quote)
             yield self._record(outcome)
-            if turned:
-                yield self._record(Noticed(text=turned))
+            if news:
+                yield self._record(Noticed(text=news))
+        return True
 
     def _reviewed(self) -> str:
         """What has to be looked at before the run may end; '' once it was."""
@@ -431,7 +448,8 @@ class Agent:
 
     def _unmet(self) -> Generator[Event, None, str]:
         """Why the run may not be finished, as the checks of its goals say now."""
-        yield from self._check_goals()
+        if not (yield from self._check_goals()):
+            return "The user interrupted the checks of the goals, so nobody knows whether they are met."
         return self._ledger.unmet(self._guard.quote)
 
     def _snapshot(self) -> Generator[Event, None, None]:
@@ -478,15 +496,19 @@ class Agent:
 
 
 def prompt_of(
-    start: RunStarted, history: History, budget: Budget, memories: Sequence[Recollection], *, now: float, count: Count
+    start: RunStarted, history: History, memories: Sequence[Recollection], left: str, *, now: float, count: Count
 ) -> Prompt:
-    """The prompt of a step. All it is made of is in the log, from which it can be built again (see retrace)."""
+    """The prompt of a step; `left` is its line of what is left of the limits.
+
+    All it is made of is in the log, from which it can be built again (see retrace).
+    """
     return build(
         start.system,
         history.messages,
         memories,
-        "\n".join(line for line in (history.standing, budget.left(now)) if line),
+        "\n".join(line for line in (history.standing, left) if line),
         goals=start.task.goals,
+        met=history.met,
         now=now,
         shares=history.shares,
         count=count,

@@ -83,9 +83,7 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         cost = None if self.cost is None or other.cost is None else self.cost + other.cost
-        return Usage(
-            self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached, cost
-        )
+        return Usage(self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached, cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +130,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A completion understood: the thoughts and the one command in it."""
+    """A completion understood: the thoughts and the command in it.
+
+    `more`: the commands that it asks for after this one, each written down as a reply of its own.
+    """
 
     thoughts: Thoughts
     call: Call
     text: str
+    more: tuple[str, ...] = ()
 
 
 # Commands --------------------------------------------------------------------------------------------------------
@@ -296,6 +298,9 @@ class Outcome:
 PRIVATE = "private"
 """What the source of a memory names, beside others, where it may hold what is the user's own."""
 
+PRIVATE_SOURCES = frozenset({PRIVATE, "user"})
+"""The sources that make a memory private: a run that held such data, or the user's own words."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -356,8 +361,8 @@ class Recollection:
 
     @property
     def private(self) -> bool:
-        """Whether it may hold what is the user's own: the user's words, or of a run that held such data."""
-        return not {PRIVATE, "user"}.isdisjoint(self.source.split(", "))
+        """Whether it may hold what is the user's own."""
+        return not PRIVATE_SOURCES.isdisjoint(self.source.split(", "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,8 +478,21 @@ class Recalled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tainted(Event):
+    """A recalled memory has brought into the run what it did not carry before: `data` is `untrusted`, `private`, as in
+    Returned."""
+
+    type: ClassVar[str] = "tainted"
+    memory: int
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted(Event):
-    """A prompt is about to be sent: its sha256, its size, the time it names, the estimated cost of the call in USD."""
+    """A prompt is about to be sent: its sha256, its size, the time it names, the estimated cost of the call in USD.
+
+    `left` is its line of what is left of the limits: what sub-agents have spent by then, their own events alone say.
+    """
 
     type: ClassVar[str] = "prompted"
     sha256: str
@@ -482,6 +500,7 @@ class Prompted(Event):
     messages: int
     at: float
     estimate: float | None
+    left: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -498,13 +517,14 @@ class Retried(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought(Event):
-    """A usable reply: thoughts and the one command asked for."""
+    """A usable reply: thoughts and the command asked for; `more` as in Reply. Each of those is a step of its own."""
 
     type: ClassVar[str] = "thought"
     thoughts: Thoughts
     call: Call
     text: str
     usage: Usage
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -589,6 +609,12 @@ class Returned(Event):
     seconds: float = 0.0
     known: bool = True
 
+    @property
+    def wants_a_look(self) -> bool:
+        """Whether the model must see this before anything else of its reply is done: it may have run, or the end of
+        the run was put off."""
+        return not self.known or not self.data.keys().isdisjoint(("review", "unmet"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Event):
@@ -662,7 +688,7 @@ class Ended(Event):
 EVENTS: Mapping[str, type[Event]] = {
     kind.type: kind
     for kind in (
-        RunStarted, Resumed, Recalled, Prompted, Retried, Thought, Rejected, Spent, Decided, Feedback, Noticed,
+        RunStarted, Resumed, Recalled, Tainted, Prompted, Retried, Thought, Rejected, Spent, Decided, Feedback, Noticed,
         Told, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked, Remembered, Ended,
     )
 }  # fmt: skip
@@ -670,6 +696,7 @@ EVENTS: Mapping[str, type[Event]] = {
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # what most values are
 _NESTED: Mapping[str, type[Any]] = {"usage": Usage, "thoughts": Thoughts, "call": Call}
 _LISTED: Mapping[str, type[Any]] = {"memories": Recollection, "left_out": LeftOut}
+_TEXTS = frozenset({"commands", "more"})  # tuples of plain texts
 _FIELDS: Mapping[type[Any], tuple[str, ...]] = {
     record: tuple(f.name for f in dataclasses.fields(record))
     for record in (*EVENTS.values(), *_NESTED.values(), *_LISTED.values(), Task, Goal)
@@ -716,8 +743,8 @@ def from_json(line: Mapping[str, Any]) -> Event:
         if "task" in values:
             task = _known(Task, values["task"])
             values["task"] = Task(**{**task, "goals": tuple(Goal(**_known(Goal, goal)) for goal in task["goals"])})
-        if "commands" in values:
-            values["commands"] = tuple(values["commands"])
+        for name in _TEXTS & values.keys():
+            values[name] = tuple(values[name])
         return kind(**values)
     except (TypeError, KeyError) as error:
         raise ValueError(f"misshapen {kind.type} event: {error}") from error

@@ -9,6 +9,7 @@ from autoagent.messages import (
     Decided,
     Ended,
     Event,
+    Feedback,
     Forked,
     Prompted,
     Rejected,
@@ -18,6 +19,7 @@ from autoagent.messages import (
     Snapshot,
     Started,
     Thought,
+    Undone,
 )
 
 
@@ -26,7 +28,9 @@ class Progress:
 
     `step` is the newest one; `unusable` counts the unusable replies of this process since the last usable one. `call`
     was asked for and is neither refused nor done; `started` says that it began to run, so that nobody can know whether
-    it did. `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
+    it did. `waiting` are the further commands of a reply, as Thought has them, until the user has a word in it, or the
+    model has to look first whether one of them has run.
+    `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
     `tree` is the newest snapshot of the workspace.
     """
 
@@ -35,17 +39,19 @@ class Progress:
         self.unusable = 0
         self.call: Call | None = None
         self.started = False
+        self.waiting: tuple[str, ...] = ()
         self.returned: Returned | None = None
         self.tree = ""
 
     def add(self, event: Event) -> None:
         """Take up one event."""
         self.step = max(self.step, event.step)
+        self._wait(event)
         match event:
             case Thought():
-                self.call, self.started, self.unusable = event.call, False, 0
+                self.call, self.started, self.returned, self.unusable = event.call, False, None, 0
             case Rejected():
-                self.call, self.started, self.unusable = None, False, self.unusable + 1
+                self.call, self.started, self.returned, self.unusable = None, False, None, self.unusable + 1
             case Decided(allowed=True, args=args) if self.call and args is not None:
                 self.call = replace(self.call, args=args)
             case Started():
@@ -60,3 +66,12 @@ class Progress:
                 self.tree = event.tree
             case Resumed():
                 self.unusable = 0
+
+    def _wait(self, event: Event) -> None:
+        match event:
+            case Thought(more=more):
+                self.waiting = more or self.waiting[1:]
+            case Rejected():
+                self.waiting = self.waiting[1:]
+            case Feedback() | Returned(wants_a_look=True) | Undone() | Rewound() | Forked():
+                self.waiting = ()

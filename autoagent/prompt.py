@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from autoagent import schema
@@ -65,9 +65,7 @@ def serialise(messages: Sequence[Message]) -> str:
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def system_prompt(
-    task: Task, commands: Sequence[CommandSpec], asking: Asking, guidance: Guidance | None = None
-) -> str:
+def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, guidance: Guidance | None = None) -> str:
     """The system message of a run. Depends on nothing that changes from step to step."""
     guidance = guidance or Guidance()
     parts = (
@@ -100,6 +98,7 @@ def build(
     standing: str,
     *,
     goals: Sequence[Goal],
+    met: Collection[int] = (),
     now: float,
     shares: Shares,
     count: Count,
@@ -112,6 +111,7 @@ def build(
         recollections: best first; as many as fit their share.
         standing: what was done, failed and said, and what is left of the limits; cut to its share.
         goals: asked about at the very end, where a small model still has them in mind.
+        met: those of them, counted from 0, that their checks find met.
         now: seconds since the epoch, shown as local time.
         fixed_tokens: what system and history count together, known from before.
     """
@@ -119,22 +119,29 @@ def build(
         _recollections(recollections, shares.recollections, count),
         shorten(standing, shares.standing, count),
         f"The current time and date is {time.strftime('%a %b %d %H:%M:%S %Y', time.localtime(now))}.",
-        _trigger(goals),
+        _trigger(goals, met, begun=bool(history)),
     )
     tail = "\n\n".join(part for part in parts if part)
-    tokens = fixed_tokens + count(tail) + 2 * PER_MESSAGE
+    by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step
+    tokens = fixed_tokens + sum(by_line) + 2 * PER_MESSAGE
     if history:
         last = Message("user", f"{history[-1].content}\n\n{tail}")
         return Prompt((Message("system", system), *history[:-1], last), tokens)
     return Prompt((Message("system", system), Message("user", tail)), tokens)
 
 
-def _trigger(goals: Sequence[Goal]) -> str:
-    return (
-        f"Check each goal against the commands already done:\n{_numbered([goal.text for goal in goals])}\n"
-        "Use the one command for the first goal that is not done; if all are done, use task_complete. "
-        "Answer in the response format."
-    )
+def _trigger(goals: Sequence[Goal], met: Collection[int], *, begun: bool) -> str:
+    listed = _numbered([f"{goal.text} (met)" if number in met else goal.text for number, goal in enumerate(goals)])
+    if not begun:  # a small model that is asked what it did makes up that it did
+        asked = f"No command was used yet. Use the first one for these goals:\n{listed}"
+    elif goals and len(met) == len(goals):
+        asked = f"These goals are met, as their checks say:\n{listed}\nUse task_complete."
+    else:
+        asked = (
+            f"Check each goal against the commands already done:\n{listed}\n"
+            "Use the one command for the first goal that is not done; if all are done, use task_complete."
+        )
+    return f"{asked}\nAnswer in the response format."
 
 
 def _recollections(memories: Sequence[Recollection], room: int, count: Count) -> str:

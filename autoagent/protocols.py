@@ -329,6 +329,9 @@ class Media(Protocol):
     def tweet(self, text: str) -> str:
         """Publish a tweet; where it is to be seen, or that it was only tried out."""
 
+    def take_usage(self) -> Usage:
+        """What pictures and transcripts have cost since this was last asked; of tweets that is not known."""
+
 
 class SubAgents(Protocol):
     """The agents that this one has started. All methods raise CommandError for an unknown key or a limit reached.
@@ -391,4 +394,3 @@ class Recorder(Protocol):
 
     def effective(self) -> Iterator[Event]:
         """The events that a resumed run goes on from: without those that the user has taken back."""
-

@@ -56,11 +56,16 @@ def secrets_of(settings: Settings) -> list[str]:
 _written = json.JSONEncoder(ensure_ascii=False).encode
 
 
+def _forms(secret: str) -> tuple[str, ...]:
+    """The secret as it may stand in a text: as it is, in an address, in JSON that was not parsed."""
+    return secret, quote(secret, safe=""), _written(secret)[1:-1]
+
+
 class Redactor:
     """Replaces secrets by `[masked]`. `secrets` are known values; shorter ones than 8 characters are left alone."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {form for secret in secrets if len(secret) >= SHORTEST for form in (secret, quote(secret, safe=""))}
+        known = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
         longest_first = sorted(known, key=len, reverse=True)
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), *_SHAPES]))
         self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))

@@ -33,19 +33,23 @@ TELL_MODEL, TELL_USER, STOP = 3, 4, 6  # rounds of the same cycle
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A call that ran: in which step, and what it gave; `outside`: the text came from there."""
+    """A call that ran: in which step, how what it gave begins, and the hash of that; `outside`: it came from there.
+
+    The whole text is not kept: a run may read for days.
+    """
 
     step: int
-    text: str
+    begins: str
     outside: bool = False
+    gave: int = 0
 
 
 def refusal(earlier: Earlier) -> str:
     """What the model is told of a barred repeat: that it is done, and where to go from there."""
-    gave = "" if earlier.outside else f"It gave: {earlier.text[:QUOTED_CHARACTERS]} "  # no marks fit in here
+    gave = "" if earlier.outside else f"It gave: {earlier.begins} "  # no marks fit in here
     return (
         f"it was done already in step {earlier.step}, and nothing has changed since. {gave}"
-        "If every goal is met, use task_complete."
+        "Use another command for the next goal; if every goal is met, use task_complete."
     )
 
 
@@ -103,7 +107,7 @@ class Repeats:
         earlier = self._results.get(_key(call))
         if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
             return None
-        return earlier if earlier.text == text else None
+        return earlier if earlier.gave == hash(text) else None
 
     def alarm(self) -> int:
         """TELL_MODEL, TELL_USER or STOP when the newest cycle has just come round that often; else 0."""
@@ -129,18 +133,21 @@ class Repeats:
         """Count a repeat with the result it gave before, so that a cycle of them is seen; whether it is insisted on."""
         key = _key(call)
         earlier = self._results.get(key)
-        self._recent.append(hash((key, earlier.text if earlier else "")))
+        self._recent.append(hash((key, earlier.gave if earlier else 0)))
         insisted, self._insisted = self._insisted == key, key
         return insisted
 
     def _returned(self, call: Call, event: Returned) -> None:
-        self._recent.append(hash((_key(call), event.text)))
+        key, gave = _key(call), hash(event.text)
+        self._recent.append(hash((key, gave)))
         spec = self._specs.get(call.name)
         if event.ok and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another
-        self._results[_key(call)] = Earlier(event.step, event.text, bool(event.data.get("untrusted")))
-        if not event.known:
-            self._results.pop(_key(call))
+        if event.known:
+            begins, outside = event.text[:QUOTED_CHARACTERS], bool(event.data.get("untrusted"))
+            self._results[key] = Earlier(event.step, begins, outside, gave)
+        else:
+            self._results.pop(key, None)
 
 
 def _key(call: Call) -> str:

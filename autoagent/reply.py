@@ -1,7 +1,8 @@
-"""From what a model said to the one command in it, or to the reason why there is none.
+"""From what a model said to the command in it, or to the reason why there is none.
 
 A reply is repaired only where the repair has one meaning (see lenient_json) and then checked against the command's
 schema; it is never completed and never guessed at. Every refusal is written for the model: what is wrong, and where.
+Several commands in one reply are taken as native tool calls alone, and only where each of them is usable.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from autoagent.errors import ReplyError
@@ -24,32 +26,40 @@ _PLACEHOLDERS = {
 }
 _IN_BRACKETS = re.compile(r"<([A-Za-z][^<>=/\n]*)>")
 
+MOST_CALLS = 16  # in one reply: no more is done before the model has seen what came of it
 
-def parse(completion: Completion, check: Callable[[Call], Call], call_id: str) -> Reply:
-    """The thoughts and the one checked command of a completion.
+Check = Callable[[Call], Call]
+"""Gives a call as it may run; raises ReplyError for a name or an argument that will not do."""
 
-    `check` gives the call as it may run, and raises ReplyError for a name or an argument that will not do.
+
+def parse(completion: Completion, check: Check, call_id: str) -> Reply:
+    """The thoughts and the checked command of a completion, the first of several tool calls.
 
     Raises:
-        ReplyError: no command, more than one, a broken, cut off or ambiguous reply, or the template sent back.
+        ReplyError: no command, several written ones, a broken, cut off or ambiguous reply, or the template sent back.
     """
     if completion.truncated:
         raise ReplyError(
             "The reply was cut off before its end, so nothing of it was used. Write a shorter one: fewer words in the "
             "thoughts, a long text in several parts."
         )
-    reply = _from_tool_calls(completion) if completion.calls else _from_text(completion.text)
-    thoughts, (name, args) = _thoughts(reply.get("thoughts")), _command(reply)
-    _refuse_template(thoughts, name, args)
-    _refuse_half_characters(reply)
-    return Reply(thoughts, check(Call(call_id, name, args)), written(completion))
+    if completion.calls:
+        return _from_tool_calls(completion, check, call_id)
+    return _understood(_from_text(completion.text), completion.text, check, call_id)
 
 
 def written(completion: Completion) -> str:
-    """The completion as text that `parse` reads the same way: a tool call takes the form of a written reply."""
+    """The completion as text, also where it is unusable: a tool call takes the form of a written reply."""
     if not completion.calls:
         return completion.text
     return "\n".join(_tool_call_as_text(call, completion.text) for call in _distinct(completion.calls))
+
+
+def _understood(reply: Mapping[str, Any], text: str, check: Check, call_id: str) -> Reply:
+    thoughts, (name, args) = _thoughts(reply.get("thoughts")), _command(reply)
+    _refuse_template(thoughts, name, args)
+    _refuse_half_characters(reply)
+    return Reply(thoughts, check(Call(call_id, name, args)), text)
 
 
 # Native tool calls -----------------------------------------------------------------------------------------------
@@ -59,12 +69,22 @@ def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     return tuple(dict.fromkeys(calls))
 
 
-def _from_tool_calls(completion: Completion) -> dict[str, Any]:
-    first, *others = _distinct(completion.calls)
-    if others:
-        names = ", ".join(excerpt(call.name) for call in (first, *others))
-        raise ReplyError(f"The reply calls {1 + len(others)} commands ({names}); call exactly one.")
-    return _tool_call_as_reply(first, completion.text)
+def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Reply:
+    calls = _distinct(completion.calls)
+    if len(calls) > MOST_CALLS:
+        raise ReplyError(f"The reply calls {len(calls)} commands; call at most {MOST_CALLS} at once.")
+    replies: list[Reply] = []
+    for call in calls:
+        beside = "" if replies else completion.text
+        try:
+            reply = _tool_call_as_reply(call, beside)
+            replies.append(_understood(reply, json.dumps(reply, ensure_ascii=False), check, call_id))
+        except ReplyError as error:
+            if len(calls) == 1:
+                raise
+            text = f"None of the {len(calls)} commands of the reply was used, because of one of them. {error}"
+            raise ReplyError(text, command=error.command) from error
+    return replace(replies[0], more=tuple(reply.text for reply in replies[1:]))
 
 
 def _tool_call_as_reply(call: ToolCall, text: str) -> dict[str, Any]:

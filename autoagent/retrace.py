@@ -1,15 +1,10 @@
-"""Prompts once more, from the log: what went into each, whether it is what was sent, what it is without a memory.
-
-Not covered: what sub-agents had spent when a prompt named what is left of the limits. Where there are limits and
-sub-agents, such a prompt may come out otherwise than it was sent.
-"""
+"""Prompts once more, from the log: what went into each, whether it is what was sent, what it is without a memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from autoagent.budget import Budget, Limits
 from autoagent.commands.catalogue import all_commands
 from autoagent.commands.registry import Registry
 from autoagent.errors import StateError
@@ -51,7 +46,6 @@ class Traced:
     registry: Registry
     offered: tuple[CommandSpec, ...]
     history: History
-    budget: Budget
     count: Count
 
     @property
@@ -72,8 +66,8 @@ class Traced:
         """The prompt, left out the memories with these ids. With none left out, its sha256 is that of `prompted`,
         unless the program or the time zone is another one now."""
         memories = [m for m in (self.recalled.memories if self.recalled else ()) if m.id not in without]
-        at = self.prompted.at
-        return prompt_of(self.start, self.history, self.budget, memories, now=at, count=self.count)
+        at, left = self.prompted.at, self.prompted.left
+        return prompt_of(self.start, self.history, memories, left, now=at, count=self.count)
 
 
 def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
@@ -83,8 +77,11 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
         StateError: the run has no such step, or none that came to a prompt.
     """
     recorded = [event for event in events if not event.agent]
+    replies = [event for event in recorded if isinstance(event, (Thought, Rejected))]
     prompts = [(n, event) for n, event in enumerate(recorded) if isinstance(event, Prompted)]
     at, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
+    if prompted is None and any(event.step == step for event in replies):
+        raise StateError(f"Step {step} has no prompt of its own: its command stood in the reply of an earlier step.")
     if prompted is None:
         last = max((event.step for _, event in prompts), default=0)
         raise StateError(f"There is no prompt of a step {step}; the last one is of step {last}.")
@@ -94,7 +91,6 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
     repeats = Repeats({spec.name: spec for spec in registry.specs})
     for event in before:
         repeats.add(event)
-    replies = [event for event in recorded if isinstance(event, (Thought, Rejected))]
     return Traced(
         start=sources.start,
         recalled=sources.recalled_in(step),
@@ -104,7 +100,6 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
         registry=registry,
         offered=tuple(spec for spec in registry.specs if spec.name not in repeats.barred_names),
         history=sources.history,
-        budget=sources.budget,
         count=sources.count,
     )
 
@@ -133,7 +128,7 @@ class _Sources:
     def __init__(self, events: Sequence[Event], counter: Callable[[str], Count]) -> None:
         self.start = next(event for event in reversed(events) if isinstance(event, RunStarted))
         self.count = counter(self.start.model)
-        self.history, self.budget = History(self.count), Budget(Limits(**self.start.limits))
+        self.history = History(self.count)
         self._recalled: Recalled | None = None
         taken_up = next((n for n, event in enumerate(events) if event is self.start and isinstance(event, Resumed)), 0)
         for number, event in enumerate(events):
@@ -142,7 +137,6 @@ class _Sources:
 
     def add(self, event: Event) -> None:
         self.history.add(event)
-        self.budget.add(event)
         if isinstance(event, Recalled):
             self._recalled = event
 
@@ -153,7 +147,7 @@ class _Sources:
     def prompt(self, prompted: Prompted) -> Prompt:
         recalled = self.recalled_in(prompted.step)
         memories = recalled.memories if recalled else ()
-        return prompt_of(self.start, self.history, self.budget, memories, now=prompted.at, count=self.count)
+        return prompt_of(self.start, self.history, memories, prompted.left, now=prompted.at, count=self.count)
 
 
 def _effective(events: Sequence[Event]) -> list[Event]:

@@ -6,13 +6,20 @@ Models, small ones above all, announce files they never wrote and facts they nev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import posixpath
+import re
+from collections.abc import Callable, Iterator
 
 from autoagent.errors import CommandError
 from autoagent.messages import Event, Goal, Returned, Told
 
 _FILES_SHOWN = 6
 _CHARACTERS_SHOWN = 1200
+# A file as a goal names it; neither a part of an address, nor of a longer name.
+_FILE = re.compile(
+    r"(?<![\w:/@.-])[\w-][\w./-]*"
+    r"\.(?:py|txt|md|csv|json|yaml|yml|html|css|js|ts|sh|toml|xml|sql)(?![\w/-]|\.\w)"
+)
 
 
 def _as_it_is(text: str, path: str) -> str:
@@ -49,10 +56,22 @@ class Review:
         lines += [f"Goal {number}: {goal.text}" for number, goal in enumerate(goals, 1)]
         if not self.changed:
             lines.append("You have made or changed no file in this run.")
+        lines += self._missing(goals, read)
         for path in list(self.changed)[-_FILES_SHOWN:]:
             lines.append(_shown(path, read, quote))
         lines.append("If every goal is met, call task_complete again. If not, do what is missing.")
         return "\n".join(lines)
+
+    def _missing(self, goals: tuple[Goal, ...], read: Callable[[str], str]) -> Iterator[str]:
+        """A line for each file that a goal names and that is not there under that name."""
+        named = dict.fromkeys(path for goal in goals for path in _FILE.findall(goal.text))
+        for path in named:
+            try:
+                read(path)
+            except CommandError:
+                others = [other for other in self.changed if posixpath.basename(other) == posixpath.basename(path)]
+                instead = f"; what you made is {others[0]}, another file" if others else ""
+                yield f"There is no file {path}{instead}."
 
 
 def _shown(path: str, read: Callable[[str], str], quote: Callable[[str, str], str]) -> str:

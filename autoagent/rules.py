@@ -272,8 +272,9 @@ class Rulebook:
 
     def forecast(self, rule: Rule) -> str:
         """Which of the calls so far the rule would have let through, in lines."""
-        past = [call for call in self._seen.values() if self.fits(rule, call)]
-        head = f"{rule} would have let through {len(past)} of the {len(self._seen)} calls of this run:"
+        seen = list(self._seen.values())  # sub-agents propose calls meanwhile
+        past = [call for call in seen if self.fits(rule, call)]
+        head = f"{rule} would have let through {len(past)} of the {len(seen)} calls of this run:"
         more = [f"  and {len(past) - CALLS_SHOWN} earlier ones"] if len(past) > CALLS_SHOWN else []
         return "\n".join([head, *(f"  {shorten(str(call), CALL_SHOWN)}" for call in past[-CALLS_SHOWN:]), *more])
 

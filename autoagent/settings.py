@@ -187,7 +187,7 @@ class Settings:
         help="openai, huggingface or offline; empty: recordings are not read",
         choices={"": "", "openai": "openai", "huggingface": "huggingface", "offline": "offline"},
     )
-    openai_audio_model: str = setting("whisper-1", "OPENAI_AUDIO_MODEL", help="the endpoint's model that listens")
+    openai_audio_model: str = setting("gpt-transcribe", "OPENAI_AUDIO_MODEL", help="the endpoint's model that listens")
     huggingface_audio_model: str = setting(
         "openai/whisper-large-v3", "HUGGINGFACE_AUDIO_TO_TEXT_MODEL", help="the model that listens at Hugging Face"
     )
@@ -343,7 +343,7 @@ def parse(name: str, text: str, called: str) -> Any:
         raise SettingsError(f"{called}: holds a space or a letter that no key has; copy the key again.")
     if choices is not None:
         if text.lower() not in choices:
-            raise SettingsError(f"{called}: must be one of {', '.join(choices)}, not {text!r}.")
+            raise SettingsError(f"{called}: must be one of {', '.join(filter(None, choices))}, not {text!r}.")
         return choices[text.lower()]
     if kind is bool:
         if text.lower() not in _BOOLEANS:

@@ -9,12 +9,14 @@ state folder knows of.
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import stat
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from autoagent.errors import StateError
@@ -70,6 +72,25 @@ class TaintedFiles:
         if fresh:
             self._append(fresh)
 
+    def inherit(self, origin: Path, runs: Collection[str], events: int) -> None:
+        """Take up the marks of the workspace `origin`, of which this one is a copy from when the log of `runs` had so
+        many events.
+
+        Marks of these runs that are later than that count only where the file is here as they left it there. What is
+        not as it was left there, or may not be, counts as the user's own too.
+        """
+        theirs = TaintedFiles(self._path, origin)
+        found: dict[str, Mark] = {}
+        for mark in theirs._recorded():
+            same = all(theirs._is_left_by(mark, file) and theirs._equals(self, file) for file in self._files(mark.path))
+            if (same or mark.run not in runs or mark.seq < events) and (
+                mine := self._as_left(mark.path, mark.source, mark.run, mark.seq)
+            ):
+                found[mark.path] = mine if same else replace(mine, changed=0)
+        if found:
+            self._marks |= found
+            self._append(list(found.values()))
+
     def source_of(self, path: str) -> str:
         """What tainted the file, the folder it is in, or a file in the folder; '' where nothing did."""
         where = self._locate(path)
@@ -111,8 +132,9 @@ class TaintedFiles:
 
     def _is_as_left(self, file: str) -> bool:
         mark = self._nearest(file)
-        if mark is None:
-            return False
+        return mark is not None and self._is_left_by(mark, file)
+
+    def _is_left_by(self, mark: Mark, file: str) -> bool:
         try:
             status = (self._root / file).lstat()
         except OSError:  # gone while its folder was looked through
@@ -120,6 +142,12 @@ class TaintedFiles:
         if mark.path != file:
             return status.st_ctime_ns <= mark.changed
         return (status.st_size, status.st_ctime_ns) == (mark.size, mark.changed)
+
+    def _equals(self, other: TaintedFiles, file: str) -> bool:
+        """Whether the file holds the same in the other workspace; what cannot be compared does not."""
+        with suppress(OSError):
+            return filecmp.cmp(self._root / file, other._root / file, shallow=False)
+        return False
 
     def _nearest(self, where: str) -> Mark | None:
         """The mark of the file or of the nearest folder it is in."""

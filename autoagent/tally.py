@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections import Counter
 
 from autoagent.budget import Budget, Limits
-from autoagent.messages import Checked, Ended, Event, Prompted, Returned, RunStarted, Started, Task, Usage
+from autoagent.messages import (
+    Checked,
+    Ended,
+    Event,
+    Prompted,
+    Rejected,
+    Returned,
+    RunStarted,
+    Spent,
+    Started,
+    Task,
+    Thought,
+    Usage,
+)
 
 
 class Tally:
@@ -21,6 +34,7 @@ class Tally:
         self.run = ""
         self.task: Task | None = None
         self.model = ""
+        self.unpriced = ""  # the first model, or other purpose, of which nobody knows what it costs
         self.budget = 0.0  # USD; 0 for none
         self.step = 0
         self.commands: Counter[str] = Counter()  # started, by name
@@ -38,6 +52,10 @@ class Tally:
                 self.commands[event.call.name] += 1
             case Returned():
                 self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
+            case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)):
+                self.unpriced = self.unpriced or self.model
+            case Spent(usage=Usage(cost=None)):
+                self.unpriced = self.unpriced or event.purpose
         if event.agent:
             self._spent_by_others.add_former(event)
             return

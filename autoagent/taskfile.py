@@ -13,6 +13,11 @@ from autoagent.yamlfile import Entry, read_mapping
 MOST_GOALS = 5
 
 
+def is_saved(path: Path) -> bool:
+    """Whether there is a task to read. An empty file is none: a killed agent can leave one (sandbox/bubblewrap.py)."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def read_task(path: Path) -> Task:
     """The saved task. Raises SettingsError naming file, line and key of whatever is missing or wrong."""
     entries = read_mapping(path, ("ai_name", "ai_role", "ai_goals", "api_budget"))

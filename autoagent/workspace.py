@@ -12,6 +12,7 @@ so can a file system mounted inside the workspace.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import stat
@@ -23,9 +24,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from autoagent.errors import CommandError, SettingsError
+
+if TYPE_CHECKING:
+    import ctypes
 
 Gate = Callable[[int, str, int], int]
 """Opens a relative path without links beneath a folder: (descriptor of the folder, path, flags) -> descriptor.
@@ -298,7 +302,7 @@ def openat2_gate(folder: int, path: str, flags: int) -> int:
     """The gate by the system call openat2, see openat2(2). Raises OSError ENOSYS or EPERM where it is not there."""
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = _libc()
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how: flags, mode, resolve
     name = os.fsencode(path)
@@ -308,6 +312,14 @@ def openat2_gate(folder: int, path: str, flags: int) -> int:
             return descriptor
         if (code := ctypes.get_errno()) != errno.EINTR:
             raise OSError(code, os.strerror(code), path)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    """Looked up once: that takes longer than what it is called for."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def walk_gate(folder: int, path: str, flags: int) -> int:

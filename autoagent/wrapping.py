@@ -76,9 +76,7 @@ def wrap(text: str, columns: int, *, at: int = 0, indent: int = 2) -> str:
     return flow.feed(text) + flow.end()
 
 
-def cut(
-    line: str, columns: int, before: str = "", *, hanging: int = 4, at_spaces: bool = False
-) -> Iterator[str]:
+def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_spaces: bool = False) -> Iterator[str]:
     """One line, escaped, as lines of at most `columns`, each with `before` in front; at least one.
 
     All but the first stand `hanging` columns further in, so that none of them passes for a line of its own. It is cut

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
 PATIENCE = 60  # seconds, on a machine that does much else
+
+
+def take_usual_signals() -> None:
+    """For a process that begins: what nohup, or a shell that puts the tests in the background, ignores for all."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_until_it_rests(pid: int) -> None:

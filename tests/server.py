@@ -78,11 +78,12 @@ class Broken:
     """A stream that begins well with `text` and then goes wrong.
 
     drop: the connection is lost · end: it ends in order, but unfinished · silence: nothing more comes ·
-    drip: a comment byte at a time for ever · garbage: a line that is no JSON · error: an error object ·
+    drip: a comment byte at a time for ever · endless: the text for ever · line: the same without an end of the line ·
+    garbage: a line that is no JSON · error: an error object ·
     undone: it finished, but says no [DONE] (which is whole)
     """
 
-    how: Literal["drop", "end", "silence", "drip", "garbage", "error", "undone"]
+    how: Literal["drop", "end", "silence", "drip", "endless", "line", "garbage", "error", "undone"]
     text: str = "I will now del"
     error: Mapping[str, Any] = field(default_factory=lambda: {"message": "overloaded", "code": "server_error"})
 
@@ -288,6 +289,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.scripted.closing.wait(60)
         while answer.how == "drip" and not self.scripted.closing.wait(0.02):
             self._chunk(b":")
+        while answer.how == "endless" and not self.scripted.closing.is_set():
+            self._event(json.dumps(_chunk_of({"content": answer.text})))
+        while answer.how == "line" and not self.scripted.closing.is_set():
+            self._chunk(answer.text.encode())
         self._chunk(b"")
 
     def _json(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:

@@ -38,6 +38,7 @@ from autoagent.messages import (
     Retried,
     Returned,
     RunStarted,
+    Spent,
     Started,
     Task,
     Thought,
@@ -55,9 +56,7 @@ SCREENS = Path(__file__).parent / "screens"
 WRITE = CommandSpec(
     "write_to_file", "Write to a file", "files", "write", (Parameter("filename", "string"), Parameter("text", "string"))
 )
-SHELL = CommandSpec(
-    "execute_shell", "Run a shell command", "shell", "run", (Parameter("command_line", "string"),)
-)
+SHELL = CommandSpec("execute_shell", "Run a shell command", "shell", "run", (Parameter("command_line", "string"),))
 LONG = "All the notes are about the garden, so the summary names its beds, its trees and when each was planted."
 
 
@@ -334,6 +333,17 @@ def test_an_argument_with_a_masked_secret_is_pointed_out_also_in_the_middle_of_a
     text = f"{'a' * 50_000}{MASK}{'b' * 50_000}"
     screen.console.proposed(Proposal(Call("1", "write_to_file", {"filename": "a", "text": text}), WRITE))
     assert "An argument holds what looks like a secret." in screen.text
+
+
+def test_what_has_no_price_is_named_once() -> None:
+    screen = Screen()
+    screen.console.show(run_started())
+    screen.console.show(Spent(purpose="generate_image", usage=Usage(cost=None)))
+    for step in (1, 2):
+        screen.console.show(thought(Thoughts("Looking."), Call("1", "read_file", {"filename": "notes.txt"}), step=step))
+    text = " ".join(screen.text.split())
+    assert text.count("THE COST OF THIS RUN IS UNKNOWN: there is no price for generate_image.") == 1
+    assert "cost unknown" in text
 
 
 def test_what_a_rule_allows_is_shown() -> None:

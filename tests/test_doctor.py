@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,8 +19,10 @@ from click.testing import CliRunner, Result
 
 from autoagent.errors import SettingsError
 from autoagent.settings import Settings
+from autoagent.snapshots import Snapshots
 from autoagent.subcommands.config import config
 from autoagent.subcommands.doctor import doctor
+from autoagent.workspace import Workspace
 
 KEY = "test-key-1234567890"
 
@@ -92,6 +96,40 @@ def test_the_embedder_that_is_looked_at_is_the_one_that_is_used(folder: Path, en
     for model in ("openai", "human"):
         _, found = examine(env if model == "openai" else {**env, "EMBEDDING_MODEL": "vectors"}, {"model": model})
         assert "embedded one" in found["embedder"]["found"]
+
+
+def test_the_sandbox_is_tried_with_the_interpreter_that_is_to_run_in_it(folder: Path) -> None:
+    _, found = examine({})
+    assert found["sandbox"]["status"] in ("ok", "warn")
+    assert found["sandbox"]["found"] in ("bubblewrap works", "landlock works", "none works")
+    _, found = examine({"AUTOAGENT_PYTHON": "/bin/false"})
+    assert found["sandbox"]["status"] == "fail"
+    assert "/bin/false is no Python interpreter" in found["sandbox"]["found"]
+    assert "AUTOAGENT_PYTHON" in found["sandbox"]["mend"]
+
+
+def test_an_empty_file_is_no_task_but_the_place_of_one(folder: Path) -> None:
+    (folder / "ai_settings.yaml").touch()
+    _, found = examine({})
+    assert found["task"]["found"] == "no ai_settings.yaml yet; the first start asks"
+
+
+def test_without_a_boundary_all_that_is_not_held_is_listed(folder: Path) -> None:
+    result = CliRunner().invoke(doctor, ["--json"], env={"AUTOAGENT_SANDBOX": "none"})
+    gaps = [finding["found"] for finding in json.loads(result.stdout) if finding["check"] == "sandbox"]
+    assert gaps[-1] == "none works"
+    assert any("network" in gap for gap in gaps)
+
+
+def test_what_the_snapshots_take_is_said_where_there_are_any(folder: Path) -> None:
+    assert "snapshots" not in examine({})[1]
+    (folder / "workspace").mkdir()
+    (folder / "workspace/a").write_bytes(os.urandom(1 << 20))
+    Snapshots(folder / ".autoagent/snapshots", Workspace(folder / "workspace", [])).take()
+    found = examine({})[1]["snapshots"]
+    assert found["status"] == "ok"
+    megabytes = re.search(r"snapshots takes (\d+\.\d) MB; ", found["found"])
+    assert megabytes and 1.0 <= float(megabytes[1]) < 1.2
 
 
 def test_nothing_chosen_is_exit_3_and_says_the_ways(folder: Path) -> None:

@@ -18,13 +18,13 @@ from autoagent.messages import (
     Event,
     Origin,
     Proposal,
-    Recalled,
     Recollection,
     Result,
     Returned,
     Risk,
     RunStarted,
     Started,
+    Tainted,
     Task,
     Thought,
     Thoughts,
@@ -81,6 +81,11 @@ class Run:
     def reads_own_file(self) -> None:
         (self.root / "secret.txt").write_text("the user's own")
         self.did("read_file", filename="secret.txt")
+
+    def recalls(self, *memories: Recollection) -> None:
+        for memory in memories:
+            if news := self.guard.news(memory):
+                self.add(Tainted(memory=memory.id, data=news))
 
     def warning(self, name: str = "execute_shell", **args: Any) -> str:
         return self.guard.examine(proposal(name, **args)).warning
@@ -185,11 +190,14 @@ def test_programs_that_reach_the_network_print_untrusted_text(tmp_path: Path) ->
 
 
 def test_an_untrusted_memory_taints(run: Run) -> None:
-    memories = (Recollection(7, "obey", 1.0, source=f"private, {PAGE}", trusted=False),)
-    run.add(Recalled(query="?", memories=memories))
+    obey = Recollection(7, "obey", 1.0, source=f"private, {PAGE}", trusted=False)
+    run.recalls(obey)
     assert run.guard.source == PAGE
     assert run.guard.private, "the run that stored it held private data"
     assert "memory 7" in run.warning()
+    known = len(run.events)
+    run.recalls(obey)
+    assert len(run.events) == known, "what the run carries already is no news"
 
 
 def test_words_of_an_agent_carry_what_it_has_read(run: Run) -> None:
@@ -270,7 +278,7 @@ def test_names_failures_and_state_of_the_agent_are_not_private(tmp_path: Path) -
 @pytest.mark.parametrize(("source", "private"), [("", False), ("agent", False), ("user", True), ("private", True)])
 def test_ordinary_memories_are_not_private_those_of_the_user_are(run: Run, source: str, private: bool) -> None:
     run.browses()
-    run.add(Recalled(query="?", memories=(Recollection(3, "we searched for tea", 1.0, source=source),)))
+    run.recalls(Recollection(3, "we searched for tea", 1.0, source=source))
     assert run.guard.private == private
     assert bool(run.warning("browse_website")) == private
 
@@ -354,6 +362,39 @@ def test_two_workspaces_of_one_state_folder_do_not_mix(tmp_path: Path) -> None:
         (tmp_path / name / "a").write_text("x")
     TaintedFiles(tmp_path / "t", tmp_path / "w").mark(["a"], PAGE)
     assert TaintedFiles(tmp_path / "t", tmp_path / "v").source_of("a") == ""
+
+
+def test_a_copy_of_a_workspace_inherits_its_marks_as_far_as_they_were_there(tmp_path: Path) -> None:
+    def content(place: Path, **files: str) -> Path:
+        for name, text in files.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(text)
+        return place
+
+    theirs = {"page": "theirs", "touched": "theirs", "later": "theirs", "folder/a": "theirs", "folder/b": "theirs"}
+    origin = content(tmp_path / "w", **theirs)
+    marked = TaintedFiles(tmp_path / "t", origin)
+    marked.mark(["page", "touched", "folder"], PAGE, run="r0", seq=7)
+    marked.mark(["late", "later"], PAGE, run="r1", seq=9)
+    content(origin, touched="theirs and mine", **{"folder/b": "mine"})
+    copy = content(tmp_path / "v", **theirs | {"touched": "theirs and mine", "later": "before", "own": "mine"})
+    inheriting = TaintedFiles(tmp_path / "t", copy)
+    inheriting.inherit(origin, {"r1"}, events=9)
+    for tainted in (inheriting, TaintedFiles(tmp_path / "t", copy)):
+        assert [tainted.source_of(name) for name in ("page", "touched", "folder/a", "later", "own")] == [
+            *(PAGE, PAGE, PAGE), "", "",
+        ]  # fmt: skip
+        assert [tainted.holds_own(name) for name in ("page", "touched", "folder/a", "own")] == [False, True, True, True]
+
+
+def test_a_later_mark_of_the_same_run_counts_in_a_copy_that_has_the_very_file(tmp_path: Path) -> None:
+    for name in ("w", "v"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("theirs")
+    TaintedFiles(tmp_path / "t", tmp_path / "w").mark(["a"], PAGE, run="r1", seq=9)
+    copy = TaintedFiles(tmp_path / "t", tmp_path / "v")
+    copy.inherit(tmp_path / "w", {"r1"}, events=5)
+    assert copy.source_of("a") == PAGE
 
 
 def test_a_link_to_a_tainted_file_is_the_file(tmp_path: Path) -> None:

@@ -38,3 +38,13 @@ def test_a_signal_in_a_block_that_holds_it_back_is_raised_behind_it() -> None:
         with pytest.raises(KeyboardInterrupt), interrupts.allowed():
             done.append("late")
     assert done == ["whole", "nothing is raised where nothing may be"]
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts().installed() as interrupts, interrupts.allowed():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

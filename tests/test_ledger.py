@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,13 @@ def run(tmp_path: Path) -> Iterator[Any]:
     sandbox = open_sandbox(workspace, limits.Limits(), kind="none")
     log = RunLog.create(tmp_path / "state")
 
-    def run(*replies: str, goals: tuple[Goal, ...] = GOALS) -> tuple[ScriptedModel, list[Event]]:
+    def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:
         model = ScriptedModel(replies)
         context = Context(workspace, NoMemory(), lambda question, timeout: "", log.run, sandbox=sandbox)
         agent = Agent(
             started(goals), model, available(Settings()), context, Allow(), Budget(Limits()), log, NoMemory(),
             Guard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root)), listener=Silent(), count=counter("scripted"),
+            **options,
         )  # fmt: skip
         return model, list(agent.run())
 
@@ -93,6 +95,44 @@ def test_the_end_is_refused_while_a_goal_is_not_met_and_the_agent_goes_on(run: A
     assert "Goal 1 (Write a.txt) is not met: its check `test -s a.txt` says: exit status 1" in refused.text
     assert refused.text in model.prompts[1][-1].content
     assert events[-1].status == "finished"
+
+
+def test_the_prompt_says_which_goals_are_met_and_that_all_are(run: Any) -> None:
+    model, _ = run(say("write_to_file", filename="a.txt", text="short"), DONE, DONE)
+    assert model.prompts[0][-1].content.count("(met)") == 0
+    assert "1. Write a.txt (met)\n2. Keep it short (met)\n3. Be kind\n" in model.prompts[1][-1].content
+    model, _ = run(say("write_to_file", filename="b.txt", text="x"), DONE, DONE, goals=GOALS[:2])
+    assert "2. Keep it short (met)\nUse task_complete." in model.prompts[1][-1].content
+
+
+def test_what_a_check_says_is_told_when_it_says_something_new(run: Any) -> None:
+    write = [say("write_to_file", filename=name, text="x") for name in ("b.txt", "c.txt")]
+    done = say("write_to_file", filename="d.txt", text="x")
+    goals = (Goal("Count", "ls | wc -l; test -e d.txt"), Goal("End", "test -e d.txt"))
+    _, events = run(*write, done, DONE, DONE, goals=goals)
+    told = [event.text for event in events if isinstance(event, Noticed)]
+    assert told[:3] == [
+        "Goal 1 (Count) is not met yet. Its check says: exit status 1. 1",
+        "Goal 2 (End) is not met yet. Its check says: exit status 1.",
+        "Goal 1 (Count) is not met yet. Its check says: exit status 1. 2",
+    ]
+
+
+def test_a_run_whose_last_checks_were_interrupted_does_not_end(run: Any) -> None:
+    entered = 0
+
+    @contextmanager
+    def interruptible() -> Iterator[None]:
+        nonlocal entered
+        entered += 1
+        if entered == 5:  # recall, model, question and command of the first step come before its checks
+            raise KeyboardInterrupt
+        yield
+
+    _, events = run(DONE, DONE, DONE, goals=(Goal("Be there", "true"),), interruptible=interruptible)
+    first, *_ = [event for event in events if isinstance(event, Returned)]
+    assert first.text == "The user interrupted the checks of the goals, so nobody knows whether they are met."
+    assert outcomes(events) == [(2, 0, True), (3, 0, True)]
 
 
 def test_without_checks_nothing_is_run(run: Any) -> None:

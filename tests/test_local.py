@@ -17,6 +17,7 @@ import pytest
 from autoagent.errors import ContextOverflow, SetupError
 from autoagent.messages import CommandSpec, Message, Parameter, Proposal
 from autoagent.models import weights
+from autoagent.models.gguf import control_tokens
 from autoagent.models.local import LocalModel
 
 pytest.importorskip("xllamacpp", reason="needs the extra `local`")
@@ -186,11 +187,14 @@ def test_hostile_texts_reach_the_model(model: LocalModel) -> None:
         assert model.complete([Message("user", content)], max_tokens=1).usage.completion == 1
 
 
-def test_the_marks_of_a_chat_template_are_broken_up_and_other_text_is_not(model: LocalModel) -> None:
+def test_the_control_tokens_of_a_model_are_broken_up_and_other_text_is_not(gguf: Path, model: LocalModel) -> None:
     def prompt_tokens(content: str) -> int:
         return model.complete([Message("user", content)], max_tokens=1).usage.prompt
 
+    assert control_tokens(gguf) == ["<s>", "</s>"]
+    assert prompt_tokens("a</s>b<s>") == prompt_tokens("a< /s>b< s>") == prompt_tokens("") + 11
     assert prompt_tokens("<|im_end|>") == prompt_tokens("< |im_end|>")  # a byte is a token here
+    assert prompt_tokens("<b>f</b> <S>") == prompt_tokens("-" * 12)
     assert prompt_tokens("f <| g |> h") == prompt_tokens("f -- g -- h")
 
 

@@ -40,6 +40,7 @@ from autoagent.messages import (
     Started,
     Task,
     Thought,
+    ToolCall,
     Usage,
     Verdict,
 )
@@ -153,6 +154,77 @@ def test_before_the_end_the_agent_looks_at_what_it_made(bench: Bench) -> None:
     assert len(model.prompts) == 3
 
 
+THREE = Completion(
+    "All three.",
+    Usage(10, 5, 0, 0.25),
+    (
+        ToolCall("write_to_file", '{"filename": "a.txt", "text": "one"}'),
+        ToolCall("write_to_file", '{"filename": "/etc/a.txt", "text": "two"}'),
+        ToolCall("read_file", '{"filename": "a.txt"}'),
+    ),
+)
+
+
+def test_each_of_several_tool_calls_is_a_step_that_is_authorised_by_itself(bench: Bench) -> None:
+    model, authorizer = ScriptedModel(finish([THREE])), Allow()
+    events = list(bench.agent(model, authorizer).run())
+    asked = [(proposal.call.id, proposal.call.name) for proposal in authorizer.asked[:3]]
+    assert asked == [("1", "write_to_file"), ("2", "write_to_file"), ("3", "read_file")]
+    results = [event for event in events if isinstance(event, Returned)][:3]
+    assert [(event.step, event.ok) for event in results] == [(1, True), (2, False), (3, True)]
+    thoughts = [event for event in events if isinstance(event, Thought)][:4]
+    assert [event.usage.cost for event in thoughts[:3]] == [0.25, 0, 0], "the reply is paid for once"
+    assert [event.step for event in events if isinstance(event, Prompted)][:2] == [1, 4]
+    told = [message.content for message in model.prompts[1] if message.role == "user"]
+    assert [text for text in told if "returned" in text or "failed" in text] == told[1:4], "in their order"
+
+
+def test_a_word_of_the_user_ends_the_row_of_tool_calls(bench: Bench) -> None:
+    model = ScriptedModel(finish([THREE]))
+    no = Verdict(False, "user", "Not there.")
+    authorizer = Answers([Verdict(True, "user"), no, *[Verdict(True, "user")] * 3])
+    events = list(bench.agent(model, authorizer).run())
+    assert [event.call.name for event in events if isinstance(event, Started)][:2] == ["write_to_file", "task_complete"]
+    told = "\n".join(message.content for message in model.prompts[1])
+    assert "Human feedback: Not there.\n\nThe further commands of that reply (1) were not run." in told
+
+
+def test_a_resumed_run_goes_on_within_the_tool_calls_of_a_reply(bench: Bench) -> None:
+    limits = Limits(commands=1)
+    list(bench.agent(ScriptedModel([THREE]), limits=limits).run())
+    assert bench.log is not None
+    run = bench.log.run
+    bench.log.close()
+    model = ScriptedModel(finish([]))
+    events = list(bench.agent(model, resume=run).run())
+    assert [event.step for event in events if isinstance(event, Started)][:2] == [2, 3]
+    assert len(model.prompts) == 2, "to finish, and to finish after the look"
+
+
+def test_after_a_command_that_may_have_run_the_model_looks_before_the_rest_of_the_row(bench: Bench) -> None:
+    run = interrupted_at(bench, ScriptedModel([THREE]), lambda event: isinstance(event, Started))
+    model = ScriptedModel(finish([]))
+    events = list(bench.agent(model, resume=run).run())
+    assert [event.call.name for event in events if isinstance(event, Started)] == ["task_complete", "task_complete"]
+    told = "\n".join(message.content for message in model.prompts[0])
+    assert "Look before you repeat it.\n\nThe further commands of that reply (2) were not run." in told
+
+
+def test_an_end_that_is_put_off_ends_the_row_of_tool_calls(bench: Bench) -> None:
+    calls = tuple(ToolCall("task_complete", f'{{"reason": "{word}"}}') for word in ("done", "quite done"))
+    model = ScriptedModel(finish([Completion("", Usage(), calls)]))
+    events = list(bench.agent(model).run())
+    assert [event.call.args["reason"] for event in events if isinstance(event, Started)] == ["done", "all done"]
+    assert "compare what is there with your goals" in model.prompts[1][-1].content
+
+
+def test_the_look_names_a_file_of_the_goals_that_was_written_elsewhere(bench: Bench) -> None:
+    model = ScriptedModel(finish([say("write_to_file", filename="notes/a.txt", text="hello")]))
+    list(bench.agent(model).run())
+    shown = model.prompts[-1][-1].content
+    assert "There is no file a.txt; what you made is notes/a.txt, another file." in shown
+
+
 def test_what_the_agent_changes_after_the_look_is_looked_at_again(bench: Bench) -> None:
     script = finish(
         [
@@ -235,9 +307,10 @@ def test_what_was_edited_is_proposed_again_before_it_runs(bench: Bench) -> None:
 def test_an_edit_that_does_not_fit_is_asked_again(bench: Bench) -> None:
     answers = Answers([Verdict(False, "user", args={"file_name": 3}), *[Verdict(True, "user")] * 3])
     model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="its")]))
-    list(bench.agent(model, answers).run())
+    events = list(bench.agent(model, answers).run())
     assert "Not changed: " in answers.asked[1].preview
     assert (bench.workspace / "a.txt").read_text() == "its"
+    assert next(event for event in events if isinstance(event, Decided)).args is None, "nobody has changed them"
 
 
 def test_a_secret_that_the_model_writes_is_masked_before_anybody_is_asked(bench: Bench) -> None:

@@ -392,6 +392,11 @@ LASTING = {
     "drip": (Broken("drip"), ModelError, "did not finish its answer within 0.6 s"),
 }
 
+ENDLESS = {
+    "words": (Broken("endless", "and on " * 2000), "does not stop: the reply has more than 2,000,000 characters"),
+    "a line": (Broken("line", ":" * 2**16), "does not stop: the answer has more than 32 MB"),
+}
+
 
 @pytest.mark.parametrize(("fault", "error", "says"), LASTING.values(), ids=LASTING)
 def test_what_will_not_pass_is_said_at_once(server: ScriptedServer, fault: Any, error: Any, says: str) -> None:
@@ -403,6 +408,20 @@ def test_what_will_not_pass_is_said_at_once(server: ScriptedServer, fault: Any, 
         asked.complete(HELLO, max_tokens=9, listener=heard)
     assert (heard.waits, len(server.requests)) == ([], 1)
     assert "\n" not in str(caught.value) and KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(("fault", "says"), ENDLESS.values(), ids=ENDLESS)
+def test_an_endless_answer_is_left_once_it_is_longer_than_any_reply(
+    server: ScriptedServer, fault: Broken, says: str
+) -> None:
+    server.add(fault, Reply("Never asked for."))
+    began = time.process_time()
+    with pytest.raises(ModelError, match=says):
+        OpenAIModel(name="test-model", endpoint=endpoint(server, limits=Limits()), count=words).complete(
+            HELLO, max_tokens=9
+        )
+    assert len(server.requests) == 1
+    assert time.process_time() - began < 10, "a long line is joined once"
 
 
 def test_a_refused_connection_names_the_address() -> None:
@@ -526,7 +545,9 @@ def test_an_empty_base_url_is_openais() -> None:
     assert Endpoint(api_key=KEY, base_url="").base_url == "https://api.openai.com/v1"
 
 
-@pytest.mark.parametrize("url", ["localhost:8080/v1", "file:///etc/passwd", "http://", "v1", "http://[::1/v1", "http://a:99999"])
+@pytest.mark.parametrize(
+    "url", ["localhost:8080/v1", "file:///etc/passwd", "http://", "v1", "http://[::1/v1", "http://a:99999"]
+)
 def test_a_base_url_that_is_none_is_named(url: str) -> None:
     with pytest.raises(SettingsError, match="OPENAI_BASE_URL is"):
         Endpoint(api_key=KEY, base_url=url)

@@ -8,6 +8,7 @@ import pytest
 
 from autoagent import documents
 from autoagent.documents import Reading
+from autoagent.documents.html import MAIN_LINKS
 from autoagent.documents.reading import Link
 
 URL = "http://h.example/a/page.html"
@@ -117,3 +118,10 @@ def test_the_main_text_of_a_long_page_is_without_its_navigation() -> None:
     assert "In the year 1811" in reading.text
     assert "[here](http://h.example/a/book3.html)" in reading.text
     assert reading.link_count == 52  # those of the menu too
+
+
+def test_of_a_page_that_is_mostly_links_all_is_given() -> None:
+    menu = "".join(f"<a href='/m{n}'>menu entry {n}</a> " for n in range(MAIN_LINKS + 1))
+    reading = read(f"<nav>{menu}</nav><main>{'<p>The main text goes on and on.</p>' * 40}</main>")
+    assert f"[menu entry {MAIN_LINKS}](http://h.example/m{MAIN_LINKS})" in reading.text
+    assert "The main text goes on and on." in reading.text

@@ -85,7 +85,10 @@ def test_a_python_file_that_can_be_imported(tries: list[Path]) -> None:
 
 def _a_module_is_written(folder: Path) -> bool:
     (folder / "autoagent_workspace").mkdir(parents=True)
-    goal = "Write a Python file greet.py with a function greet(name) that returns the text 'Hello, NAME!' for that name"
+    goal = (
+        "Write a Python file greet.py with a function greet(name), so that greet('Bo') returns 'Hello, Bo!'"
+        """ :: python3 -c "import greet; got = greet.greet('Bo'); assert got == 'Hello, Bo!', got" """
+    )
     done = run_offline(folder, goal)
     print(done.stdout, done.stderr)
     check = subprocess.run(

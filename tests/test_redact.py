@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import time
 
@@ -54,6 +55,11 @@ def test_known_values_are_masked_also_as_part_of_an_address() -> None:
     mask = Redactor(["pass word/1", "longer-pass-word"]).mask
     assert mask("x pass word/1 y pass%20word%2F1 z") == f"x {MASK} y {MASK} z"
     assert mask("longer-pass-word") == MASK
+
+
+def test_known_values_are_masked_also_in_json_that_was_not_parsed() -> None:
+    reply = json.dumps({"args": {"text": 'pass"word\\1'}})
+    assert Redactor(['pass"word\\1']).mask_json({"text": reply}) == {"text": f'{{"args": {{"text": "{MASK}"}}}}'}
 
 
 def test_of_two_known_values_the_longer_one_is_masked_whole() -> None:

@@ -364,9 +364,7 @@ def test_of_very_many_entries_the_shallow_ones_are_kept(root: Path, store: Path)
     ],
     ids=["missing", "empty", "cut", "garbled"],
 )
-def test_a_damaged_snapshot_is_named_and_nothing_is_touched(
-    root: Path, store: Path, damage: object, says: str
-) -> None:
+def test_a_damaged_snapshot_is_named_and_nothing_is_touched(root: Path, store: Path, damage: object, says: str) -> None:
     write(root, {f"{n}.txt": f"one {n}" for n in range(5)})
     tree = Snapshots(store, Workspace(root)).take()
     objects = sorted((store / "objects").glob("*/*"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -574,6 +575,27 @@ def test_one_that_cannot_be_built_never_was(bench: Bench) -> None:
     assert bench.results()[0].text == "The agent cannot be started: there is no key"
     assert bench.results()[1].text == "You have started no agent."
     assert not bench.log("1")
+
+
+class InterruptedBench(Bench):
+    """Ctrl-C comes while a sub-agent is built, which takes until it is told to end."""
+
+    @contextmanager
+    def build(self, order: Order) -> Iterator[Built]:
+        stopped = threading.Event()
+        order.when_stopped(stopped.set)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        stopped.wait(PATIENCE)
+        with super().build(order) as built:
+            yield built
+
+
+def test_one_whose_start_is_interrupted_does_not_run_on_unknown(tmp_path: Path) -> None:
+    bench = InterruptedBench(tmp_path, {"": [ANNA, WAIT, *DONE], "1": [*DONE]})
+    bench.go()
+    assert bench.results()[0].text == "Interrupted by the user; it may have run in part."
+    assert bench.results()[1].text == "You have started no agent."
+    assert (bench.log("1")[-1].status, bench.log("1")[-1].reason) == ("stopped", "Its start was interrupted.")
 
 
 def test_a_fault_in_one_agent_ends_that_one_alone(bench: Bench) -> None:

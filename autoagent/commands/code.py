@@ -59,12 +59,12 @@ def _preview_code(context: Context, code: str, name: str) -> str:
 
 @command(
     "execute_python_code",
-    "Write Python code to a file and run it",
+    "Run Python code; it is kept in the folder executed_code",
     risk="run",
     preview=_preview_code,
     repeatable=True,
 )
-def execute_python_code(context: Context, code: Code, name: Annotated[str, "name of the new file"]) -> Output:
+def execute_python_code(context: Context, code: Code, name: Annotated[str, "file name in that folder"]) -> Output:
     filename = _code_file(name)
     written = write_to_file.function(context, filename, code)
     assert isinstance(written, Output)
@@ -212,9 +212,9 @@ def _listed(program: Background) -> str:
 
 
 def _result(exit: Exit, **data: Any) -> Output:
-    """What a program came to. A failure of the program is none of the command. It may have read the user's files."""
+    """What a program came to. A failure of the program is none of the command."""
     how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
-    return Output(described(exit), {**data, **how, "private": True})
+    return Output(described(exit), {**data, **how})
 
 
 # Asking the model --------------------------------------------------------------------------------------------------

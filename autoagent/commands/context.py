@@ -48,8 +48,8 @@ class Context:
     `ask(question, timeout)` gives the user's answer, `timeout` in seconds or None to wait; it raises CommandError
     where nobody can answer or nobody did in time. `run` names the run whose log tells where a memory came from.
     `complete(prompt)` is the answer of the model that thinks, `summarise(prompt)` that of the fast one; they raise
-    ModelError, or CommandError without one. `take_usage()` says what both have cost since it was last asked. `progress`
-    shows the user, in a line, how far a long command is.
+    ModelError, or CommandError without one. `take_usage()` says what both and the media have cost since it was last
+    asked. `progress` shows the user, in a line, how far a long command is.
 
     `python` is the interpreter of Python programs. `shell_rule(line)` gives the arguments with which a shell line is
     run, or raises CommandError where it is refused. `shown` is the preview on which this very call was allowed, for

@@ -34,9 +34,10 @@ Directory = Annotated[str, "folder relative to the workspace"]
 def read_file(context: Context, filename: Filename) -> str:
     if "://" in filename:
         raise CommandError(f"{shown(filename)} is an address of the web, not a file; browse_website reads pages.")
-    if (document := _document(context, filename)) is not None:
+    data = context.workspace.read(filename, READ_LIMIT + 1)
+    if (document := _document(context, filename, data)) is not None:
         return f"{document.text}\n[{filename}: {document.note}]" if document.note else document.text
-    decoded, cut = _text(context, filename)
+    decoded, cut = _decoded(filename, data)
     if not decoded.text:
         return f"{filename} is empty."
     notes = [decoded.note] if decoded.note else []
@@ -68,13 +69,14 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
     before, cut = _text(context, filename)
     if cut:
         return f"Adds {_size(text)} at the end of {filename}:\n{text}"
-    return _diff(context, filename, before.text, before.text + text)
+    return _diff(context, filename, before.text, before.text + _with_line_ends_of(before.text, text))
 
 
 @command("append_to_file", "Append to file", risk="write", preview=_preview_append, repeatable=True)
 def append_to_file(context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]) -> Output:
     before, _ = _text(context, filename)
-    context.workspace.append(filename, _encoded(text, Decoded("", before.encoding)))
+    added = _with_line_ends_of(before.text, text)
+    context.workspace.append(filename, _encoded(added, Decoded("", before.encoding)))
     return _changed(context, filename, f"Appended {_size(text)} to")
 
 
@@ -209,10 +211,10 @@ def _edited(context: Context, filename: str, old: str, new: str) -> tuple[Decode
         raise CommandError(f"{filename} is larger than {READ_LIMIT:,} bytes, too large to edit.")
     if before.damaged:
         raise CommandError(f"{filename} is not valid {before.encoding} text; to edit it would damage it.")
+    if _ends_lines_in_crlf(before.text) or ("\r\n" in before.text and old not in before.text):
+        old, new = _with_crlf(old), _with_crlf(new)
     if old == new:
         raise CommandError("The old and the new text are the same; there is nothing to change.")
-    if "\r\n" in before.text and old not in before.text:  # models write \n whatever the file uses
-        old, new = (text.replace("\r\n", "\n").replace("\n", "\r\n") for text in (old, new))
     count = before.text.count(old)
     if not old:
         raise CommandError("The old text is empty; give the passage that is to be replaced.")
@@ -223,6 +225,19 @@ def _edited(context: Context, filename: str, old: str, new: str) -> tuple[Decode
     return before, before.text.replace(old, new)
 
 
+def _with_line_ends_of(existing: str, text: str) -> str:
+    r"""The text as the file has its lines: models write `\n` whatever it uses."""
+    return _with_crlf(text) if _ends_lines_in_crlf(existing) else text
+
+
+def _ends_lines_in_crlf(text: str) -> bool:
+    return "\n" in text and text.count("\n") == text.count("\r\n")
+
+
+def _with_crlf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
 def _nearest(old: str, text: str) -> str:
     """A sentence with the line that is most like the first line of the text that was not found."""
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
@@ -231,9 +246,9 @@ def _nearest(old: str, text: str) -> str:
     return f" The nearest line is {lines.index(near[0]) + 1}: {near[0]!r}" if near else " Read it first with read_file."
 
 
-def _document(context: Context, filename: str) -> Reading | None:
-    """What a PDF, DOCX or XLSX file says; None for any other file."""
-    if not context.workspace.read(filename, len(documents.PDF)).startswith((documents.PDF, documents.ARCHIVE)):
+def _document(context: Context, filename: str, begins: bytes) -> Reading | None:
+    """What a PDF, DOCX or XLSX file says, of which the beginning is known; None for any other file."""
+    if not begins.startswith((documents.PDF, documents.ARCHIVE)):
         return None
     data = context.workspace.read(filename, documents.DOCUMENT_LIMIT + 1)
     kind = documents.kind_of(data)
@@ -246,7 +261,11 @@ def _document(context: Context, filename: str) -> Reading | None:
 
 def _text(context: Context, filename: str) -> tuple[Decoded, bool]:
     """The text of a file up to the limit, and whether it goes on after that."""
-    data = context.workspace.read(filename, READ_LIMIT + 1)
+    return _decoded(filename, context.workspace.read(filename, READ_LIMIT + 1))
+
+
+def _decoded(filename: str, data: bytes) -> tuple[Decoded, bool]:
+    """The text of these bytes, one of which is beyond the limit where the file goes on after that; whether it does."""
     cut = len(data) > READ_LIMIT
     decoded = decode(data[:READ_LIMIT], whole=not cut)
     if decoded is None:

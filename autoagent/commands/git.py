@@ -109,6 +109,7 @@ def clone_repository(
     where = _target(context, clone_path)
     _require_git(context)
     source = _local(context, url) if _is_file(url) else _remote(context, url)
+    empty = context.workspace.find(where) is not None
     context.progress(f"Cloning {source.url} ...")
     try:
         _fetch(context, source, where)
@@ -116,7 +117,7 @@ def clone_repository(
         if files:
             _write_files(context, source, where)
     except BaseException:  # whatever ended it, also Ctrl-C: no half of a repository stays
-        context.sandbox.run(["rm", "-rf", "--", f"./{where}"])
+        context.sandbox.run(["find", f"./{where}", *(["-mindepth", "1"] if empty else []), "-delete"])
         raise
     left_out = f"; its {submodules} submodules were left out" if submodules else ""
     content = f"{files:,} files, {size:,} bytes" if files else "it is empty"
@@ -131,6 +132,8 @@ COMMANDS: tuple[Command, ...] = (clone_repository,)
 
 def _target(context: Context, clone_path: str) -> str:
     """The folder to clone into, as a plain path; it is not there yet, or empty."""
+    if context.workspace.display(clone_path) == ".":
+        raise CommandError("The workspace itself is no place for a clone; name a new folder in it.")
     found = context.workspace.find(clone_path)
     if found is None:
         return context.workspace.display(clone_path)

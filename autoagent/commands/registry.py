@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -215,10 +216,10 @@ def _present_name(spec: CommandSpec, name: str) -> str:
 def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
     """The value in the parameter's type. A number or a truth value written as a string is taken for what it says."""
     kind = parameter.kind
-    if kind == "number" and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
     if isinstance(value, str) and kind in ("integer", "number", "boolean"):
         value = _from_text(kind, value)
+    if kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
+        value = _finite(spec, parameter, value)
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     types_of_kind = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}
@@ -232,6 +233,17 @@ def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
         choices = ", ".join(parameter.choices)
         raise ReplyError(f"The argument {parameter.name!r} of {spec.name} must be one of {choices}.")
     return value
+
+
+def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
+    """JSON as Python reads it also has NaN, infinities and integers beyond every float: no command can use them."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ReplyError(f"The argument {parameter.name!r} of {spec.name} is no number that can be used.")
+    return number
 
 
 def _from_text(kind: str, text: str) -> Any:

@@ -27,6 +27,7 @@ Url = Annotated[str, "https address of the page"]
 Question = Annotated[str, "what to find out from the page"]
 Query = Annotated[str, "words to search for"]
 Count = Annotated[int, f"how many results, at most {HITS_LIMIT}"]
+GoogleCount = Annotated[int, "how many results, at most 10"]
 
 
 # Search ------------------------------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ def web_search(context: Context, query: Query, num_results: Count = 8) -> Output
 
 
 @command("google", "Search with Google", risk="network", available=_has_google)
-def google(context: Context, query: Query, num_results: Count = 8) -> Output:
+def google(context: Context, query: Query, num_results: GoogleCount = 8) -> Output:
     return _listed(query, context.web.google(_checked(query), _within(num_results)))
 
 

@@ -27,6 +27,7 @@ ADDRESS_LIMIT = 2_000  # characters of a link
 WORDS_LIMIT = 200  # characters of what it stands under, and elements and texts in it that are looked at
 STYLE_LIMIT = 200_000  # characters of style sheets that are looked at
 MAIN_LEAST = 500  # characters of a main text; with less the page is rather a list, a form, a few words
+MAIN_LINKS = 5_000  # with more the page is a list as well, and to look for a main text takes longest there
 
 _UNSHOWN = ("script", "style", "template", "title", "iframe", "object", "svg", "canvas", "datalist")
 _HIDING = re.compile(
@@ -52,7 +53,7 @@ def read(kind: str, data: bytes, url: str) -> Reading:
     title = " ".join(soup.title.get_text().split()) if soup.title else ""
     _hide(soup)
     links, count = _resolve_links(soup, url)
-    main = _main_text(str(soup))
+    main = _main_text(str(soup)) if count <= MAIN_LINKS else ""
     text, note = limited(seen(main if len(main) >= MAIN_LEAST else _whole_text(soup)), note)
     return Reading(text, seen(title)[:300], links, count, note)
 
@@ -64,11 +65,17 @@ def _hide(soup: BeautifulSoup) -> None:
     """
     selectors = _hiding_selectors("\n".join(style.get_text() for style in soup.find_all("style"))[:STYLE_LIMIT])
     for tag in soup.find_all(True):
-        classes = tag.get("class") or ()
-        marks = {tag.name, f"#{tag.get('id', '')}", *(f".{name}" for name in classes)}
-        hidden = tag.has_attr("hidden") or _HIDING.search(str(tag.get("style") or "")) or marks & selectors
-        if tag.name in _UNSHOWN or (hidden and tag.name not in ("html", "body")):
+        if tag.name in _UNSHOWN or (_is_hidden(tag, selectors) and tag.name not in ("html", "body")):
             tag.name = "template"
+
+
+def _is_hidden(tag: Tag, selectors: set[str]) -> bool:
+    if "hidden" in tag.attrs or ("style" in tag.attrs and _HIDING.search(str(tag["style"]))):
+        return True
+    if not selectors:
+        return False
+    classes = tag.get("class") or ()
+    return not selectors.isdisjoint({tag.name, f"#{tag.get('id', '')}", *(f".{name}" for name in classes)})
 
 
 def _hiding_selectors(css: str) -> set[str]:

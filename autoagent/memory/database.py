@@ -1,11 +1,11 @@
 """The SQLite side of the store: its tables, how it is opened, and how processes take turns to write.
 
-    memories   the texts and what is known of them: the truth; all else can be made anew from it
-    words      the full-text index of the texts, changed in the transaction that changes them
-    trash      forgotten memories, whole, with the time they were forgotten
-    spaces     one for each embedder that was ever used; its vectors are in `vectors-ID.f32`
-    vectors    where the vector of a memory is in a space; `row` is NULL while it is still to be made
-    blocks     the checksum of each block of rows of a space
+memories   the texts and what is known of them: the truth; all else can be made anew from it
+words      the full-text index of the texts, changed in the transaction that changes them
+trash      forgotten memories, whole, with the time they were forgotten
+spaces     one for each embedder that was ever used; its vectors are in `vectors-ID.f32`
+vectors    where the vector of a memory is in a space; `row` is NULL while it is still to be made
+blocks     the checksum of each block of rows of a space
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoagent.messages import Recollection
+from autoagent.messages import PRIVATE_SOURCES, Recollection
 
 AT_ONCE = 20_000_000  # cosines computed at once: 80 MB
 LISTED = 20  # sources that a merged memory names
@@ -23,12 +23,11 @@ class Group:
 
     @property
     def sources(self) -> str:
-        """Where all of them came from, each once: `a.html, run-1/3`."""
-        named = dict.fromkeys(
-            name for memory in (self.kept, *self.others) for name in _origin(memory).split(", ") if name
-        )
+        """Where all of them came from, each once: `a.html, run-1/3`. What makes one private comes first, and stays."""
+        every = [name for memory in (self.kept, *self.others) for name in _origin(memory).split(", ") if name]
+        named = sorted(dict.fromkeys(every), key=lambda name: name not in PRIVATE_SOURCES)
         more = f", and {len(named) - LISTED} more" if len(named) > LISTED else ""
-        return ", ".join(list(named)[:LISTED]) + more
+        return ", ".join(named[:LISTED]) + more
 
 
 def groups(memories: Sequence[Recollection], vectors: Mapping[int, bytes], alike: float) -> list[Group]:

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,19 @@ class WordLlamaEmbedder:
 
     def __init__(self) -> None:
         self._table = _load_wordllama()
+        # It would keep the pieces of 10,000 texts, some kilobytes each, which do not come again.
+        with suppress(AttributeError):  # an older tokenizer cannot be told so
+            self._table.tokenizer.model._resize_cache(0)
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         import numpy as np
 
         vectors = np.zeros((len(texts), self.dim), dtype="<f4")
         for row, text in enumerate(texts):
-            if readable := _readable(text):
-                # One by one: a batch is padded to its longest text, so that one long text would make it gigabytes.
-                vectors[row] = self._table.embed([readable])[0]
+            # One by one: a batch is padded to its longest text, so that one long text would make it gigabytes; and not
+            # by the table's own `embed`, which wakes threads for it.
+            if pieces := self._table.tokenizer.encode(_readable(text), add_special_tokens=False).ids:
+                vectors[row] = self._table.embedding[pieces].mean(axis=0)
         return _unit(vectors), Usage()
 
 

@@ -9,8 +9,8 @@
    they are multiplied, so that nothing comes in by being recent alone, and the level, earned by use, stands for the
    importance.
 3. Diversity. Maximal marginal relevance: the next is the one with the best of lambda * score - (1 - lambda) * its
-   greatest cosine to those already taken. (Carbonell and Goldstein, The Use of MMR, SIGIR 1998.)
-4. The cut, to a number and to the tokens a prompt has room for.
+   greatest cosine to those already taken. (Carbonell and Goldstein, The Use of MMR, SIGIR 1998.) It ends at the number
+   asked for, or where none fits any more into the tokens a prompt has room for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from autoagent.messages import LeftOut, Recall, Recollection
 
 DAY = 86_400.0
 SHOWN = 4  # a prompt shows of a memory no more than the room divided by this, so it counts for no more
-CHOSEN = 2  # times the number asked for are weighed against one another, as some of them may not fit the room
 LINE = 3  # tokens of the mark and the line break around a memory
 
 
@@ -86,14 +85,8 @@ def rank(
     scored = sorted((memory for memory, _ in fused), key=lambda memory: (-scores[memory.id], memory.id))
     left_out = [LeftOut(memory.id, scores[memory.id], "too far") for memory in scored if memory.id in far]
     candidates = [memory for memory in scored if memory.id not in far]
-    taken, likeness = _diverse(candidates, scores, vectors, weights.diversity, CHOSEN * n)
-    returned, beyond = _cut(taken, n, room)
-    first_n = {memory.id for memory in candidates[:n]}
-    for memory, reason in beyond:
-        alike, cosine = likeness.get(memory.id, (0, 0.0))
-        if reason == _NUMBER and memory.id in first_n and alike:
-            reason = f"too like memory {alike} (cosine {cosine:.2f})"
-        left_out.append(LeftOut(memory.id, scores[memory.id], reason))
+    returned, others = _choose(candidates, n, scores, vectors, weights.diversity, room)
+    left_out += [LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others]
     left_out.sort(key=lambda candidate: (-candidate.score, candidate.id))
     return Recall(tuple(replace(memory, score=scores[memory.id]) for memory in returned), tuple(left_out))
 
@@ -125,33 +118,46 @@ def _weight(memory: Recollection, now: float, weights: Weights) -> float:
     return (1 - weights.recency * (1 - recency)) * (1 - weights.level * (1 - level))
 
 
-def _diverse(
+def _choose(
     candidates: Sequence[Recollection],
+    n: int,
     scored: Mapping[int, float],
     vectors: Mapping[int, bytes],
     diversity: float,
-    most: int,
-) -> tuple[list[Recollection], dict[int, tuple[int, float]]]:
-    """All candidates, the first `most` in the order of maximal marginal relevance, the others by their scores; for each
-    the one that it is most like of those chosen before it."""
+    room: Room | None,
+) -> tuple[list[Recollection], list[tuple[Recollection, str]]]:
+    """At most n of the candidates, which come best first, in the order of maximal marginal relevance, as far as there
+    is room; the others with the reason. After one too long a shorter one may still fit."""
     matrix = _matrix(candidates, vectors)
-    scores = np.array([scored[memory.id] for memory in candidates])
-    nearest, nearest_of = np.zeros(len(candidates)), np.full(len(candidates), -1)
-    open_, order = np.ones(len(candidates), bool), []
-    for _ in candidates[:most]:
-        worth = np.where(open_, (1 - diversity) * scores - diversity * nearest, -math.inf)
-        taken = int(worth.argmax())  # of equal ones the first, which has the better score
-        open_[taken] = False
-        order.append(taken)
-        cosines = np.vecdot(matrix, matrix[taken])  # not by `@`, whose threads have to be woken for it
-        closer = open_ & (cosines > nearest)
-        nearest[closer], nearest_of[closer] = cosines[closer], taken
-    likeness = {
-        candidates[row].id: (candidates[other].id, float(nearest[row]))
-        for row, other in enumerate(nearest_of.tolist())
-        if other >= 0
-    }
-    return [candidates[row] for row in (*order, *np.flatnonzero(open_))], likeness
+    costs = np.array([room.cost(memory.text) if room else 0 for memory in candidates])
+    left = room.tokens if room else 0
+    worth = (1 - diversity) * np.array([scored[memory.id] for memory in candidates])
+    nearest, nearest_of = np.zeros(len(candidates)), np.zeros(len(candidates), int)
+    too_long = costs > left
+    chosen: dict[int, Recollection] = {}
+    while len(chosen) < n:
+        too_long = costs > left
+        worth[too_long] = -math.inf
+        if not (worth > -math.inf).any():
+            break
+        row = int((worth - diversity * nearest).argmax())  # of equal ones the first, which has the better score
+        chosen[row] = candidates[row]
+        left -= int(costs[row])
+        worth[row] = -math.inf
+        cosines = np.vecdot(matrix, matrix[row])  # not by `@`, whose threads have to be woken for it
+        nearest_of[cosines > nearest] = candidates[row].id
+        np.maximum(nearest, cosines, out=nearest)
+    others = []
+    for row, memory in enumerate(candidates):
+        if row in chosen:
+            continue
+        reason = "beyond the number asked for"
+        if room and too_long[row]:
+            reason = f"beyond the room of {room.tokens} tokens"
+        elif row < n and nearest_of[row]:
+            reason = f"too like memory {nearest_of[row]} (cosine {nearest[row]:.2f})"
+        others.append((memory, reason))
+    return list(chosen.values()), others
 
 
 def _matrix(candidates: Sequence[Recollection], vectors: Mapping[int, bytes]) -> NDArray[np.float32]:
@@ -159,26 +165,3 @@ def _matrix(candidates: Sequence[Recollection], vectors: Mapping[int, bytes]) ->
     size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
     rows = (vectors.get(memory.id, bytes(size)) for memory in candidates)
     return np.frombuffer(b"".join(rows), "<f4").reshape(len(candidates), -1) if candidates else np.empty((0, 1), "<f4")
-
-
-_NUMBER = "beyond the number asked for"
-
-
-def _cut(
-    ordered: Sequence[Recollection], n: int, room: Room | None
-) -> tuple[list[Recollection], list[tuple[Recollection, str]]]:
-    """The first n that fit the room, and the others with the reason; after one too long a shorter one may still fit."""
-    returned: list[Recollection] = []
-    others: list[tuple[Recollection, str]] = []
-    left = room.tokens if room else 0
-    for memory in ordered:
-        if len(returned) >= n:
-            others.append((memory, _NUMBER))
-            continue
-        cost = room.cost(memory.text) if room else 0
-        if room and cost > left:
-            others.append((memory, f"beyond the room of {room.tokens} tokens"))
-            continue
-        left -= cost
-        returned.append(memory)
-    return returned, others

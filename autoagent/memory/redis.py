@@ -288,9 +288,7 @@ class RedisStore:
         found = pipeline.execute()[1]
         return {int(member): float(score) for member, score in found}, len(found) < count
 
-    def _widened(
-        self, best: Callable[[int], tuple[dict[int, float], bool]], k: int, skip: Skip
-    ) -> list[Recollection]:
+    def _widened(self, best: Callable[[int], tuple[dict[int, float], bool]], k: int, skip: Skip) -> list[Recollection]:
         """The first k that are not to be skipped; `best(count)` gives so many with their scores, and if that is all."""
         skipped, count = frozenset(skip), k + len(skip) + SLACK
         while True:

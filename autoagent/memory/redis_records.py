@@ -1,15 +1,15 @@
 """How a memory lies in Redis, and the commands that put it there and take it away. All keys begin with the prefix.
 
-    about        hash: `version` of this layout, `spaces` (how many), `next` id
-    m:ID         hash: a memory; `forgotten` is when it went to the trash
-    ids          hash: the memory of a text, by the sha256 of it; `trashed` is the same for the trash
-    alive        sorted set: memories by their time; `trash` is the same by when they were forgotten
-    levels       sorted set: memories by their level
-    w:WORD       sorted set: memories by how much the word weighs in them
-    spaces       hash: the number of an embedder's space
-    e:SPACE:ID   hash: the vector (`v`) of a memory in a space
-    v:SPACE      vector set; search:SPACE with the search module
-    want:SPACE   sorted set: memories whose vector is still to be made
+about        hash: `version` of this layout, `spaces` (how many), `next` id
+m:ID         hash: a memory; `forgotten` is when it went to the trash
+ids          hash: the memory of a text, by the sha256 of it; `trashed` is the same for the trash
+alive        sorted set: memories by their time; `trash` is the same by when they were forgotten
+levels       sorted set: memories by their level
+w:WORD       sorted set: memories by how much the word weighs in them
+spaces       hash: the number of an embedder's space
+e:SPACE:ID   hash: the vector (`v`) of a memory in a space
+v:SPACE      vector set; search:SPACE with the search module
+want:SPACE   sorted set: memories whose vector is still to be made
 """
 
 from __future__ import annotations

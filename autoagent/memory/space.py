@@ -45,6 +45,7 @@ class Space:
         self._file = VectorFile(folder / f"vectors-{id}.f32", dim)
         self._under_bits = VectorFile(self._file.path, dim)  # mapped by itself, so that appending does not unmap it
         self._bits = SignBits(folder / f"vectors-{id}.bits", dim)
+        self._row_of: dict[int, int] = {}  # of memories that were asked for: a row keeps its vector, or is zeroed
         self._checked: int | None = None  # checksums were compared from this row on; what is appended later is trusted
 
     @classmethod
@@ -97,13 +98,13 @@ class Space:
 
     def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
         """The vectors of these memories, shape (dim,) each, as far as they have one; none while some are damaged."""
-        at: dict[int, int] = {}
-        for some in _portions(ids):
+        for some in _portions([id for id in ids if id not in self._row_of]):
             query = (
-                "SELECT row, memory FROM vectors WHERE space = ? AND row IS NOT NULL "  # noqa: S608 - question marks
+                "SELECT memory, row FROM vectors WHERE space = ? AND row IS NOT NULL "  # noqa: S608 - question marks
                 f"AND memory IN ({','.join('?' * len(some))})"
             )
-            at.update(self._db.execute(query, (self._id, *some)))
+            self._row_of.update(self._db.execute(query, (self._id, *some)))
+        at = {self._row_of[id]: id for id in ids if id in self._row_of}
         try:
             return {at[row]: vector for row, vector in self._at(sorted(at))}
         except Damaged:  # the next search mends it; whoever asks for vectors alone can do without
@@ -172,6 +173,7 @@ class Space:
             self._db.execute("DELETE FROM blocks WHERE space = ?", (self._id,))
             self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in found.items()])
             self._set_rows(rows)
+        self._row_of.clear()
         self._bits.path.unlink(missing_ok=True)  # which tells the other processes to make theirs anew as well
         self._checked = None
         return lost

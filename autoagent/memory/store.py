@@ -24,14 +24,16 @@ from autoagent.messages import Change, Recollection, Stats, Usage
 from autoagent.protocols import Embedder
 
 BATCH = 256  # texts embedded together, and stored in one transaction
-SLACK = 32  # candidates ranked beyond those asked for: some of the best are forgotten or to be skipped
+SLACK = 8  # candidates ranked beyond those asked for and those to be skipped: some of the best are forgotten
 FETCH = 500  # memories looked up by one query
 WORDS = 100  # of a query, that are looked for
 MATCHES = 300  # memories that are ranked by their words, at some microseconds each
 MATCHES_OF_ONE = 10_000  # that are ranked where no word of the query is in fewer than MATCHES
+COUNTED = 10_000  # words of which it is kept in how many memories they are
 DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
+RUN_AND_STEP = slice(6, 8)  # of the columns
 KEPT = "id, text, hash, kind, source, trusted, t, run, step"  # in memories as in the trash
 
 PUT = """
@@ -65,6 +67,9 @@ MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIM
 
 ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index, none by a scan
 
+Scored = tuple[Any, ...]
+"""The columns of a memory and, last, how well it fits."""
+
 
 class LocalStore:
     """Satisfies MemoryStore. Any number of processes may use the folder at once, each instance one thread at a time.
@@ -88,7 +93,7 @@ class LocalStore:
         self._listen = listen
         self._random = random or Random()  # noqa: S311 - which memories fade is no secret
         self._own_space: Space | None = None
-        self._everywhere: set[str] = set()  # words in so many memories that they are not counted again
+        self._counted: dict[str, tuple[int, int]] = {}  # in how many memories a word was, and the last id at that time
         with our_errors(folder):
             self._db = connect(folder)
 
@@ -233,7 +238,7 @@ class LocalStore:
             self._embed_missing()
             return _widened(lambda count: self._nearest(vector, count), k, skip)
 
-    def _nearest(self, vector: Vectors, count: int) -> tuple[list[Recollection], bool]:
+    def _nearest(self, vector: Vectors, count: int) -> tuple[list[Scored], bool]:
         try:
             rows, scores = self._space().search(vector, count)
         except Damaged:
@@ -241,7 +246,7 @@ class LocalStore:
             rows, scores = self._space().search(vector, count)
         at = self._space().memories(rows.tolist(), COLUMNS)
         scored = zip(rows.tolist(), scores.tolist(), strict=True)
-        return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
+        return [(*at[row], score) for row, score in scored if row in at], len(rows) < count
 
     def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[Recollection]:
         """The memories that share words with the query by BM25, diacritics and case aside."""
@@ -256,11 +261,11 @@ class LocalStore:
     def _telling(self, words: Iterable[str]) -> list[str]:
         """The rarest of these words, as many as are in MATCHES memories together: of a word that is in more than half
         of them BM25 makes nothing, but only after looking at every memory that has it."""
-        words = list(words)
         first, last = self._db.execute(ENDS).fetchone()
-        half = (last - first) // 2 + 1 if last else 0
-        found = self._matched([word for word in words if word not in self._everywhere], MATCHES)
-        self._everywhere |= {word for word, count in found.items() if count == MATCHES}
+        if last is None:
+            return []
+        half = (last - first) // 2 + 1
+        found = {word: self._about_how_many(word, last) for word in words}
         telling: list[str] = []
         left = MATCHES
         for word in sorted(found, key=found.__getitem__):
@@ -269,16 +274,26 @@ class LocalStore:
             telling.append(word)
         if telling:
             return telling
-        found = self._matched(words, MATCHES_OF_ONE)
+        found = {word: self._matched(word, MATCHES_OF_ONE) for word in found}
         return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
 
-    def _matched(self, words: Iterable[str], limit: int) -> dict[str, int]:
-        """In how many memories each word is, as far as `limit`."""
-        return {word: int(self._db.execute(MATCHED, (word, limit)).fetchone()[0]) for word in words}
+    def _about_how_many(self, word: str, last: int) -> int:
+        """In how many memories, up to MATCHES, a word is; counted anew once there are a quarter more of them."""
+        count, then = self._counted.get(word, (0, 0))
+        if count < MATCHES and last > then + then // 4:
+            if len(self._counted) >= COUNTED:
+                self._counted.clear()
+            count = self._matched(word, MATCHES)
+            self._counted[word] = count, last
+        return count
 
-    def _best_worded(self, wanted: str, count: int) -> tuple[list[Recollection], bool]:
+    def _matched(self, word: str, limit: int) -> int:
+        """In how many memories a word is, as far as `limit`."""
+        return int(self._db.execute(MATCHED, (word, limit)).fetchone()[0])
+
+    def _best_worded(self, wanted: str, count: int) -> tuple[list[Scored], bool]:
         rows = self._db.execute(WORDED, (wanted, count)).fetchall()
-        return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
+        return rows, len(rows) < count
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with our_errors(self._folder):
@@ -351,15 +366,15 @@ class LocalStore:
 
 
 def _widened(
-    best: Callable[[int], tuple[list[Recollection], bool]], k: int, skip: Collection[tuple[str, int]]
+    best: Callable[[int], tuple[list[Scored], bool]], k: int, skip: Collection[tuple[str, int]]
 ) -> list[Recollection]:
     """The first k that are not to be skipped; `best(count)` gives the best so many, and whether there are no more."""
-    skipped, count = frozenset(skip), k + SLACK
+    skipped, count = frozenset(skip), k + len(skip) + SLACK
     while True:
         memories, all_there = best(count)
-        found = [memory for memory in memories if (memory.run, memory.step) not in skipped]
+        found = [memory for memory in memories if memory[RUN_AND_STEP] not in skipped]
         if len(found) >= k or all_there:
-            return found[:k]
+            return [_recollection(columns, score) for *columns, score in found[:k]]
         count *= 4
 
 

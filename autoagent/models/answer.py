@@ -14,11 +14,18 @@ from typing import Any
 
 from autoagent.messages import ToolCall
 
+LARGEST = 32 * 2**20  # bytes of an answer; a stream spends some 300 on each token
+LONGEST = 2 * 10**6  # characters of what the model says; the longest reply that any offers has a quarter of it
+
 _CUT_OFF = ("length", "max_tokens", "content_filter")
 
 
 class Broken(Exception):
     """The answer is cut short or not readable; its text says how. Asking again may help."""
+
+
+class TooLong(Exception):
+    """The answer goes on past what any reply needs; its text names the limit."""
 
 
 class ToldInStream(Exception):
@@ -44,6 +51,7 @@ class Answer:
     finish: str = ""
     usage: Mapping[str, Any] | None = None
     _pieces: list[str] = field(default_factory=list)  # of the text
+    _length: int = 0  # of all that the model said, in characters
     _calls: list[_Call] = field(default_factory=list)
 
     @property
@@ -63,8 +71,10 @@ class Answer:
 
         Raises:
             Broken: it ends before it finished, or is no chat completion.
+            TooLong: it has more than LARGEST bytes, or says more than LONGEST characters.
             ToldInStream: the server reports an error in it.
         """
+        chunks = _within(chunks, LARGEST)
         if "json" in content_type:  # the server does not stream
             whole = _object(b"".join(chunks).decode("utf-8", "replace"))
             self._take(whole, heard)
@@ -91,7 +101,7 @@ class Answer:
         content = _text(delta.get("content")) or _text(delta.get("refusal"))
         if content:
             self._pieces.append(content)
-            heard(encodable(content))
+            self._said(content, heard)
         for part in delta.get("tool_calls") or ():
             self._add_call(part.get("index"), part.get("id") or "", part.get("function") or {}, heard)
         if legacy := delta.get("function_call"):
@@ -108,7 +118,13 @@ class Answer:
         piece = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         if piece:
             call.pieces.append(piece)
-            heard(encodable(piece))
+            self._said(piece, heard)
+
+    def _said(self, piece: str, heard: Callable[[str], None]) -> None:
+        self._length += len(piece)
+        if self._length > LONGEST:
+            raise TooLong(f"the reply has more than {LONGEST:,} characters")
+        heard(encodable(piece))
 
 
 def encodable(text: str) -> str:
@@ -147,13 +163,24 @@ def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         yield _object("\n".join(data))  # some servers leave out the last blank line
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    rest = b""
+def _within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    size = 0
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.rstrip(b"\r").decode("utf-8", "replace")
-    if rest:
+        size += len(chunk)
+        if size > limit:
+            raise TooLong(f"the answer has more than {limit / 2**20:g} MB")
+        yield chunk
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    begun: list[bytes] = []  # pieces of a line; joined once, or a long one takes minutes
+    for chunk in chunks:
+        piece, *others = chunk.split(b"\n")
+        begun.append(piece)
+        for other in others:
+            yield b"".join(begun).rstrip(b"\r").decode("utf-8", "replace")
+            begun = [other]
+    if rest := b"".join(begun):
         yield rest.decode("utf-8", "replace")
 
 

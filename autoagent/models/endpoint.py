@@ -10,7 +10,6 @@ told of it as of a silence, and Ctrl-C ends it.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import re
 import socket
@@ -22,10 +21,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
+from autoagent.addresses import is_private
 from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError
 from autoagent.messages import Price
 from autoagent.models import prices
-from autoagent.models.answer import Broken, ToldInStream
+from autoagent.models.answer import Broken, ToldInStream, TooLong
 from autoagent.models.retry import Fault, Policy, deserves, persist, retry_after
 from autoagent.models.silence import LONGEST, Silence
 from autoagent.models.timers import Timers
@@ -100,7 +100,7 @@ class Endpoint:
     ) -> None:
         self.base_url = (base_url or OPENAI).rstrip("/")
         self.host = _host(self.base_url)
-        self.private = _is_private(self.host)
+        self.private = is_private(self.host)
         self._key = api_key.strip()
         if not self._key and self.base_url == OPENAI:
             raise SetupError("OPENAI_API_KEY is not set; set it, or name a server of your own in OPENAI_BASE_URL")
@@ -142,9 +142,7 @@ class Endpoint:
         data = listed.get("data") if isinstance(listed, dict) else None
         return [model for model in data or () if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
-    def _attempt(
-        self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None
-    ) -> T:
+    def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
         """One request. Here, and nowhere else, the errors of the client become ours, or a Fault to try again."""
         import httpx2
         import openai
@@ -166,6 +164,8 @@ class Endpoint:
             raise self._status_error(200, {}, error.error, body) from error
         except Broken as error:
             raise Fault(f"{self.host}: {error}") from error
+        except TooLong as error:
+            raise ModelError(f"{self.host} does not stop: {error}; try again, or another model") from error
 
     def _send(self, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
         """POST the body, or GET without one. The response still streams; one that says no is raised by the client."""
@@ -316,11 +316,3 @@ def _host(base_url: str) -> str:
     if parts.username or parts.password:  # the address is shown, and kept in a file
         raise SettingsError("OPENAI_BASE_URL holds a name or a password; keep them out of it and use OPENAI_API_KEY")
     return parts.hostname or ""
-
-
-def _is_private(host: str) -> bool:
-    """Whether a host is this machine or one of its own network: nothing sent there is billed, or goes by a proxy."""
-    try:
-        return ipaddress.ip_address(host).is_private
-    except ValueError:
-        return "." not in host or host.endswith((".local", ".localhost"))

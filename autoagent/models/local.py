@@ -23,6 +23,7 @@ from typing import Any
 from autoagent import schema
 from autoagent.errors import ContextOverflow, ModelError, SetupError
 from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Usage
+from autoagent.models.gguf import control_tokens
 from autoagent.protocols import Listener
 
 DEFAULT_WINDOW = 8192  # tokens; the file and such a window take about 2.2 GB of memory
@@ -36,9 +37,9 @@ _SILENCE = 3.0  # seconds without a token before the user is told what is going 
 # No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
-# The marks of ChatML and Llama 3. The chat template does not tell them from text, so that a page which holds them
-# could end its message and speak as the system.
-_CONTROL = re.compile(r"<\|(?=\w+\|>)")
+# The chat template does not tell control tokens from text, so that a file or page which holds them could end its
+# message and speak as the system. Beside those that a model file names as such there are some that it does not.
+_MARKS = r"<\|\w+\|>"
 
 
 class LocalModel:
@@ -62,6 +63,7 @@ class LocalModel:
         self._threads = threads or max(1, _usable_cores() - 1)
         self._worker = ThreadPoolExecutor(1, "embedded-model")  # one call at a time: a cancelled one ends first
         self._server: Future[Any] | None = None
+        self._control = re.compile(_MARKS)
         self._speed = 30.0  # prompt tokens a second, as last seen
 
     def preload(self) -> None:
@@ -75,7 +77,7 @@ class LocalModel:
             self._server = self._worker.submit(self._load)
         try:
             self._server.result()
-        except RuntimeError as error:  # all that the runtime tells
+        except (RuntimeError, ValueError) as error:  # all that the runtime tells; the vocabulary cannot be read
             self._server = None
             raise SetupError(
                 f"{self._path} cannot be loaded: it is damaged, its kind is unknown to the runtime, "
@@ -108,6 +110,7 @@ class LocalModel:
     def _load(self) -> Any:
         import xllamacpp
 
+        self._control = re.compile("|".join([*map(re.escape, control_tokens(self._path)), _MARKS]))
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)
         params.n_ctx = self.window
@@ -123,7 +126,7 @@ class LocalModel:
 
     def _request(self, messages: Sequence[Message], commands: Sequence[CommandSpec], max_tokens: int) -> dict[str, Any]:
         request: dict[str, Any] = {
-            "messages": [{"role": message.role, "content": _plain(message.content)} for message in messages],
+            "messages": [{"role": message.role, "content": self._plain(message.content)} for message in messages],
             "max_tokens": max_tokens,
             "temperature": self._temperature,
             "cache_prompt": True,
@@ -134,6 +137,11 @@ class LocalModel:
         if commands:
             request["grammar"] = _grammar(commands)
         return request
+
+    def _plain(self, text: str) -> str:
+        """The text as the runtime takes it: no lone surrogates, and no control token in one piece."""
+        whole = text.encode("utf-8", "replace").decode()
+        return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", whole)
 
     def _stream(self, request: Mapping[str, Any]) -> Generator[Mapping[str, Any], None, None]:
         """The chunks of one request, made by the worker. Leaving the iterator early cancels the request."""
@@ -212,11 +220,6 @@ def _grammar(commands: Sequence[CommandSpec]) -> str:
         thought["maxLength"] = _THOUGHT
     convert: Callable[[dict[str, Any]], str] = xllamacpp.json_schema_to_grammar
     return convert({**bound, "x-guidance": _COMPACT})
-
-
-def _plain(text: str) -> str:
-    """The text as the runtime takes it: no lone surrogates, and nothing that its template would obey."""
-    return _CONTROL.sub("< |", text.encode("utf-8", "replace").decode())
 
 
 def _mapped(error: Mapping[str, Any]) -> ModelError:

@@ -3,42 +3,39 @@
 A program sees the workspace, the system's programs, a few files of /etc, the Python interpreter, a /proc with itself
 alone, and a private /tmp. The agent's own files in the workspace are covered.
 
-Not covered: a hard link in the workspace to a file elsewhere that was there before is written through (none can be
-made from inside); bugs of the kernel; full disks, since only the size of a single file is limited; System V shared
+Of the files in the workspace that have hard links outside, the first are read-only; further ones are among the gaps.
+
+Not covered: bugs of the kernel; full disks, since only the size of a single file is limited; System V shared
 memory that is not attached counts for nothing; a program whose start an agent killed with SIGKILL is just about may
 stay, if bubblewrap has not yet tied the two together. As root, programs have no rights over files of other users.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from resource import RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC
 
 from autoagent.errors import CommandError, SetupError
 from autoagent.sandbox import seccomp
 from autoagent.sandbox.environment import search_path, variables
+from autoagent.sandbox.hard_links import shared_files
+from autoagent.sandbox.held import Held
 from autoagent.sandbox.limits import Limits
 from autoagent.sandbox.places import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places
 from autoagent.sandbox.program import Launch
 from autoagent.workspace import Workspace
 
 _HOME, _IN_MEMORY = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108 - each program has its own
-_BLOCK = 512  # bytes; the unit of `ulimit -f`
-
-# The first process inside. It takes limits on that bubblewrap cannot set (of processes, which root is exempt from, in
-# the two ways that shells name it) and adopts orphans. Its own words, such as that the program was killed, are not the
-# program's output.
-_FIRST = """
-exec 9>&2 2>/dev/null
-ulimit -c 0; ulimit -f "$1"; ulimit -u "$2" || ulimit -p "$2"
-shift 2
-(exec "$@" 2>&9 9>&-)
-exit $?
-"""
+_MOST_READ_ONLY = 64  # files with hard links outside; each takes a twentieth of a millisecond at each start
+_PAGE = 512  # bytes that an empty folder in memory may have
 
 
 class Bubblewrap:
@@ -52,7 +49,10 @@ class Bubblewrap:
             raise SetupError("bubblewrap is not installed; get it with your package manager (apt install bubblewrap).")
         self._program = str(Path(found).resolve())
         self._cover = Cover(workspace)
-        self._limits = limits
+        self._workspace = workspace
+        self._shared = shared_files(workspace)
+        # Of processes there is a limit for an ordinary user alone; the kernel lets root have any number.
+        self._own_limits = {RLIMIT_CORE: 0, RLIMIT_FSIZE: limits.file, RLIMIT_NPROC: limits.threads}
         self._root = str(workspace.root)
         self._files = {"/etc/passwd": _passwd(), "/etc/group": _group()}
         self._filter = seccomp.guard(sockets=True, groups=True) if seccomp.is_known() else b""
@@ -64,12 +64,13 @@ class Bubblewrap:
     def gaps(self) -> tuple[str, ...]:
         """As protocols.Sandbox."""
         no_filter = "System calls are not filtered: there is no filter for this kind of processor."
-        return (*(() if self._filter else (no_filter,)), *self._cover.gaps())
+        links = self._shared.gaps(self._workspace.root, held=_MOST_READ_ONLY)
+        return (*(() if self._filter else (no_filter,)), *self._cover.gaps(), *links)
 
     def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
         """As Boundary. bubblewrap's own environment is empty: what is in it can be read from inside."""
         world = [*self._world, *(("--share-net", *_read_only(NETWORK)) if network else ())]
-        world += ["--bind", self._root, self._root, *self._cover.mounts()]
+        world += ["--bind", self._root, self._root, *self._cover.mounts(), *self._read_only_links()]
         for name, value in variables(self.path, _HOME, env).items():
             world += ["--setenv", name, value]
         given = []
@@ -79,11 +80,19 @@ class Bubblewrap:
         if self._filter:
             given.append(_readable(self._filter))
             world += ["--seccomp", str(given[-1])]
-        options = ["--unshare-all", "--as-pid-1", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
-        limits = [str(self._limits.file // _BLOCK), str(self._limits.threads)]
-        first = ["/bin/sh", "-c", _FIRST, "sh", *limits]
-        command = [self._program, *options, *world, "--remount-ro", "/", "--", *first, *argv]
-        return Launch(command, {}, given, ending=signal.SIGKILL, folded=True)
+        named, tell = os.pipe()
+        wait, until = os.pipe()
+        given += [tell, wait]
+        options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
+        options += ["--info-fd", str(tell), "--block-fd", str(wait)]
+        command = [self._program, *options, *world, "--remount-ro", "/", "--", *argv]
+        return Launch(command, {}, given, Held(named, until, self._own_limits), ending=signal.SIGKILL, folded=True)
+
+    def _read_only_links(self) -> Iterator[str]:
+        if self._shared.have_moved():
+            self._shared = shared_files(self._workspace)
+        for path in islice(self._shared.identities, _MOST_READ_ONLY):
+            yield from ("--ro-bind", path, path)
 
     def close(self) -> None:
         """Remove the placeholders of files that are not there."""
@@ -94,14 +103,14 @@ class Cover:
     """Hides the agent's own files in a workspace, also those that are not there yet.
 
     To mount over what is not there, an empty file has to be put in its place, or in that of the first folder missing on
-    the way; it is taken away in the end. It stays where the agent is killed. Another agent in the same workspace that
-    ends uncovers what it had put there, for the programs that run at that time.
+    the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the last takes it away.
+    Where an agent was killed it stays; its time of change, the very first there is, tells the next one what it is.
     """
 
     def __init__(self, workspace: Workspace) -> None:
         self._root = workspace.root
         self._places = [self._root / place for place in sorted(workspace.protected)]
-        self._placeholders: list[Path] = []
+        self._placeholders: dict[Path, int] = {}  # with the descriptor that has the lock
 
     def mounts(self) -> Iterator[str]:
         """The options for bubblewrap. What holds such a file cannot be renamed: it is a mount of its own."""
@@ -112,7 +121,7 @@ class Cover:
             if place.is_symlink():
                 continue
             if place.is_dir():
-                yield from ("--size", str(_BLOCK), "--tmpfs", str(place), "--remount-ro", str(place))
+                yield from ("--size", str(_PAGE), "--tmpfs", str(place), "--remount-ro", str(place))
             else:
                 self._hold(place)
                 yield from ("--ro-bind", "/dev/null", str(place))  # a device, which cannot be opened in there
@@ -123,11 +132,12 @@ class Cover:
         return tuple(f"Programs can replace {link}: it is a symbolic link, which cannot be covered." for link in links)
 
     def close(self) -> None:
-        """Take the placeholders away, as far as they are empty still."""
-        for place in self._placeholders:
+        """Take the placeholders away, as far as they are empty still and nobody else needs them."""
+        for place, descriptor in self._placeholders.items():
             with suppress(OSError):
-                if place.stat().st_size == 0:
+                if _is_placeholder(place) and _is_alone(descriptor):
                     place.unlink()
+            os.close(descriptor)
         self._placeholders.clear()
 
     def _reachable(self, place: Path) -> Path:
@@ -141,12 +151,34 @@ class Cover:
     def _hold(self, place: Path) -> None:
         """See to it that there is something to mount over. Raises CommandError."""
         try:
-            with place.open("xb"):
-                self._placeholders.append(place)
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError), place.open("xb") as file:
+                os.utime(file.fileno(), (0, 0))
+            if place not in self._placeholders and _is_placeholder(place):
+                self._placeholders[place] = os.open(place, os.O_RDONLY)
+                with suppress(OSError):  # a file system without locks, or another agent is just about to take it away
+                    fcntl.flock(self._placeholders[place], fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             raise CommandError(f"{place} cannot be kept out of reach of programs: {error.strerror}.") from error
+
+
+def _is_placeholder(place: Path) -> bool:
+    """Whether a Cover has put it there, and nobody has written to it since."""
+    try:
+        status = place.lstat()
+    except OSError:  # taken away meanwhile
+        return False
+    return stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime) == (0, 0)
+
+
+def _is_alone(descriptor: int) -> bool:
+    """Whether no other agent holds this placeholder; also where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _read_only(places: Sequence[str]) -> Iterator[str]:

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable
 
 from autoagent.errors import CommandError, SetupError
+from autoagent.messages import Exit
 from autoagent.protocols import Sandbox
 from autoagent.sandbox.bubblewrap import Bubblewrap
 from autoagent.sandbox.landlock import Landlock
 from autoagent.sandbox.limits import Limits
 from autoagent.sandbox.none import Unconfined
+from autoagent.sandbox.places import python_places
 from autoagent.sandbox.program import Boundary
 from autoagent.sandbox.programs import Programs
 from autoagent.workspace import Workspace
@@ -37,17 +39,20 @@ def open_sandbox(
     Why a stronger kind was not taken is among the `gaps`.
 
     Raises:
-        SetupError: the kind asked for does not work here; or `required`, and nothing holds programs back.
+        SetupError: the kind asked for does not work here; or `required`, and nothing holds programs back; or `python`
+            is no interpreter that works.
     """
     if kind == "none" and required:
         raise SetupError("A sandbox is required, and --sandbox none is none: leave out one of the two.")
+    python = python or sys.executable
+    python_places(python)  # that it does not work is no reason for a weaker kind
     kinds = dict(_KINDS) if kind == "auto" else {kind: dict(_KINDS)[kind]}
     reasons: list[str] = []
     for name, make in kinds.items():
         if name == "none" and required:
             break
         try:
-            boundary = _working(make, workspace, limits, python or sys.executable)
+            boundary = _working(make, workspace, limits, python)
         except SetupError as error:
             reasons.append(f"No {name}: {error}")
         else:
@@ -62,13 +67,17 @@ def _working(make: _Kind, workspace: Workspace, limits: Limits, python: str) -> 
     boundary = make(workspace, limits, python)
     try:
         done = Programs(workspace, boundary, limits).run(["true"], seconds=_PATIENCE)
-        problem = "" if done.status == 0 else _last_line(done.output) or f"{done}"
+        problem = "" if done.status == 0 else _last_line(done.output) or _end(done)
     except CommandError as error:
         problem = str(error)
     if problem:
         boundary.close()
         raise SetupError(problem)
     return boundary
+
+
+def _end(done: Exit) -> str:
+    return f"a program in it ended by {done.signal or done.limit or f'status {done.status}'}."
 
 
 def _last_line(output: bytes) -> str:

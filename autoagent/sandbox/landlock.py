@@ -3,8 +3,7 @@
 A program can read the system's programs, a few files of /etc and the Python interpreter, and write to the workspace and
 to a temporary folder of its own. It cannot make sockets, and there is no /proc for it.
 
-Not covered: see Landlock.gaps; also a hard link in the workspace to a file elsewhere that was there before is written
-through, and bugs of the kernel.
+Not covered: see Landlock.gaps; also bugs of the kernel.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from autoagent.errors import SetupError
 from autoagent.sandbox import seccomp, supervisor
 from autoagent.sandbox.confinement import ABI_OF_SIGNALS, OLDEST_ABI, landlock_abi
 from autoagent.sandbox.environment import search_path, variables
+from autoagent.sandbox.hard_links import shared_files
 from autoagent.sandbox.limits import Limits
 from autoagent.sandbox.places import DEVICES, NETWORK, SETTINGS, SYSTEM, USERS, python_places
 from autoagent.sandbox.program import Launch
@@ -38,6 +38,7 @@ class Landlock:
         if not seccomp.is_known():
             raise SetupError("there is no filter of system calls for this kind of processor.")
         self._limits = limits
+        self._links = shared_files(workspace).gaps(workspace.root)
         self._root = str(workspace.root)
         self._out_of_reach = [str(workspace.root / place) for place in sorted(workspace.protected)]
         self._visible = [*SYSTEM, *SETTINGS, *USERS, *python_places(python)]
@@ -51,7 +52,8 @@ class Landlock:
             "Programs can see the sizes and times of files outside the workspace, though not what is in them.",
             "Programs can change the mode and the times of files outside the workspace that are your user's.",
             "Programs that may use the network reach the sockets of services on this machine's disk as well.",
-            "A program that fills the temporary folder is not stopped.",
+            "Programs can fill the disk and the temporary folder: the size of each file is limited, not their sum.",
+            "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
         )
         signals = "Programs can send signals to your user's other programs: the kernel is older than Linux 6.12."
         own_files = (
@@ -62,6 +64,7 @@ class Landlock:
             *always,
             *((signals,) if self._abi < ABI_OF_SIGNALS else ()),
             *((own_files,) if self._out_of_reach else ()),
+            *self._links,
         )
 
     def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:

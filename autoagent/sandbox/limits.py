@@ -10,7 +10,7 @@ _THREADS_EACH = 16  # of a process, in the mean
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one program and all that it starts may take together; `file` is for each file.
+    """What one program and all that it starts may take together; `file` is for each file. Two programs take it twice.
 
     `seconds` is the time from start to end of a program that is waited for; `cpu` that of processors, which counts in
     the background too. `memory` and `file` are bytes. Of the output, the first `head` and the last `tail` bytes are

@@ -23,11 +23,12 @@ class Unconfined:
 
     name = "none"
     gaps = (
-        "Programs can read and change everything that your user can, also outside the workspace.",
+        "Programs can read and change everything that your user can, also outside the workspace and by hard links.",
         "Programs can reach the network, and the services of this machine.",
         "Programs can read the agent's keys out of its memory and its environment.",
         "Programs can send signals to others, and free themselves of their limits that way.",
-        "A program that fills the temporary folder or the memory without mapping it is not stopped.",
+        "Programs can fill the disk, the temporary folder, and the memory by what they do not map.",
+        "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
     )
 
     def __init__(self, workspace: Workspace, limits: Limits, python: str) -> None:

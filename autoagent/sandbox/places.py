@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -39,7 +40,9 @@ def is_beneath(place: str, places: Sequence[str]) -> bool:
     return any(Path(place).is_relative_to(other) for other in places)
 
 
+@functools.cache
 def _prefixes(python: str) -> tuple[str, str]:
+    """Of another interpreter, asked once. Raises SetupError."""
     code = "import sys; print(sys.prefix); print(sys.base_prefix)"
     try:
         done = subprocess.run(  # noqa: S603 - the user's own choice of an interpreter
@@ -47,5 +50,6 @@ def _prefixes(python: str) -> tuple[str, str]:
         )
         prefix, base = done.stdout.splitlines()
     except (OSError, subprocess.SubprocessError, ValueError) as error:  # ValueError: it printed something else
-        raise SetupError(f"{python} is no Python interpreter that works: {error}") from error
+        reason = f": {error.strerror}" if isinstance(error, OSError) else ""
+        raise SetupError(f"{python} is no Python interpreter that works here{reason}.") from error
     return prefix, base

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from autoagent.errors import CommandError
 from autoagent.messages import Exit
+from autoagent.sandbox.held import Held
 from autoagent.sandbox.limits import MB, Limits
 from autoagent.sandbox.output import Output
 from autoagent.sandbox.use import Use, shared_memory, use_of
@@ -32,12 +33,13 @@ class Launch:
 
     It is ended by the signal `ending` to its process group, and ends with the thread that started it; either way it
     takes all its descendants with it, also those in sessions of their own. `descriptors` are handed to it and then
-    closed here. With `folded`, a status of 128 + n stands for signal n, as with a shell.
+    closed here, as is what it is `held` by. With `folded`, a status of 128 + n stands for signal n, as with a shell.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     descriptors: Sequence[int] = ()
+    held: Held | None = None
     ending: signal.Signals = signal.SIGTERM
     folded: bool = False
 
@@ -202,6 +204,21 @@ class Program:
 
 
 def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
+    """The program, begun with its limits. Raises CommandError."""
+    try:
+        process = _started(launch, output, data)
+        if launch.held:
+            _limit(process, launch.held)
+        return process
+    except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CommandError(f"The program cannot be started: {reason}.") from error
+    finally:
+        if launch.held:
+            launch.held.close()
+
+
+def _started(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
     given = _in_memory(data) if data else None
     try:
         return subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
@@ -214,12 +231,18 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
             pass_fds=launch.descriptors,
             start_new_session=True,  # without a terminal
         )
-    except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise CommandError(f"The program cannot be started: {reason}.") from error
     finally:
         for descriptor in (*launch.descriptors, *(() if given is None else (given,))):
             os.close(descriptor)
+
+
+def _limit(process: subprocess.Popen[bytes], held: Held) -> None:
+    try:
+        held.limit()
+    except BaseException:  # Ctrl-C too: it must not begin without its limits
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 def _offer_to_the_oom_killer(use: Use) -> None:

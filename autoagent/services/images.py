@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from autoagent.errors import CommandError
+from autoagent.services import charges
 from autoagent.services.provider import Provider
 
 SMALLEST_GPT_IMAGE = 1024  # pixels a side; the models of that name draw no smaller square
@@ -16,14 +17,22 @@ STEPS = 20  # rounds of denoising in the web UI; its own 50 take long on a machi
 _SUFFIXES = ((b"\x89PNG\r\n\x1a\n", ".png"), (b"\xff\xd8\xff", ".jpg"), (b"GIF8", ".gif"))
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A picture file, and what it cost in USD; None where that is not known."""
+
+    picture: bytes
+    cost: float | None
+
+
 class Pictures(Protocol):
     """A provider of pictures."""
 
     @property
     def provider(self) -> Provider: ...
 
-    def draw(self, prompt: str) -> bytes:
-        """A picture file. Raises CommandError, which names the provider and the reason."""
+    def draw(self, prompt: str) -> Drawn:
+        """A picture from words. Raises CommandError, which names the provider and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +43,14 @@ class OpenAIPictures:
     model: str
     size: int
 
-    def draw(self, prompt: str) -> bytes:
+    def draw(self, prompt: str) -> Drawn:
         """As Pictures has it."""
         body = {"model": self.model, "prompt": prompt, "n": 1, **self._form()}
         answer = self.provider.post("/images/generations", json=body).fields()
         data = answer.get("data")
         first = data[0] if isinstance(data, list) and data else None
-        return _decoded(self.provider.name, first.get("b64_json") if isinstance(first, dict) else None)
+        picture = _decoded(self.provider.name, first.get("b64_json") if isinstance(first, dict) else None)
+        return Drawn(picture, charges.of_picture(self.provider, self.model, answer))
 
     def _form(self) -> dict[str, Any]:
         side = self.size
@@ -58,10 +68,11 @@ class HuggingFacePictures:
     model: str
     size: int
 
-    def draw(self, prompt: str) -> bytes:
+    def draw(self, prompt: str) -> Drawn:
         """As Pictures has it."""
         body = {"inputs": prompt, "parameters": {"width": self.size, "height": self.size}}
-        return self.provider.post(f"/models/{self.model}", json=body, headers={"Accept": "image/png"}).body
+        picture = self.provider.post(f"/models/{self.model}", json=body, headers={"Accept": "image/png"}).body
+        return Drawn(picture, charges.elsewhere(self.provider))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +82,12 @@ class WebUIPictures:
     provider: Provider
     size: int
 
-    def draw(self, prompt: str) -> bytes:
+    def draw(self, prompt: str) -> Drawn:
         """As Pictures has it."""
         body = {"prompt": prompt, "width": self.size, "height": self.size, "steps": STEPS}
         images = self.provider.post("/sdapi/v1/txt2img", json=body).fields().get("images")
-        return _decoded(self.provider.name, images[0] if isinstance(images, list) and images else None)
+        picture = _decoded(self.provider.name, images[0] if isinstance(images, list) and images else None)
+        return Drawn(picture, charges.elsewhere(self.provider))
 
 
 def suffix_of(name: str, picture: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 from autoagent.errors import CommandError
+from autoagent.messages import Usage
 from autoagent.services.images import HuggingFacePictures, OpenAIPictures, Pictures, WebUIPictures, suffix_of
 from autoagent.services.provider import Provider
 from autoagent.services.transcription import (
@@ -27,6 +28,7 @@ class ChosenMedia:
         self._pictures = pictures
         self._transcriber = transcriber
         self._twitter = twitter
+        self._spent = Usage()
 
     @property
     def draws_at(self) -> str:
@@ -47,18 +49,26 @@ class ChosenMedia:
         """As Media has it."""
         if self._pictures is None:
             raise CommandError("There is no provider of pictures; it is set in IMAGE_PROVIDER.")
-        picture = self._pictures.draw(prompt)
-        return picture, suffix_of(self._pictures.provider.name, picture)
+        drawn = self._pictures.draw(prompt)
+        self._spent += Usage(cost=drawn.cost)
+        return drawn.picture, suffix_of(self._pictures.provider.name, drawn.picture)
 
     def transcribe(self, name: str, recording: bytes) -> str:
         """As Media has it."""
         if self._transcriber is None:
             raise CommandError("Nothing is there to read recordings; it is set in AUDIO_TO_TEXT_PROVIDER.")
-        return self._transcriber.transcribe(recognised(name, recording))
+        heard = self._transcriber.transcribe(recognised(name, recording))
+        self._spent += Usage(cost=heard.cost)
+        return heard.text
 
     def tweet(self, text: str) -> str:
         """As Media has it."""
         return self._twitter.send(text)
+
+    def take_usage(self) -> Usage:
+        """As Media has it."""
+        spent, self._spent = self._spent, Usage()
+        return spent
 
 
 def media_of(settings: Settings) -> ChosenMedia:

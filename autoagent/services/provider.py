@@ -72,6 +72,14 @@ class Provider:
         """The host that requests go to, as `host_of` has it."""
         return host_of(self.url)
 
+    @property
+    def host_name(self) -> str:
+        """The host alone, without a port."""
+        try:
+            return urlsplit(self.url).hostname or ""
+        except ValueError:  # brackets that are not closed
+            return ""
+
     def get(self, path: str, **content: Any) -> Answer:
         """GET; `content` and errors as with `post`."""
         return self._request("GET", path, content)
@@ -105,7 +113,7 @@ class Provider:
                         raise self._refusal(response.status_code, self._body(response, ERROR_LIMIT, end, cut=True))
                     media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
                     return Answer(self.name, media_type, self._body(response, ANSWER_LIMIT, end))
-        except requests.RequestException as error:
+        except (requests.RequestException, UnicodeEncodeError) as error:  # the second: a header beyond Latin-1
             raise CommandError(self._masked(unreachable(self.name, self.host, self.url_variable, error))) from error
 
     def _body(self, response: requests.Response, limit: int, end: float, *, cut: bool = False) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autoagent.errors import CommandError
+from autoagent.services import charges
 from autoagent.services.provider import Provider
 
 OFFLINE_SECONDS = 900.0  # for one recording; a CPU hears about ten times as fast as people talk
@@ -26,14 +27,22 @@ class Recording:
     suffix: str
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The words of a recording, '' where there are none, and what they cost in USD; None where that is not known."""
+
+    text: str
+    cost: float | None
+
+
 class Transcriber(Protocol):
     """Hears the words in a recording. `host` is where the recording is sent, '' for nowhere."""
 
     @property
     def host(self) -> str: ...
 
-    def transcribe(self, recording: Recording) -> str:
-        """The words, '' where there are none. Raises CommandError, which names the provider and the reason."""
+    def transcribe(self, recording: Recording) -> Heard:
+        """Listen to it. Raises CommandError, which names the provider and the reason."""
 
 
 _MAGICS = (
@@ -75,12 +84,13 @@ class OpenAITranscriber:
         """As Transcriber has it."""
         return self.provider.host
 
-    def transcribe(self, recording: Recording) -> str:
+    def transcribe(self, recording: Recording) -> Heard:
         """As Transcriber has it."""
         file = (f"recording{recording.suffix}", recording.data, recording.media_type)  # its suffix tells the format
         form = {"model": self.model, "response_format": "json"}
-        answer = self.provider.post("/audio/transcriptions", data=form, files={"file": file})
-        return _text(self.provider.name, answer.fields().get("text"))
+        answer = self.provider.post("/audio/transcriptions", data=form, files={"file": file}).fields()
+        cost = charges.of_transcript(self.provider, self.model, answer)
+        return Heard(_text(self.provider.name, answer.get("text")), cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +105,11 @@ class HuggingFaceTranscriber:
         """As Transcriber has it."""
         return self.provider.host
 
-    def transcribe(self, recording: Recording) -> str:
+    def transcribe(self, recording: Recording) -> Heard:
         """As Transcriber has it."""
         headers = {"Content-Type": recording.media_type}
         answer = self.provider.post(f"/models/{self.model}", data=recording.data, headers=headers)
-        return _text(self.provider.name, answer.fields().get("text"))
+        return Heard(_text(self.provider.name, answer.fields().get("text")), charges.elsewhere(self.provider))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +119,7 @@ class OfflineTranscriber:
     seconds: float = OFFLINE_SECONDS
     host = ""
 
-    def transcribe(self, recording: Recording) -> str:
+    def transcribe(self, recording: Recording) -> Heard:
         """As Transcriber has it."""
         if importlib.util.find_spec("faster_whisper") is None:
             raise CommandError(f"Recordings cannot be read offline: faster-whisper is missing; {OFFLINE_EXTRA}.")
@@ -132,7 +142,7 @@ class OfflineTranscriber:
             ) from error
         if problem := answer.get("problem"):
             raise CommandError(f"Whisper cannot read the recording: {problem}.")
-        return _text("Whisper", answer.get("text"))
+        return Heard(_text("Whisper", answer.get("text")), 0.0)
 
 
 def _text(name: str, text: object) -> str:

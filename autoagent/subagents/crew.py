@@ -155,8 +155,13 @@ class Crew:
         member.thread = threading.Thread(
             target=self._live, args=(member, ready), name=f"agent {member.key}", daemon=True
         )
-        member.thread.start()
-        if problem := ready.get():
+        try:
+            member.thread.start()
+            problem = ready.get()
+        except BaseException:  # Ctrl-C or a signal: whoever starts it will never know its key
+            member.stop(Outcome("stopped", "Its start was interrupted."))
+            raise
+        if problem:
             raise CommandError(f"The agent cannot be started: {problem}")
         return member
 

@@ -10,21 +10,27 @@ import shutil
 import ssl
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, TextIO
 
 from autoagent.autogpt_env import NOT_USED
 from autoagent.dotenv import read_dotenv
-from autoagent.errors import SettingsError
+from autoagent.errors import CommandError, SettingsError, SetupError
 from autoagent.models.weights import installed
-from autoagent.redact import Redactor
+from autoagent.protocols import Sandbox
+from autoagent.redact import Redactor, secrets_of
 from autoagent.servers import Answer, list_models, request
 from autoagent.settings import WITHOUT_ENDPOINT, Loaded, Settings, load
 from autoagent.subcommands.memory import embeds_remotely
-from autoagent.taskfile import read_prompt_settings, read_task
+from autoagent.taskfile import is_saved, read_prompt_settings, read_task
+from autoagent.workspace import Workspace
 
 OPENAI = "https://api.openai.com/v1"
+BLOCK = 512  # bytes, as stat counts them
+SANDBOX_PATIENCE = 30.0  # seconds that an interpreter may take to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +53,15 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
         findings += [Finding("settings", "fail", str(error), "correct it there"), *_variables(folder, None)]
     else:
         settings = loaded.settings
-        secrets.append(settings.openai_api_key)
+        secrets += secrets_of(settings)
         findings += [
             *_files(settings, folder),
             *_model(loaded, env),
             *_embedder(settings),
             *_encodings(),
-            _sandbox(),
+            *_sandbox(settings),
             *_folders(settings, folder),
+            *_snapshots(settings.state_dir, folder),
             _terminal(screen, env),
             *_variables(folder, loaded),
         ]
@@ -70,7 +77,7 @@ def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
     yield Finding("settings", "ok", "all values can be used; `autoagent config --show-origin` shows them")
     task = folder / settings.ai_settings_file
     try:
-        if task.exists():
+        if is_saved(task):
             yield Finding("task", "ok", f"{read_task(task).name} in {settings.ai_settings_file}")
         else:
             yield Finding("task", "ok", f"no {settings.ai_settings_file} yet; the first start asks")
@@ -194,9 +201,32 @@ def _encodings() -> Iterator[Finding]:
     yield Finding("encodings", "ok", "tokens are counted offline")
 
 
-def _sandbox() -> Finding:
-    program = shutil.which("bwrap")
-    return Finding("sandbox", "ok", f"bubblewrap at {program}" if program else "no bubblewrap; nothing needs it yet")
+def _sandbox(settings: Settings) -> Iterator[Finding]:
+    """What a start would find, in an empty workspace: the kind of sandbox, what it leaves open, and Python in it."""
+    from autoagent.subcommands.reach import open_sandbox
+
+    python = settings.python or sys.executable
+    another = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"
+    try:
+        with TemporaryDirectory() as folder, closing(open_sandbox(settings, Workspace(Path(folder)))) as sandbox:
+            mend = "" if sandbox.name == "bubblewrap" else "install bubblewrap, which holds more"
+            yield from (Finding("sandbox", "warn", gap) for gap in sandbox.gaps)
+            yield Finding("sandbox", "warn" if sandbox.gaps else "ok", f"{sandbox.name} works", mend)
+            if problem := _problem_of(sandbox, python):
+                yield Finding("sandbox", "fail", f"{python} does not run in it: {problem}", another)
+    except (SetupError, OSError) as error:  # OSError: no folder for temporary files
+        yield Finding("sandbox", "fail", str(error), another if settings.python else "install bubblewrap")
+
+
+def _problem_of(sandbox: Sandbox, python: str) -> str:
+    """Why this interpreter does not run there; '' where it does."""
+    try:
+        done = sandbox.run([python, "-c", ""], seconds=SANDBOX_PATIENCE)
+    except CommandError as error:
+        return str(error)
+    if done.status == 0:
+        return ""
+    return done.output.decode(errors="replace").strip() or done.limit or done.signal or f"status {done.status}"
 
 
 def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
@@ -212,6 +242,19 @@ def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
             yield Finding(check, "warn", found, f"chmod -R go= {folder}")
         else:
             yield Finding(check, "ok", f"{folder}" + ("" if folder.exists() else " (made at the first start)"))
+
+
+def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
+    """How much they take, where there are any: nothing takes them away."""
+    store = start / state_dir / "snapshots"
+    try:
+        sizes = [path.stat().st_blocks * BLOCK for path in store.glob("objects/*/*")]
+    except OSError as error:
+        yield Finding("snapshots", "warn", f"{store} cannot be looked at: {error.strerror}")
+        return
+    if sizes:
+        megabytes = sum(sizes) / (1 << 20)
+        yield Finding("snapshots", "ok", f"{store} takes {megabytes:,.1f} MB; to delete it costs the undo of all runs")
 
 
 def _terminal(screen: TextIO, env: Mapping[str, str]) -> Finding:

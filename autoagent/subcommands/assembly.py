@@ -65,7 +65,7 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
 
     `agent` is the key of the sub-agent that thinks with it, '' for the run's own.
 
-    Raises SetupError where it cannot be used, StateError where there is no such recording.
+    Raises SetupError where it cannot be used, SettingsError or StateError where there is no such recording.
     """
     kind, _, rest = settings.model.partition(":")
     if kind in ("demo", "replay"):
@@ -82,13 +82,15 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
 
 
 def _recorded_model(settings: Settings, run: str, agent: str) -> ReplayModel:
-    if not run:
+    if settings.model == "demo":
         from autoagent.models.demo import demo_model
 
         return demo_model()
     from autoagent.models.replay import ReplayModel
     from autoagent.runlog import find_run, read
 
+    if not run:
+        raise SettingsError(f"The model {settings.model!r} names no run; write replay:RUN (see `autoagent runs`).")
     events = read(settings.state_dir, find_run(settings.state_dir, run))
     return ReplayModel.from_events(event for event in events if event.agent == agent)
 

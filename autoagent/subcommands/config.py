@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from autoagent.printable import escape
-from autoagent.redact import MASK, Redactor
+from autoagent.redact import MASK, Redactor, secrets_of
 from autoagent.settings import Loaded, Settings, load
 
 
@@ -33,7 +33,7 @@ def config(ctx: click.Context, show_origin: bool, as_json: bool) -> None:
 
 
 def _rows(loaded: Loaded) -> Iterator[dict[str, Any]]:
-    redactor = Redactor([loaded.settings.openai_api_key])
+    redactor = Redactor(secrets_of(loaded.settings))
     for setting in dataclasses.fields(Settings):
         value = getattr(loaded.settings, setting.name)
         if isinstance(value, Path):

@@ -22,6 +22,10 @@ from autoagent.workspace import Workspace
 if TYPE_CHECKING:
     from autoagent.loop import Agent
     from autoagent.subagents.crew import Crew
+    from autoagent.taint import TaintedFiles
+
+
+LAST_WORDS_SECONDS = 10.0  # that the voice may take to end what it says, once the run has ended
 
 
 def drive(
@@ -30,14 +34,15 @@ def drive(
     registry: Registry,
     settings: Settings,
     console: Console,
-    open_log: Callable[[], RunLog],
+    open_log: Callable[[TaintedFiles], RunLog],
     *,
     attended: bool,
     owed: Usage | None = None,
 ) -> int:
     """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code.
 
-    The log is opened last: what cannot be opened before it leaves no empty run behind. Raises ForUser.
+    The log is opened last: what cannot be opened before it leaves no empty run behind. `open_log` may mark files of
+    the workspace as tainted. Raises ForUser.
     """
     with _opened(start, model, registry, settings, console, open_log, attended, owed) as (agent, crew, log):
         try:
@@ -61,7 +66,7 @@ def _opened(
     registry: Registry,
     settings: Settings,
     console: Console,
-    open_log: Callable[[], RunLog],
+    open_log: Callable[[TaintedFiles], RunLog],
     attended: bool,
     owed: Usage | None,
 ) -> Iterator[tuple[Agent, Crew, RunLog]]:
@@ -92,10 +97,11 @@ def _opened(
     with (
         closing(open_memory(settings, console.say, embedder)) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
-        open_log() as log,
+        open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
         tell_gaps(sandbox, console.warn)
+        reached = reach(settings, workspace, sandbox)
         log.overhear(rulebook.add)
         context = Context(
             workspace,
@@ -104,10 +110,10 @@ def _opened(
             run=log.run,
             complete=thinking,
             summarise=fast,
-            take_usage=lambda: thinking.take_usage() + fast.take_usage(),
+            take_usage=lambda: thinking.take_usage() + fast.take_usage() + reached["media"].take_usage(),
             progress=console.say,
             origin=lambda: guard.origin,
-            **reach(settings, workspace, sandbox),
+            **reached,
         )
         with Crew(
             builder(settings, registry, context, tainted, model, embedder, console),
@@ -153,12 +159,19 @@ def _heard(settings: Settings, console: Console) -> Iterator[Callable[[Event], N
     from autoagent.services.voice import voice_of
 
     voice = voice_of(settings, console.say)
+    if settings.speech_provider != "offline":
+        console.say("What the voice may cost is not part of the cost of the run.")
+
+    patience = LAST_WORDS_SECONDS
 
     def hear(event: Event) -> None:
+        nonlocal patience
         if isinstance(event, Thought) and event.thoughts.speak:
             voice.say(event.thoughts.speak)
+        elif isinstance(event, Ended) and event.status == "interrupted":
+            patience = 0.0  # a signal ends a run at once, in the middle of a word too
 
     try:
         yield hear
     finally:
-        voice.close()
+        voice.close(patience)

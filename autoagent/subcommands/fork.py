@@ -22,19 +22,23 @@ from autoagent.subcommands.restoring import open_snapshots, told, trail_of, trai
 from autoagent.subcommands.resume import answered, task_of_run, tell_changes
 from autoagent.subcommands.run import check_flags, warn
 from autoagent.subcommands.runs import settings_of_run
+from autoagent.taint import TaintedFiles
 
 
 @click.command("fork")
 @click.argument("run")
 @click.option("--at", "step", type=click.IntRange(min=0), required=True, metavar="STEP", help="The last step shared.")
 @click.option("--feedback", metavar="TEXT", help="What the agent is told before it goes on.")
-@click.option("-w", "--workspace-directory", "folder", metavar="DIR",
-              help="A new or empty folder for the workspace. Default: beside that of RUN, its name with -fork1.")
+@click.option(
+    "-w",
+    "--workspace-directory",
+    "folder",
+    metavar="DIR",
+    help="A new or empty folder for the workspace. Default: beside that of RUN, its name with -fork1.",
+)
 @resume_flags
 @click.pass_context
-def fork(
-    ctx: click.Context, /, run: str, step: int, feedback: str | None, folder: str | None, **given: Any
-) -> None:
+def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folder: str | None, **given: Any) -> None:
     """Start a new run that shares the history of RUN up to STEP, and go on from there.
 
     Its workspace is a folder of its own with the files as they were after STEP; RUN and its workspace stay as they
@@ -63,8 +67,8 @@ def _fork(
     start = assembly.describe(task, replace(settings, workspace=place), model, registry, moved)
     warn(given, settings, console.warn)
 
-    def new_log() -> RunLog:
-        """Restore the files, then begin the log: a fork that is there is whole."""
+    def new_log(tainted: TaintedFiles) -> RunLog:
+        """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
         snapshots = open_snapshots(settings.state_dir, workspace_of(start), console.warn)
         trail = trail_of(shared)
         tree = trail.tree or trail_of_run(settings.state_dir, run).first
@@ -72,6 +76,7 @@ def _fork(
             tree = open_snapshots(settings.state_dir, workspace_of(began), console.warn).take()
             console.say("The run has no snapshots: the workspace begins with the files as they are now.")
         console.say(f"Forked from {run} after step {step} into {place}. {told(snapshots.restore(tree))}")
+        tainted.inherit(Path(began.workspace), {run, *(event.run for event in shared)}, len(shared))
         log = RunLog.fork(settings.state_dir, run, len(shared), mask=assembly.mask_of(settings))
         log.overhear(console.pass_over)
         said = [Feedback(text=feedback)] if feedback else []

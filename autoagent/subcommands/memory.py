@@ -66,9 +66,7 @@ def open_memory(
     )
 
 
-def _open_store(
-    settings: Settings, folder: Path, embedder: Embedder, listen: Callable[[str], None]
-) -> MemoryStore:
+def _open_store(settings: Settings, folder: Path, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:
     if settings.memory_backend == "local":
         from autoagent.memory.store import LocalStore
 

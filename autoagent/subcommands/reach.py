@@ -71,7 +71,7 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
 def web_of(settings: Settings) -> Web:
     """The web behind the network guard. Raises SettingsError for an allowed host that is none."""
     from autoagent.addresses import NetworkGuard, exceptions
-    from autoagent.services import browser, search
+    from autoagent.services import search
     from autoagent.services.http import HttpClient
     from autoagent.services.web import GuardedWeb
 
@@ -80,6 +80,8 @@ def web_of(settings: Settings) -> Web:
     engine: Search = partial(search.searxng, url=settings.search_url) if settings.search_url else search.search
 
     def render(url: str, limit: int) -> Any:
+        from autoagent.services import browser  # and with it asyncio, which few runs need
+
         return browser.render(url, limit=limit, fetch=client.fetch, name=settings.browser_name)
 
     return GuardedWeb(

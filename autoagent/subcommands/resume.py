@@ -35,8 +35,13 @@ from autoagent.subcommands.runs import ends, newest_unfinished, settings_of_run
 
 @click.command("resume")
 @click.argument("run", required=False)
-@click.option("--from", "step", type=click.IntRange(min=0), metavar="STEP",
-              help="Go back to the end of STEP, the workspace with it; the steps after it do not count any more.")
+@click.option(
+    "--from",
+    "step",
+    type=click.IntRange(min=0),
+    metavar="STEP",
+    help="Go back to the end of STEP, the workspace with it; the steps after it do not count any more.",
+)
 @click.option("--force", is_flag=True, help="With --from: also where files were changed since by hand.")
 @resume_flags
 @click.pass_context
@@ -102,7 +107,7 @@ def _resume(
         _take_back(log, settings, began, step, console, force=force)
         for event in tell_changes(began, start, console):
             log.append(replace(event, step=_last_step(settings, run)))
-        return drive(start, model, registry, settings, console, lambda: log, attended=attended)
+        return drive(start, model, registry, settings, console, lambda tainted: log, attended=attended)
 
 
 def answered(settings: Settings, run: str, step: int | None = None) -> int:

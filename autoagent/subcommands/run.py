@@ -23,7 +23,7 @@ from autoagent.subcommands import assembly
 from autoagent.subcommands.drive import drive
 from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.setup import ClickTerminal
-from autoagent.taskfile import MOST_GOALS, read_task, write_task
+from autoagent.taskfile import MOST_GOALS, is_saved, read_task, write_task
 from autoagent.welcome import (
     DEFAULT_NAME,
     ask_task,
@@ -62,9 +62,15 @@ def start(given: Mapping[str, Any]) -> int:
     begin = assembly.describe(task, settings, model, registry)
     warn(given, settings, console.warn)
     assembly.tell_choice(registry, settings, model.window, console.say)
-    new_log = partial(RunLog.create, settings.state_dir, mask=assembly.mask_of(settings))
     return drive(
-        begin, model, registry, settings, console, new_log, attended=attended, owed=proposals.usage
+        begin,
+        model,
+        registry,
+        settings,
+        console,
+        lambda tainted: RunLog.create(settings.state_dir, mask=assembly.mask_of(settings)),
+        attended=attended,
+        owed=proposals.usage,
     )
 
 
@@ -132,7 +138,7 @@ def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal,
         from autoagent.models.demo import DEMO_TASK
 
         return DEMO_TASK
-    if path.exists():
+    if is_saved(path):
         saved = read_task(path)
         if given.get("skip_reprompt") or welcome_back(terminal, saved, path):
             return saved
@@ -153,7 +159,7 @@ def _task_of_flags(given: Mapping[str, Any], settings: Settings) -> Task | None:
         if given.get("ai_settings_file") and not path.exists():
             raise SettingsError(f"{path}: there is no such file; leave out -C to be asked for name, role and goals.")
         return None
-    saved = read_task(path) if path.exists() else None
+    saved = read_task(path) if is_saved(path) else None
     goals = tuple(Goal.parse(goal) for goal in given.get("ai_goals") or ()) or (saved.goals if saved else ())
     if not all(goal.text for goal in goals):
         raise click.UsageError("--ai-goal is empty.")

@@ -59,6 +59,7 @@ def builder(
             order.when_stopped(sandbox.close)
             guard = Guard(tainted, network=settings.sandbox_network, origin=order.origin)
             completing = assembly.Completing(own, assembly.mask_of(settings))
+            reached = reach(settings, shared.workspace, sandbox)
             context = dataclasses.replace(
                 shared,
                 memory=memory,
@@ -66,11 +67,11 @@ def builder(
                 run=order.place,
                 complete=completing,
                 summarise=completing,
-                take_usage=completing.take_usage,
+                take_usage=lambda: completing.take_usage() + reached["media"].take_usage(),
                 progress=_unheard,
                 agents=order.desk,
                 origin=lambda: guard.origin,
-                **reach(settings, shared.workspace, sandbox),
+                **reached,
             )
             agent = Agent(
                 start,

@@ -31,9 +31,7 @@ Said = Mapping[str, Any]
 @click.command("why")
 @click.argument("run")
 @click.argument("step", type=click.IntRange(min=1))
-@click.option(
-    "--without", multiple=True, metavar="mem:ID", help="Ask the model again without this memory; repeatable."
-)
+@click.option("--without", multiple=True, metavar="mem:ID", help="Ask the model again without this memory; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One object with all of it.")
 @click.pass_context
 def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_json: bool) -> None:

@@ -18,7 +18,7 @@ SCREENS = Path(__file__).parent.parent / "screens"
 def home() -> Iterator[Home]:
     """An empty folder whose path is short and always of the same length, as it is shown on screens."""
     with tempfile.TemporaryDirectory(prefix="user", dir="/tmp") as folder:
-        yield Home(Path(folder).resolve())
+        yield Home(Path(folder).resolve(), warm=True)
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from typing import IO, Any
 
 import pexpect
 import pyte
-from processes import wait_until_it_rests
+import warm
+from processes import take_usual_signals, wait_until_it_rests
 from server import Command, Request, ScriptedServer, command
 
 ROOT = Path(__file__).parent.parent.parent
@@ -58,10 +59,11 @@ class Done:
 
 @dataclass
 class Home:
-    """A user's folder and environment."""
+    """A user's folder and environment. `warm`: what runs to its end is a fork of what is loaded already (see warm)."""
 
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
+    warm: bool = False
 
     def point_at(self, server: ScriptedServer, model: str = "test-model") -> None:
         """Let the program use a scripted server, also to embed: that spares loading the embedded table."""
@@ -72,6 +74,9 @@ class Home:
         self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> Done:
         """Run the program to its end, with these lines on a pipe."""
+        environment = self._environment(env)
+        if self.warm and warm.fits(environment):
+            return Done(*warm.run(arguments, self.folder, environment, stdin, stdout, PATIENCE))
         process = self.start(*arguments, env=env, stdout=stdout)
         out, err = process.communicate(stdin, timeout=PATIENCE)
         return Done(process.returncode, out or "", err)
@@ -101,12 +106,9 @@ class Home:
         base = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
-            "LANG": "C.UTF-8",
             "TZ": "UTC",
-            "PYTHONPATH": str(ROOT),
-            "PYTHONWARNINGS": "error",
         }
-        return {**base, **self.env, **(more or {})}
+        return {**base, **warm.LOADED_WITH, **self.env, **(more or {})}
 
     # What is there afterwards ------------------------------------------------------------------------------------
 
@@ -173,6 +175,7 @@ class Session:
             encoding="utf-8",
             timeout=PATIENCE,
             dimensions=(self.ROWS, columns),
+            preexec_fn=take_usual_signals,
         )
         self._process.delaybeforesend = None  # the driver waits for the question, not for the clock
         self._process.logfile_read = self

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from driver import FINISH, GOAL, Home
+from loopback_site import Site, answer
 from server import ScriptedServer, command
 
 SCRIPT = (
@@ -14,6 +16,8 @@ SCRIPT = (
     command("append_to_file", filename="a.txt", text=" two"),
     command("write_to_file", filename="b.txt", text="wrong"),
 )
+READS = command("read_file", filename="secret.txt")
+PROGRAM = (command("execute_shell", command_line="date"), command("do_nothing"))  # the second if the first was refused
 
 
 @pytest.fixture
@@ -98,3 +102,70 @@ def test_a_run_without_snapshots_is_forked_with_the_files_as_they_are(served: Ho
     flat = " ".join(done.text.split())
     assert "The run has no snapshots: the workspace begins with the files as they are now." in flat
     assert files(served.folder / "autoagent_workspace-fork1") == {"a.txt": "mine"}
+
+
+@pytest.fixture
+def outside() -> Iterator[Site]:
+    with Site() as site:
+        site.pages["/page"] = answer(b"<p>Tea is good.", Content_Type="text/html")
+        yield site
+
+
+def refused_by_guard(home: Home, source: str) -> bool:
+    """Whether the newest run was kept from running a program, as it had read this source and private data."""
+    refused = [event for event in home.log() if event["type"] == "decided" and event["by"] == "guard"]
+    return len(refused) == 1 and source in refused[0]["reason"] and "secret.txt" in refused[0]["reason"]
+
+
+def test_a_fork_is_as_tainted_as_the_run_was(served: Home, server: ScriptedServer, outside: Site) -> None:
+    """Also by what an earlier run has left in the workspace."""
+    page, env = outside.url("/page"), {"AUTOAGENT_ALLOW_HOSTS": outside.allowed()}
+    browse = command("browse_website", url=page, question="")
+    served.write("autoagent_workspace/secret.txt", "mine")
+    server.add(browse, command("write_to_file", filename="page.txt", text="Tea."))
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "2", env=env).code == 4
+    server.add(command("write_to_file", filename="a.txt", text="a"), browse)
+    server.add(command("append_to_file", filename="a.txt", text=" page"))
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "3", env=env).code == 4
+    run = served.runs[-1]
+
+    server.add(READS, command("read_file", filename="a.txt"), command("read_file", filename="page.txt"), *PROGRAM)
+    assert served.run("fork", run, "--at", "1", "-c", "-l", "4").code == 4
+    labels = {event["call_id"]: event["data"] for event in served.log() if event["type"] == "returned"}
+    assert "untrusted" not in labels["3"], "as it was after step 1, nothing from outside was in it"
+    assert (labels["4"]["untrusted"], "private" in labels["4"]) == (page, False), "nothing of the user's is in this"
+    assert refused_by_guard(served, page)
+
+    server.add(READS, *PROGRAM)
+    assert served.run("fork", run, "--at", "2", "-c", "-l", "2").code == 4
+    assert refused_by_guard(served, page)
+
+
+def test_what_a_memory_has_brought_into_a_run_is_known_once_it_is_taken_up_again(
+    served: Home, server: ScriptedServer, outside: Site
+) -> None:
+    page = outside.url("/page")
+    served.write("autoagent_workspace/secret.txt", "mine")
+    server.add(command("browse_website", url=page, question=""))
+    assert served.run(*GOAL, "-c", "-l", "1", env={"AUTOAGENT_ALLOW_HOSTS": outside.allowed()}).code == 4
+    server.add(READS)
+    assert served.run(*GOAL, "-c", "-l", "1").code == 4
+    [tainted] = [event for event in served.log() if event["type"] == "tainted"]
+    assert tainted["data"] == {"untrusted": page}
+    run = served.runs[-1]
+    server.add(*PROGRAM)
+    assert served.run("fork", run, "--at", "1", "-c", "-l", "1", "-m", "none").code == 4
+    assert refused_by_guard(served, page)
+    server.add(*PROGRAM)
+    assert served.run("resume", run, "-c", "-l", "1", "-m", "none").code == 4
+    assert refused_by_guard(served, page)
+
+
+def test_a_fork_does_not_recall_the_steps_that_it_still_shows(served: Home, server: ScriptedServer) -> None:
+    server.add(*SCRIPT)
+    assert served.run(*GOAL, "-c", "-l", "3").code == 4
+    first = served.runs[-1]
+    server.add(command("do_nothing"))
+    assert served.run("fork", first, "--at", "2", "-c", "-l", "1").code == 4
+    recalled = [memory for event in served.log() if event["type"] == "recalled" for memory in event["memories"]]
+    assert [(memory["run"], memory["step"]) for memory in recalled if memory["run"] == first] == [(first, 3)]

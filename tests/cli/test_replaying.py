@@ -62,6 +62,24 @@ def test_every_prompt_follows_from_the_log(served: Home, run: str) -> None:
     )
 
 
+def test_a_reply_of_several_calls_is_taken_up_and_derived_again(served: Home, server: ScriptedServer) -> None:
+    write, append = "write_to_file", "append_to_file"
+    calls = tuple((name, f'{{"filename": "a.txt", "text": "{n}"}}') for n, name in enumerate((write, append, append)))
+    server.add(Reply("All of them.", calls), *FINISH)
+    assert served.run(*GOAL, "-m", "none", "-c", "-l", "1").code == 4
+    assert len(server.requests) == 1
+    resumed = served.run("resume", "-c")
+    assert resumed.code == 0, resumed.text
+    assert (served.folder / "autoagent_workspace/a.txt").read_text() == "012"
+    assert len(server.requests) == 1 + len(FINISH), "the second and the third are not asked for again"
+    verified = served.run("replay", served.runs[0], "--verify")
+    assert (verified.code, verified.out.split()[0]) == (0, str(1 + len(FINISH))), verified.text
+    why = served.run("why", served.runs[0], "2")
+    assert (why.code, "Step 2 has no prompt of its own" in why.err) == (1, True), why.text
+    again = served.run("--model", f"replay:{served.runs[0]}", *GOAL, "-m", "none", "-c", "-w", "again")
+    assert (again.code, (served.folder / "again/a.txt").read_text()) == (0, "012"), again.text
+
+
 def test_the_first_step_that_differs_is_named(served: Home, run: str) -> None:
     log = served.state / "runs" / run / "events.jsonl"
     events = served.log()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -253,6 +254,29 @@ def test_a_run_with_sub_agents_can_be_replayed(crew: Callable[..., Home]) -> Non
     done = home.run("-c", "-m", "none", *BOSS, "--model", f"replay:{home.runs[-1]}", env={"AUTOAGENT_WINDOW": "32000"})
     assert done.code == 0, done.text
     assert home.read("autoagent_workspace/a.txt") == "hi\n"
+
+
+def test_every_prompt_follows_from_the_log_also_with_limits_after_a_resume_and_in_a_fork(
+    crew: Callable[..., Home],
+) -> None:
+    """What sub-agents have spent at the moment of a prompt changes what it says is left."""
+
+    def boss() -> Iterator[Command]:
+        for number in itertools.count():
+            yield ANNA if number % 3 == 0 else command("write_to_file", filename=f"{number}.txt", text="x")
+
+    home = crew(Boss=boss(), Anna=endless(threading.Event()))
+    limits = ("--max-tokens", "900000", "--max-seconds", "900", "--budget", "5")
+    assert home.run("-c", "-l", "12", "-m", "none", *BOSS, *limits).code == 4
+    run = home.runs[-1]
+    left = {event["left"] for event in own(home) if event["type"] == "prompted"}
+    assert len(left) > 3 and all(line.startswith("You have left: ") for line in left)
+    assert home.run("resume", "-c", "-l", "8").code == 4
+    assert home.run("fork", run, "--at", "3", "-c", "-l", "8", "--max-tokens", "800000").code == 4
+    for done in (run, home.runs[-1]):
+        assert {event["agent"] for event in home.log(done)} >= {"", "1"}
+        verified = home.run("replay", done, "--verify")
+        assert verified.code == 0, verified.text
 
 
 def test_they_are_not_offered_where_they_are_switched_off(crew: Callable[..., Home]) -> None:

@@ -37,8 +37,7 @@ def test_step_by_step_back_and_forth(done: Home) -> None:
     undone = done.run("undo", run[:14])
     assert (undone.code, undone.out) == (
         0,
-        "Undone: step 4 (append_to_file). Taken back: a.txt.\n"
-        f"`autoagent undo {run} --redo` takes this back.\n",
+        f"Undone: step 4 (append_to_file). Taken back: a.txt.\n`autoagent undo {run} --redo` takes this back.\n",
     )
     assert workspace(done) == before_4
     assert done.run("undo", run).out.startswith("Undone: step 2 (write_to_file). Taken back: folder/b.txt.")

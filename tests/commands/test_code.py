@@ -71,9 +71,7 @@ class Room:
 
 def over(workspace: Workspace, limits: Limits) -> Iterator[Room]:
     with closing(open_sandbox(workspace, limits, kind="none")) as sandbox:
-        yield Room(
-            workspace.root, Context(workspace, NoMemory(), nobody, sandbox=sandbox), Registry(code.COMMANDS)
-        )
+        yield Room(workspace.root, Context(workspace, NoMemory(), nobody, sandbox=sandbox), Registry(code.COMMANDS))
 
 
 @pytest.fixture
@@ -116,9 +114,9 @@ def test_what_is_not_there_or_not_executable_is_named(ws: Room) -> None:
     assert text.startswith("Exit status 126 (a program in it is not executable). It printed:\n")
 
 
-def test_the_data_says_how_it_ended_and_that_it_is_private(ws: Room) -> None:
+def test_the_data_says_how_it_ended(ws: Room) -> None:
     result = ws.run("execute_shell", command_line="exit 3")
-    assert (result.ok, result.data) == (True, {"exit": 3, "signal": "", "limit": "", "private": True})
+    assert (result.ok, result.data) == (True, {"exit": 3, "signal": "", "limit": ""})
     assert ws.run("execute_shell", command_line="kill -KILL $$").data["signal"] == "SIGKILL"
 
 

@@ -32,9 +32,7 @@ class Archive:
     `ranges` holds what was asked for.
     """
 
-    def __init__(
-        self, body: bytes = FILE, cut: int | None = None, cut_rest: int | None = None, **headers: str
-    ) -> None:
+    def __init__(self, body: bytes = FILE, cut: int | None = None, cut_rest: int | None = None, **headers: str) -> None:
         self.body = body
         self.cut = cut
         self.cut_rest = cut_rest

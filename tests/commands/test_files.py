@@ -176,6 +176,19 @@ def test_edit_keeps_encoding_mark_and_line_ends(ws: Files, before: bytes, after:
     assert (ws.root / "x").read_bytes() == after
 
 
+def test_what_is_put_into_a_file_takes_on_its_line_ends(ws: Files) -> None:
+    (ws.root / "x").write_bytes(b"a\r\nb\r\n")
+    ws.text("edit_file", filename="x", old="b", new="1\n2")
+    ws.text("append_to_file", filename="x", text="3\n4\n")
+    assert (ws.root / "x").read_bytes() == b"a\r\n1\r\n2\r\n3\r\n4\r\n"
+
+
+def test_what_is_put_into_a_file_of_mixed_line_ends_stays_as_it_is(ws: Files) -> None:
+    (ws.root / "x").write_bytes(b"a\r\nb\n")
+    ws.text("append_to_file", filename="x", text="3\n")
+    assert (ws.root / "x").read_bytes() == b"a\r\nb\n3\n"
+
+
 def test_edit_refuses_what_it_would_damage(ws: Files) -> None:
     (ws.root / "x").write_bytes("é".encode() + b"\xff!")
     assert "not valid utf-8 text" in ws.refusal("edit_file", filename="x", old="!", new="?")

@@ -376,9 +376,7 @@ def test_nothing_of_a_repository_is_executed_and_nothing_leads_outside(
     assert not (tmp_path / "sprung").exists()
 
 
-def test_the_settings_of_a_repository_around_the_clone_do_not_count(
-    clones: Clones, site: Site, tmp_path: Path
-) -> None:
+def test_the_settings_of_a_repository_around_the_clone_do_not_count(clones: Clones, site: Site, tmp_path: Path) -> None:
     """The workspace may itself hold a `.git` that the agent or a page has written."""
     trap = f"touch {tmp_path}/sprung"
     hooks = clones.workspace / "template" / "hooks"

@@ -21,7 +21,7 @@ Trial = tuple[str, Callable[[], Outcome]]
 
 def trials(kind: str, found: Iterable[Boundary]) -> Iterator[Trial]:
     """What is to be tried, and how it is called."""
-    for boundary in found:
+    for boundary in power.cuts(found) if kind == "power" else found:
         name = f"{boundary} {boundary.about[:100]}"
         if kind == "kill":
             yield name, partial(trial.kill_at, boundary)
@@ -44,7 +44,7 @@ def main() -> int:
     if reason := boundaries.missing() or (power.missing() if given.kind == "power" else ""):
         sys.exit(f"This cannot be tried here: {reason}.")
     found = sub_agents.record() if given.kind == "agents" else trial.record()
-    return run(list(trials(given.kind, found[given.first :: given.every])), given.jobs)
+    return run(list(trials(given.kind, found))[given.first :: given.every], given.jobs)
 
 
 def run(wanted: list[Trial], jobs: int) -> int:

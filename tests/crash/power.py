@@ -5,6 +5,9 @@ synced or the kernel's timers run out (five minutes here): the file under the de
 kill, is the disk after a power cut at that boundary. The copy is mounted in its place, the journal replayed, and the
 run resumed from it.
 
+The disk changes when something is synced, and at no other call. So a cut is tried just before each sync: of all that
+leave the same disk it is the one with the most acknowledged.
+
 Not covered: disks that lie about what they have written, or write sectors in part; other file systems.
 """
 
@@ -15,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -27,6 +30,7 @@ from crash.world import world
 SIZE = 48 << 20  # bytes of the file system
 # No write before its time: not by the journal's timer, nor where ext4 guesses that a rename is to replace a file.
 OPTIONS = "loop,commit=300,noauto_da_alloc"
+SYNCS = ("fsync", "fdatasync")
 
 
 @cache
@@ -42,6 +46,11 @@ def missing() -> str:
                 return ""
         except subprocess.CalledProcessError as error:
             return f"no file system can be mounted on a loop device: {error.stderr.decode(errors='replace').strip()}"
+
+
+def cuts(found: Iterable[Boundary]) -> list[Boundary]:
+    """Of these boundaries one for each state of the disk."""
+    return [boundary for boundary in found if boundary.call in SYNCS]
 
 
 def cut_at(boundary: Boundary) -> Outcome:
@@ -100,4 +109,3 @@ def _disk(folder: Path) -> Iterator[Disk]:
 
 def _run(*command: str) -> None:
     subprocess.run(command, capture_output=True, check=True)
-

@@ -58,6 +58,14 @@ def test_a_kill_around_the_log_loses_nothing(recorded: list[Boundary]) -> None:
     assert failures({str(boundary): partial(trial.kill_at, boundary) for boundary in chosen}, len(chosen)) == {}
 
 
+def test_a_fault_at_the_log_loses_nothing(recorded: list[Boundary]) -> None:
+    boundary = at("fdatasync", recorded, "events.jsonl")
+    tried = {"EIO": partial(trial.fail_at, boundary, "EIO")}
+    if not power.missing():
+        tried["power"] = partial(power.cut_at, boundary)
+    assert failures(tried, len(tried)) == {}
+
+
 @pytest.mark.slow
 def test_a_kill_at_a_sample_of_all_boundaries_loses_nothing(recorded: list[Boundary]) -> None:
     chosen = trial.spread(recorded, 40)
@@ -73,7 +81,7 @@ def test_a_kill_in_a_sub_agents_thread_loses_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(bool(power.missing()), reason=power.missing() or "it can")
 def test_a_power_cut_at_a_sample_of_boundaries_loses_nothing(recorded: list[Boundary]) -> None:
-    chosen = trial.spread(recorded, 10)
+    chosen = trial.spread(power.cuts(recorded), 10)
     assert failures({str(boundary): partial(power.cut_at, boundary) for boundary in chosen}, 8) == {}
 
 

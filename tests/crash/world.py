@@ -25,7 +25,7 @@ from website import page
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = (sys.executable, "-m", "autoagent")
-PATIENCE = 120.0  # seconds, under strace on a machine that does much else
+PATIENCE = 300.0  # seconds, under strace on a machine that does much else
 HELPER = "Scribe"  # the sub-agent
 GOAL = ("--ai-goal", "Do each of the things")
 MAY_HAVE_RUN = "may have run"
@@ -104,6 +104,7 @@ class World:
             "TZ": "UTC",
             "PYTHONPATH": str(ROOT),
             "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",  # or a fault would strike there, and be met by every later start
             "OPENAI_BASE_URL": server.base_url,
             "SMART_LLM": "test-model",
             "EMBEDDING_MODEL": "test-embedder",
@@ -146,13 +147,13 @@ class World:
         done = sum(event["type"] == "thought" and not event["agent"] for event in log)
         return self.commands[min(done, len(self.commands) - 1)]
 
-    def run(self, *arguments: str, before: Sequence[str] = ()) -> Ended:
-        """Run the program to its end, `before` being what runs it (strace and its options)."""
+    def run(self, *arguments: str, before: Sequence[str] = (), answers: str = "") -> Ended:
+        """Run the program to its end, `before` being what runs it (strace and its options), with these answers."""
         process = subprocess.Popen(
             [*before, *PROGRAM, *arguments],
             cwd=self.folder,
             env=self.env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -160,7 +161,7 @@ class World:
             start_new_session=True,
         )
         try:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(answers, timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise

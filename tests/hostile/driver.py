@@ -58,9 +58,13 @@ def require(user: str) -> None:
 
 @dataclass
 class Room(Home):
-    """A home in which the program is run as one user or another; beside it lies `outside`, with a secret."""
+    """A home in which the program is run as one user or another; beside it lies `outside`, with a secret.
+
+    `around` is a program with its arguments that runs the program, in a world that is not as it should be.
+    """
 
     user: str = "self"
+    around: tuple[str, ...] = ()
 
     @property
     def workspace(self) -> Path:
@@ -79,7 +83,7 @@ class Room(Home):
             for path in (self.folder.parent, *self.folder.parent.rglob("*")):
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         return subprocess.Popen(
-            [*as_user, python_for(self.user), "-m", "autoagent", *arguments],
+            [*as_user, *self.around, python_for(self.user), "-m", "autoagent", *arguments],
             cwd=self.folder,
             env={**self._environment(env), "PYTHONPATH": PACKAGES, "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.PIPE,
@@ -239,6 +243,7 @@ def drive(
         finally:
             process.kill()
     done = Done(process.returncode, out, err)
+    assert room.runs, done.text
     log = room.log()
     told = {name: Told([event for event in log if event["step"] == step]) for name, step in number.items()}
     return Section(room, done, told, before, server)

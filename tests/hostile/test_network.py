@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
+import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -241,10 +244,32 @@ def test_d20_hosts_that_are_not_there_are_named(net: Net, host: str) -> None:
 
 
 def test_d20_too_many_addresses() -> None:
-    """In-process, as no name server of this machine answers for a test."""
+    """In this process; from outside in the slow test below."""
     guard = NetworkGuard(resolve=lambda host, port: [f"93.184.{n // 256}.{n % 256}" for n in range(300)])
     with pytest.raises(CommandError, match=r"many\.example. has 300 addresses"):
         guard.reach("many.example", 443)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="bubblewrap, which puts other files in /etc, is not installed"
+)
+def test_d20_a_name_of_300_addresses_and_a_name_server_that_is_silent() -> None:
+    with room() as made, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        try:
+            silent.bind(("127.0.0.77", 53))
+        except PermissionError:
+            pytest.skip("only root can stand in for a name server")
+        lines = [f"93.184.{number // 256}.{number % 256} many.example" for number in range(300)]
+        etc = {"hosts": "\n".join(lines), "resolv.conf": "nameserver 127.0.0.77\noptions timeout:30\n"}
+        files = [("--ro-bind", str(made.write(name, text)), f"/etc/{name}") for name, text in etc.items()]
+        made.around = ("bwrap", "--dev-bind", "/", "/", *itertools.chain(*files), "--")
+        replies = {name: browse(f"https://{name}/") for name in ("many.example", "nobody-knows.example")}
+        section = drive(made, replies, "--sandbox", "none", env={"RESOLV_MULTI": "on"})
+        section.went_on()
+        section["many.example"].refused("many.example", "300 addresses; at most 64")
+        section["nobody-knows.example"].refused("nobody-knows.example", "no name server answered in 10 s")
+        assert silent.recv(512), "it was asked"
 
 
 @needs_openssl

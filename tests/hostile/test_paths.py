@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 from server import Command, command
 
 from .driver import SECRET, USERS, Room, Section, drive, room
+from .traps import DOCUMENTS, unpackable
 
 
 def write(filename: str) -> Command:
@@ -52,7 +50,7 @@ REFUSED: dict[str, tuple[Command, str]] = {
     "D05 delete the workspace": (command("delete_file", filename="."), "'.'"),
     "D07 outside": (command("list_files", directory="/"), "/"),
     "D09 binary": (command("read_file", filename="binary.dat"), "binary.dat"),
-    "D10 archive": (command("read_file", filename="bomb.docx"), "bomb.docx"),
+    **{f"D10 {name}": (command("read_file", filename=name), named) for name, (_, named) in DOCUMENTS.items()},
     "D33 a link": (command("execute_python_file", filename="link.py"), "link.py"),
     "D33 a folder": (command("execute_python_file", filename="full"), "full"),
     "D33 no Python": (command("execute_python_file", filename="notes.txt"), "notes.txt"),
@@ -100,7 +98,8 @@ def furnish(room: Room) -> None:
     (ws / "empty.txt").touch()
     (ws / "notes.txt").write_text("print(1)\n")
     (ws / "link.py").symlink_to("notes.txt")
-    (ws / "bomb.docx").write_bytes(bomb())
+    for name, (made, _) in DOCUMENTS.items():
+        (ws / name).write_bytes(made())
     (ws / DEEP).mkdir(parents=True)
     (ws / "circle").mkdir()
     (ws / "circle/round").symlink_to("..")
@@ -111,16 +110,6 @@ def fill(folder: Path, files: int) -> None:
     folder.mkdir()
     for number in range(files):
         os.mknod(folder / str(number))
-
-
-def bomb() -> bytes:
-    """A document of some kB that would be 300 MB."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("[Content_Types].xml", "<Types/>")
-        archive.writestr("word/document.xml", bytes(300_000_000))
-        archive.writestr("../../x", "hostile")
-    return file.getvalue()
 
 
 @pytest.fixture(scope="module", params=USERS)
@@ -228,13 +217,30 @@ def test_the_agents_own_files_are_as_they_were(own: Section) -> None:
 # Archives, which the sandbox's own programs unpack ------------------------------------------------------------------
 
 
-def test_archives_unpack_inside_alone() -> None:
-    """D10: the program has no command that unpacks; what it starts cannot write outside either."""
-    with room() as made:
-        with tarfile.open(made.workspace / "evil.tar", "w") as archive:
-            for name in (str(made.outside / "new.txt"), "../../outside/new.txt"):
-                info = tarfile.TarInfo(name)
-                info.size = 7
-                archive.addfile(info, io.BytesIO(b"hostile"))
-        section = drive(made, {"D10": command("execute_shell", command_line="tar -xPf evil.tar")})
+UNZIP = """
+import zipfile
+archive = zipfile.ZipFile("evil.zip")
+for name in archive.namelist():
+    try:
+        open(name, "wb").write(archive.read(name))
+    except OSError as error:
+        print(name, error)
+"""
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_archives_unpack_inside_alone(user: str) -> None:
+    """D10: the program has no command that unpacks; what it starts cannot write outside, nor without end, either."""
+    with room(user) as made:
+        unpackable(made.workspace, made.outside)
+        replies = {
+            "tar": command("execute_shell", command_line="tar -xPf evil.tar"),
+            "zip": command("execute_python_code", name="unzip", code=UNZIP),
+        }
+        env = {"AUTOAGENT_SANDBOX_FILE": "8", "AUTOAGENT_PYTHON": "/usr/bin/python3"}
+        section = drive(made, replies, env=env)
         section.went_on()
+        assert section["tar"].data["exit"] != 0
+        assert "8 MB in one file" in section["zip"].text or "File too large" in section["zip"].text
+        assert (made.workspace / "inside.txt").read_text() == "hostile"
+        assert (made.workspace / "bomb").stat().st_size <= 8 << 20

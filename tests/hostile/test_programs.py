@@ -226,6 +226,33 @@ def test_d25_each_program_is_stopped_at_a_named_limit(user: str) -> None:
         assert (made.workspace / "big").stat().st_size <= 8 << 20
 
 
+BUSY = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+AS_THEY_ARE = {  # the limits that a user has who sets none, but for the time
+    "256 processes": shell("b() { [ $1 -gt 0 ] && { b $(($1 - 1)) & b $(($1 - 1)) & }; sleep 20; }; b 9"),
+    "2,048 MB of memory": command("execute_python_code", name="memory", code="b = bytearray(3 << 30)"),
+    "1,024 MB in one file": shell("dd if=/dev/zero of=big bs=1M count=2048; s=$?; rm big; exit $s"),
+    "busy": command("execute_python_code", name="busy", code=BUSY),
+    "asleep": shell("sleep 1000000000"),
+    "usable": shell("echo usable"),
+}
+
+
+@needs_bubblewrap
+@pytest.mark.slow
+@pytest.mark.parametrize("user", USERS)
+def test_d25_the_limits_that_are_there_without_being_set(user: str) -> None:
+    env = {"AUTOAGENT_SANDBOX_SECONDS": "20", "AUTOAGENT_PYTHON": "/usr/bin/python3"}
+    with room(user) as made:
+        section = drive(made, AS_THEY_ARE, "--sandbox", "bubblewrap", env=env)
+        section.went_on()
+        for name in ("256 processes", "2,048 MB of memory"):
+            assert section[name].data["limit"] == name, section[name].text
+        assert section["1,024 MB in one file"].data["limit"] or section["1,024 MB in one file"].data["exit"] != 0
+        for name in ("busy", "asleep"):
+            assert "stopped at the limit of 20 s" in section[name].text.lower()
+        assert section["usable"].text.endswith("usable\n")
+
+
 # D30: no sandbox ----------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +283,9 @@ def test_d30_a_missing_tool_is_named() -> None:
 RUNS = "sh -c 'echo pwned >../../pwned; echo pwned >pwned; touch /var/tmp/autoagent-pwned'"
 
 
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
+
+
 def hostile_repository(folder: Path) -> None:
     """A repository whose every setting, hook and attribute would run something."""
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_GLOBAL": "/dev/null"}
@@ -267,7 +297,14 @@ def hostile_repository(folder: Path) -> None:
     folder.mkdir()
     git("init", "--quiet")
     (folder / "file.txt").write_text("content\n")
-    (folder / ".gitattributes").write_text("*.txt filter=evil diff=evil\n")
+    (folder / ".gitattributes").write_text("*.txt filter=evil diff=evil\n*.big filter=lfs diff=lfs\n")
+    (folder / "weights.big").write_text(POINTER)
+    (folder / ".lfsconfig").write_text("[lfs]\n\turl = http://127.0.0.1:9/evil\n")
+    for name in ("bare/objects", "bare/refs"):  # what git takes for a repository where it stands in it
+        (folder / name).mkdir(parents=True)
+        (folder / name / "kept").touch()
+    (folder / "bare/HEAD").write_text("ref: refs/heads/main\n")
+    (folder / "bare/config").write_text(f'[core]\n\tbare = true\n\tfsmonitor = "{RUNS}"\n\tpager = "{RUNS}"\n')
     (folder / ".gitmodules").write_text('[submodule "s"]\n\tpath = s\n\turl = ext::sh -c touch% pwned\n')
     (folder / "way").symlink_to("../../../outside")
     git("add", "-A")
@@ -302,6 +339,7 @@ def test_d31_nothing_of_a_repository_is_run(user: str) -> None:
     }
     with room(user) as made:
         hostile_repository(made.workspace / "repo")
+        made.write(".gitconfig", f'[filter "lfs"]\n\tsmudge = "{RUNS}"\n\tprocess = "{RUNS}"\n\trequired = true\n')
         shutil.copytree(made.workspace / "repo/.git", made.workspace / ".git")  # the workspace is one, too
         section = drive(made, replies)
         section.went_on()
@@ -318,9 +356,33 @@ def test_d31_nothing_of_a_repository_is_run(user: str) -> None:
         assert [path for path in made.folder.parent.rglob("*pwned*")] == []
         assert not Path("/var/tmp/autoagent-pwned").exists()
         assert not (made.workspace / "copy/way").is_symlink()
+        assert (made.workspace / "copy/weights.big").read_text() == POINTER, "what it stands for is not fetched"
+        assert (made.workspace / "copy/bare/config").exists()
         assert "evil" not in (made.workspace / "copy/.git/config").read_text()
         kept = [path.read_bytes() for path in (*made.state.rglob("*"), *made.workspace.rglob("*")) if path.is_file()]
         assert not any(TOKEN.encode() in text for text in [*kept, section.done.text.encode()])
+
+
+@needs_git
+def test_d31_a_repository_of_2_gb_is_not_written() -> None:
+    """One file of 64 MB under 32 names: the repository itself is small."""
+    with room() as made:
+        repo = made.workspace / "repo"
+        git = ["git", "-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b"]
+        repo.mkdir()
+
+        def run(*arguments: str, data: bytes | None = None) -> str:
+            return subprocess.run([*git, *arguments], input=data, check=True, capture_output=True).stdout.decode()
+
+        run("init", "--quiet")
+        large = run("hash-object", "-w", "--stdin", data=bytes(64 << 20)).strip()
+        names = "".join(f"100644 {large}\tlarge-{number}.bin\n" for number in range(32))
+        run("update-index", "--add", "--index-info", data=names.encode())
+        run("commit", "--quiet", "-m", "large")
+        section = drive(made, {"large": command("clone_repository", url="file:repo", clone_path="copy")})
+        section.went_on()
+        section["large"].refused("1,073,741,824 bytes")
+        assert not list(made.workspace.rglob("large-*"))
 
 
 # D33: what was shown is what runs -----------------------------------------------------------------------------------

@@ -66,9 +66,9 @@ CALLS: dict[str, tuple[Step, str]] = {
     "D36 spaces": (command("delete file", filename="kept"), "Did you mean delete_file"),
     "D36 bidi": (command("delete_file\u202e", filename="kept"), "There is no command 'delete_file\\u202e'"),
     "D36 homoglyph": (command("d\u0435lete_file", filename="kept"), "There is no command"),
-    "D38 several": (
-        Reply("", (("delete_file", '{"filename": "kept"}'), ("read_file", '{"filename": "kept"}'))),
-        "calls 2 commands ('delete_file', 'read_file')",
+    "D38 one of several": (
+        Reply("", (("delete_file", '{"filename": "kept"}'), ("read_fil", '{"filename": "kept"}'))),
+        "None of the 2 commands",
     ),
     "D38 arguments": (Reply("", (("delete_file", '["kept"]'),)), "'delete_file'"),
     "D38 rest": (Reply("", (("delete_file", '{"filename": "kept"} {"filename": "other"}'),)), "go on after"),
@@ -122,6 +122,36 @@ def test_d35_d36_d38_the_run_went_on(called: Section) -> None:
 def test_d35_d36_d38_a_call_that_cannot_be_meant_is_refused(called: Section, name: str) -> None:
     assert not called[name].ran
     called[name].refused(CALLS[name][1])
+
+
+SEVERAL = Reply(
+    "One after the other.",
+    (
+        ("write_to_file", '{"filename": "one", "text": "1"}'),
+        ("write_to_file", '{"filename": "../two", "text": "2"}'),
+        ("write_to_file", '{"filename": "three", "text": "3"}'),
+        ("delete_file", '{"filename": "one"}'),
+    ),
+)
+
+
+def test_d38_several_calls_of_a_reply_are_authorised_one_by_one() -> None:
+    with room() as made, ScriptedServer(SEVERAL, *FINISH) as server:
+        made.point_at(server)
+        before = made.picture()
+        done = made.run("-m", "none", *GOAL, stdin="y\ny\ny\nKeep that file.\ny\ny\n")
+        assert done.code == 0, done.text
+        log = made.log()
+        decided = [(event["step"], event["allowed"]) for event in log if event["type"] == "decided"]
+        assert decided[:4] == [(1, True), (2, True), (3, True), (4, False)]
+        results = [(event["step"], event["ok"]) for event in log if event["type"] == "returned"]
+        assert results[:3] == [(1, True), (2, False), (3, True)]
+        assert len(server.requests) == 1 + len(FINISH)
+        told = [message["content"] for message in server.requests[1].body["messages"] if message["role"] == "user"]
+        assert ["wrote" in told[1].lower(), "../two" in told[2], "three" in told[3]] == [True] * 3, told
+        assert "Keep that file." in told[4]
+        assert {path.name for path in made.workspace.iterdir()} == {"one", "three"}
+        assert made.picture() == before
 
 
 def test_d34_unusable_replies_in_a_row_end_the_run() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.driver import FINISH, GOAL
+from cli.driver import FINISH, GOAL, PROGRAM, Session
 from server import THOUGHTS, Command, ScriptedServer, command
 
 from .driver import Room, room
@@ -130,7 +132,54 @@ def test_d53_keys_of_the_terminal(made: Room) -> None:
     assert not (made.workspace / "ran").exists()
 
 
-@pytest.mark.parametrize("env", [{"TERM": "", "LANG": "C", "LC_ALL": "C"}, {"COLUMNS": "1", "TERM": "dumb"}])
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash, which puts programs aside, is not installed")
+def test_d53_put_aside_and_taken_up_again(made: Room) -> None:
+    """Ctrl-Z and fg."""
+    with ScriptedServer(command("write_to_file", filename="ran", text=""), *FINISH) as server:
+        made.point_at(server)
+        environment = made._environment({"TERM": "xterm-256color", "PS1": "SHELL> "})
+        made.write(".inputrc", "set enable-bracketed-paste off\n")
+        session = Session(["bash", "--noprofile", "--norc", "-i"], made.folder, environment, 200)
+        try:
+            session.answers("SHELL> ", shlex.join([*PROGRAM, "-m", "none", *GOAL]))
+            session.sees(QUESTION)
+            session.presses("\x1a")
+            session.sees("Stopped")
+            session.answers("SHELL> ", "fg")
+            session.sees("autoagent")
+            session.types("y -3")
+            session.answers("SHELL> ", "exit $?")
+            assert session.ends() == 0
+        finally:
+            session.close()
+    assert (made.workspace / "ran").exists()
+
+
+def test_d53_a_large_text_that_is_pasted_is_feedback_as_a_whole(made: Room) -> None:
+    paste = "pasted " * 15_000
+    with ScriptedServer(command("write_to_file", filename="ran", text=""), command("do_nothing")) as server:
+        made.point_at(server)
+        session = made.terminal("-m", "none", *GOAL)
+        try:
+            session.sees(QUESTION)
+            session.types(paste)
+            session.answers(QUESTION, "n")
+            assert session.ends() == 6
+        finally:
+            session.close()
+        assert paste[:1000] in server.requests[-1].prompt
+    assert not (made.workspace / "ran").exists()
+
+
+NO_SCREENS = (
+    {"TERM": "", "LANG": "C", "LC_ALL": "C"},
+    {"COLUMNS": "1", "TERM": "dumb"},
+    {"COLUMNS": "0", "LINES": "-5", "TERM": "no-such-terminal"},
+    {"LANG": "tlh_KL.klingon", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"},
+)
+
+
+@pytest.mark.parametrize("env", NO_SCREENS)
 def test_d54_screens_that_are_none(made: Room, env: dict[str, str]) -> None:
     with ScriptedServer(command("write_to_file", filename="a.txt", text="ü"), *FINISH) as server:
         made.point_at(server)

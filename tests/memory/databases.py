@@ -27,9 +27,7 @@ class Backend(contextlib.ExitStack):
         super().__init__()
         self.kind, self.place, self.index = kind, place, index
 
-    def open(
-        self, embedder: Embedder | None = None, listen: Callable[[str], None] = lambda line: None
-    ) -> MemoryStore:
+    def open(self, embedder: Embedder | None = None, listen: Callable[[str], None] = lambda line: None) -> MemoryStore:
         """A store of this memory, closed with the backend."""
         store = self._made(embedder or BagOfWords(), listen)
         self.callback(store.close)

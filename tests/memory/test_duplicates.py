@@ -49,3 +49,9 @@ def test_the_sources_are_listed_once_each_and_not_without_end() -> None:
     assert two.sources == "b.html, a.html, r1/0"
     many = Group(memory(1), tuple(memory(n, source=f"{n}.html") for n in range(50)))
     assert many.sources.endswith(f"{LISTED - 1}.html, and 30 more")
+
+
+def test_what_is_merged_into_a_memory_of_many_sources_stays_private() -> None:
+    merged = Group(memory(1), tuple(memory(n, source=f"{n}.html" if n < 40 else "user") for n in range(41)))
+    assert merged.sources.startswith("user, 0.html")
+    assert memory(1, source=merged.sources).private

@@ -83,9 +83,7 @@ def test_a_clock_that_goes_backwards_changes_no_time_and_takes_no_level() -> Non
     assert RULES.weakened(ahead, 100 * DAY) == (110 * DAY, 2)
 
 
-rules = st.builds(
-    Rules, base=st.floats(0, 1e7), growth=st.floats(1, 5), cap=st.integers(0, 6), trash=st.just(0.0)
-)
+rules = st.builds(Rules, base=st.floats(0, 1e7), growth=st.floats(1, 5), cap=st.integers(0, 6), trash=st.just(0.0))
 moments = st.lists(st.tuples(st.floats(0, 1e9), st.booleans()), max_size=60)
 
 

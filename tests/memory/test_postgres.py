@@ -53,7 +53,9 @@ def test_no_server_is_one_line_without_the_password() -> None:
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
-@pytest.mark.parametrize("url", ["geheim", "postgresql://me:geheim@host/memory?no_such_option=1", "redis://:geheim@host"])
+@pytest.mark.parametrize(
+    "url", ["geheim", "postgresql://me:geheim@host/memory?no_such_option=1", "redis://:geheim@host"]
+)
 def test_an_address_that_is_none_is_not_repeated(url: str) -> None:
     with pytest.raises(SettingsError, match="MEMORY_URL is not an address of PostgreSQL") as caught:
         PostgresStore(url, "", BagOfWords())

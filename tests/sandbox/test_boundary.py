@@ -99,7 +99,7 @@ def test_without_a_boundary_the_gaps_say_what_gets_out(user: int | None, place: 
         results = there.probed_by(agent)
         got_out = {"tcp", "udp", "unix_path", "overwrite", "read", "key", "send_signal"}
         assert {name for name in got_out if results[name] == "out"} == got_out, results
-        for word in ("read and change everything", "network", "keys", "signals"):
+        for word in ("read and change everything", "hard links", "network", "keys", "signals", "disk", "session"):
             assert word in agent.gaps
 
 
@@ -133,9 +133,10 @@ def test_a_program_works_in_the_workspace_and_has_a_folder_for_temporary_files(
 
 
 def test_a_program_sees_itself_alone_in_proc(user: int | None, hold: Hold) -> None:
-    done = hold("bubblewrap", user).run("/bin/sh", "-c", "echo /proc/[0-9]* | wc -w; cat /proc/1/environ | wc -c")
-    processes, _ = map(int, done.output.split())
-    assert processes <= 5
+    script = "echo /proc/[0-9]* | wc -w; cat /proc/1/environ | wc -c; grep Seccomp: /proc/1/status"
+    processes, environment, _, filtered = hold("bubblewrap", user).run("/bin/sh", "-c", script).output.split()
+    assert int(processes) <= 5
+    assert (environment, filtered) == (b"0", b"2"), "the process that could be taken over is held as well"
 
 
 ATTACKS = (
@@ -194,7 +195,8 @@ def test_landlock_says_that_the_top_of_such_a_workspace_is_read_only(place: Path
     root = place / "ws"
     (root / "below").mkdir(parents=True)
     agent = hold("landlock", protected=[root / ".env"])
-    assert "no files at its top" in agent.gaps
+    for words in ("no files at its top", "fill the disk", "session of their own"):
+        assert words in agent.gaps
     assert agent.run("/bin/sh", "-c", "echo x >new").status != 0
     assert agent.run("/bin/sh", "-c", "echo x >below/new").status == 0
 
@@ -207,6 +209,72 @@ def test_a_placeholder_that_was_there_before_stays(place: Path, hold: Hold) -> N
     assert agent.run("true").status == 0
     agent.close()
     assert (root / ".env").exists()
+
+
+def test_what_a_killed_agent_left_in_the_place_of_a_file_is_taken_away_by_the_next(place: Path, hold: Hold) -> None:
+    root = place / "ws"
+    root.mkdir()
+    (root / "empty").touch()
+    own = [root / name for name in (".env", "empty", "missing/settings.yaml")]
+    killed = hold("bubblewrap", protected=own)
+    assert killed.run("true").status == 0
+    assert {path.name for path in root.iterdir()} == {".env", "empty", "missing"}
+    killed.process.kill()
+    killed.process.wait()
+    agent = hold("bubblewrap", protected=own)
+    assert agent.run("/bin/sh", "-c", "echo x >.env").status != 0
+    agent.close()
+    assert [path.name for path in root.iterdir()] == ["empty"]
+
+
+def test_of_two_agents_in_a_workspace_the_last_uncovers_what_is_not_there(place: Path, hold: Hold) -> None:
+    own = [place / "ws/.env"]
+    first, second = hold("bubblewrap", protected=own), hold("bubblewrap", protected=own)
+    for agent in (first, second):
+        assert agent.run("true").status == 0
+    first.close()
+    assert own[0].exists()
+    assert second.run("/bin/sh", "-c", "echo x >.env").status != 0
+    second.close()
+    assert not own[0].exists()
+
+
+THROUGH = (
+    "echo hostile >one",
+    "rm one && ln two one",
+    "mv below elsewhere && echo hostile >elsewhere/two",
+    "truncate -s 0 elsewhere/two below/two",
+    "mv elsewhere below; ln -s . x; echo hostile >x/below/two",
+    "chmod 777 one below/two",
+    "ln below/two new && echo hostile >new",
+)
+
+
+def test_a_hard_link_to_a_file_outside_is_not_written_through(user: int | None, place: Path, hold: Hold) -> None:
+    root, secret = place / "ws", place / "secret"
+    (root / "below").mkdir(parents=True)
+    secret.write_text("secret")
+    for link in (root / "one", root / "below/two"):
+        link.hardlink_to(secret)
+    (root / "inner").write_text("mine")
+    (root / "inner too").hardlink_to(root / "inner")
+    agent = hold("bubblewrap", user)
+    before = secret.stat()
+    for attack in THROUGH:
+        agent.run("/bin/sh", "-c", attack)
+        assert (secret.read_text(), secret.stat().st_mode) == ("secret", before.st_mode), attack
+    assert agent.run("/bin/sh", "-c", "cat one && echo ours >inner && cat 'inner too'").output == b"secretours\n"
+    assert agent.gaps == ""
+
+
+def test_hard_links_that_cannot_be_held_are_among_the_gaps(place: Path, hold: Hold) -> None:
+    root = place / "ws"
+    root.mkdir()
+    for number in range(67):
+        (place / f"{number}").touch()
+        (root / f"{number:02}").hardlink_to(place / f"{number}")
+    assert "through their hard links in it: '64', '65', '66'." in hold("bubblewrap").gaps
+    assert "through their hard links in it: '00', '01', '02' and 64 more." in hold("landlock").gaps
 
 
 @pytest.mark.parametrize("command", ["read x", "sudo -n true", "ssh -o BatchMode=no nobody@localhost", "cat >/dev/tty"])

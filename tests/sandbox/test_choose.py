@@ -58,6 +58,7 @@ def test_the_network_is_among_the_gaps_where_programs_may_use_it(place: Path) ->
     sandbox.close()
 
 
-def test_an_interpreter_that_is_none_is_refused(place: Path) -> None:
-    with pytest.raises(SetupError, match="no Python interpreter"):
-        open_sandbox(Workspace(place / "ws"), Limits(), kind="bubblewrap", python="/bin/false")
+@pytest.mark.parametrize("kind", ["auto", "bubblewrap"])
+def test_an_interpreter_that_is_none_is_refused_and_no_reason_for_a_weaker_kind(place: Path, kind: str) -> None:
+    with pytest.raises(SetupError, match="/bin/false is no Python interpreter"):
+        open_sandbox(Workspace(place / "ws"), Limits(), kind=kind, python="/bin/false")

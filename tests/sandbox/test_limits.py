@@ -32,7 +32,7 @@ time.sleep(20)
 """
 MEMORY = "b = bytearray(400_000_000); import time; time.sleep(20)"
 CHILDREN = "import os, time; [os.fork() for _ in range(3)]; b = bytearray(40_000_000); time.sleep(20)"  # 8 of 40 MB
-BUSY = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+BUSY = "import time\nwhile time.process_time() < 20: pass"
 DAEMON = "setsid sh -c 'setsid sleep {0} >/dev/null 2>&1 &'; sleep 0.2"
 
 
