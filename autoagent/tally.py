@@ -34,7 +34,7 @@ class Tally:
         self.run = ""
         self.task: Task | None = None
         self.model = ""
-        self.unpriced = ""  # the first model, or other purpose, of which nobody knows what it costs
+        self.unpriced = ""  # the first model, or command, of which nobody knows what it costs
         self.budget = 0.0  # USD; 0 for none
         self.step = 0
         self.commands: Counter[str] = Counter()  # started, by name
@@ -55,7 +55,7 @@ class Tally:
             case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or self.model
             case Spent(usage=Usage(cost=None)):
-                self.unpriced = self.unpriced or event.purpose
+                self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)
         if event.agent:
             self._spent_by_others.add_former(event)
             return

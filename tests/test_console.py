@@ -338,6 +338,7 @@ def test_an_argument_with_a_masked_secret_is_pointed_out_also_in_the_middle_of_a
 def test_what_has_no_price_is_named_once() -> None:
     screen = Screen()
     screen.console.show(run_started())
+    screen.console.show(Started(call=Call("1", "generate_image", {})))
     screen.console.show(Spent(purpose="generate_image", usage=Usage(cost=None)))
     for step in (1, 2):
         screen.console.show(thought(Thoughts("Looking."), Call("1", "read_file", {"filename": "notes.txt"}), step=step))

@@ -393,7 +393,7 @@ LASTING = {
 }
 
 ENDLESS = {
-    "words": (Broken("endless", "and on " * 2000), "does not stop: the reply has more than 2,000,000 characters"),
+    "words": (Broken("endless", "and on " * 2000), "does not stop: the reply has more than 8,000,000 characters"),
     "a line": (Broken("line", ":" * 2**16), "does not stop: the answer has more than 32 MB"),
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 from autoagent.messages import ToolCall
 
 LARGEST = 32 * 2**20  # bytes of an answer; a stream spends some 300 on each token
-LONGEST = 2 * 10**6  # characters of what the model says; the longest reply that any offers has a quarter of it
+LONGEST = 8 * 10**6  # characters of what the model says; no model offers a reply of a fourth of it
 
 _CUT_OFF = ("length", "max_tokens", "content_filter")
 
