@@ -198,7 +198,7 @@ class Program:
         number = -status if status < 0 else status - 128
         if number == signal.SIGXFSZ:  # of a program, or of one that a shell has run
             return Exit(output, total, limit=f"{self._limits.file / MB:,g} MB in one file")
-        if number in signal.valid_signals() and (status < 0 or self._launch.folded):
+        if number > 0 and (status < 0 or self._launch.folded) and number in signal.valid_signals():
             return Exit(output, total, signal=_name(number))
         return Exit(output, total, status=status)
 
