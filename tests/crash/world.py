@@ -172,7 +172,9 @@ class World:
         return self.run(*GOAL, "-c", "--json", before=before)
 
     def go_on(self) -> Ended:
-        """Resume the run; where nothing of it is on disk, begin it."""
+        """Resume the run; where nothing of it is on disk, begin it, and where it had finished, list it."""
+        if self.runs and (log := self.log()) and (log[-1]["type"], log[-1].get("status")) == ("ended", "finished"):
+            return self.run("runs")
         return self.run("resume", "-c") if self.runs else self.run(*GOAL, "-c")
 
     # What must hold ----------------------------------------------------------------------------------------------
