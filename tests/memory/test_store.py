@@ -656,7 +656,8 @@ def test_processes_that_add_at_once_lose_nothing(folder: Path, processes: int, e
         assert len(memory) == processes * each
         assert {m.text for m in memory.listed()} == {f"p{p} fact {n}" for p in range(processes) for n in range(each)}
         last = f"p{processes - 1} fact {each - 1}"
-        assert texts_of(memory, last, 1) == worded(memory, last, 1) == [last]
+        assert texts_of(memory, last, 1) == [last]
+        assert last in worded(memory, last, processes)  # its rarest word is in one memory of each process
     assert embedder.embedded == [last]  # every vector was there, and sound
     assert (folder / "vectors-1.f32").stat().st_size == processes * each * 64 * 4
 
