@@ -6,8 +6,8 @@ alone, and a private /tmp. The agent's own files in the workspace are covered.
 Of the files in the workspace that have hard links outside, the first are read-only; further ones are among the gaps.
 
 Not covered: bugs of the kernel; full disks, since only the size of a single file is limited; System V shared
-memory that is not attached counts for nothing; a program whose start an agent killed with SIGKILL is just about may
-stay, if bubblewrap has not yet tied the two together. As root, programs have no rights over files of other users.
+memory that is not attached counts for nothing. Where SIGKILL meets the agent between two certain system calls of
+bubblewrap's start, a process of it stays, asleep. As root, programs have no rights over files of other users.
 """
 
 from __future__ import annotations
@@ -80,13 +80,10 @@ class Bubblewrap:
         if self._filter:
             given.append(_readable(self._filter))
             world += ["--seccomp", str(given[-1])]
-        named, tell = os.pipe()
-        wait, until = os.pipe()
-        given += [tell, wait]
+        held = Held(self._own_limits)
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
-        options += ["--info-fd", str(tell), "--block-fd", str(wait)]
-        command = [self._program, *options, *world, "--remount-ro", "/", "--", *argv]
-        return Launch(command, {}, given, Held(named, until, self._own_limits), ending=signal.SIGKILL, folded=True)
+        command = [self._program, *options, *world, "--remount-ro", "/", "--", *held.command(argv)]
+        return Launch(command, {}, given, held, ending=signal.SIGKILL, folded=True)
 
     def _read_only_links(self) -> Iterator[str]:
         if self._shared.have_moved():

@@ -1,59 +1,60 @@
-"""Limits of the system's own on a program that bubblewrap holds at its start until it has them.
+"""A program that waits within its sandbox until it has its limits, and until the sandbox is sure to end with the agent.
 
-A shell in between could take them on as well; to start one for each program costs a millisecond.
+bubblewrap ties itself to the agent step by step while it starts; an agent that is killed meanwhile would leave a program
+behind that nobody watches. So what bubblewrap starts is a shell that asks for leave, and becomes the program when it is
+answered. Where the agent is gone it ends instead.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import re
 import resource
-import select
-from collections.abc import Mapping
-from dataclasses import dataclass
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-START_SECONDS = 120.0  # until bubblewrap has made the first process; a very busy machine takes long for namespaces
+_START_SECONDS = 120.0  # until bubblewrap has begun the shell; a very busy machine takes long for namespaces
+_CREDENTIALS = struct.Struct("iII")  # pid as this process knows it, uid, gid
+
+# On its standard input it asks, and is told which file to have as standard input from then on.
+_SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exec "$@"', "sh")
 
 
-@dataclass(frozen=True, slots=True)
 class Held:
-    """A program that is not begun before `until` is closed; its first process is named on `named` (bwrap's --info-fd).
+    """A program that begins when it is released.
 
-    `limits` are of `resource.setrlimit`, for that process and all that comes from it.
+    It must be started by the command that `command` gives, with `stdin` as its standard input. `limits` are of
+    `resource.setrlimit`, for the program and all that comes from it.
     """
 
-    named: int
-    until: int
-    limits: Mapping[int, int]
+    def __init__(self, limits: Mapping[int, int]) -> None:
+        self._limits = limits
+        self._ours, self.stdin = socket.socketpair()
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # to learn who asks
+        self._ours.settimeout(_START_SECONDS)
 
-    def limit(self) -> None:
-        """Give the program its limits. Raises OSError where it cannot have them; it must be killed before `close`."""
-        pid = self._first_process()
-        try:
-            for which, wanted in self.limits.items() if pid else ():
+    def command(self, argv: Sequence[str]) -> Sequence[str]:
+        """The command that waits, and then becomes this one."""
+        return (*_SHELL, *argv)
+
+    def release(self, stdin: str) -> None:
+        """Let it begin, with its limits and with this file as its standard input.
+
+        Raises OSError where it cannot have its limits; it ends when this is closed.
+        """
+        self.stdin.close()  # or its end would not be seen
+        asked, about, *_ = self._ours.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
+        if not asked:  # bubblewrap has failed; its end will say so
+            return
+        pid = _CREDENTIALS.unpack(about[0][2])[0]
+        with suppress(ProcessLookupError, BrokenPipeError):  # it was ended meanwhile
+            for which, wanted in self._limits.items():
                 most = resource.prlimit(pid, which)[1]
                 least = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
                 resource.prlimit(pid, which, (least, least))
-        except ProcessLookupError:  # bubblewrap has failed; its end will say so
-            pass
+            self._ours.sendall(f"{stdin}\n".encode())
 
     def close(self) -> None:
-        """Close both descriptors, by which the program begins."""
-        os.close(self.named)
-        os.close(self.until)
-
-    def _first_process(self) -> int:
-        """Its pid; 0 where bubblewrap failed before there was one. Read to the end, or bubblewrap has no reader."""
-        poll = select.poll()
-        poll.register(self.named, select.POLLIN)
-        told = b""
-        while b"}" not in told:
-            if not poll.poll(1000 * START_SECONDS):
-                raise TimeoutError(errno.ETIMEDOUT, f"bubblewrap does not begin within {START_SECONDS:g} s")
-            piece = os.read(self.named, 4096)
-            if not piece:
-                return 0
-            told += piece
-        found = re.search(rb'"child-pid": ([0-9]+)', told)
-        return int(found[1]) if found else 0
+        """What still waits ends."""
+        self._ours.close()
+        self.stdin.close()

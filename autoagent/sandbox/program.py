@@ -205,40 +205,35 @@ class Program:
 
 def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
     """The program, begun with its limits. Raises CommandError."""
+    held = launch.held
+    given = _in_memory(data) if data else os.open(os.devnull, os.O_RDONLY)
     try:
-        process = _started(launch, output, data)
-        if launch.held:
-            _limit(process, launch.held)
-        return process
-    except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise CommandError(f"The program cannot be started: {reason}.") from error
-    finally:
-        if launch.held:
-            launch.held.close()
-
-
-def _started(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
-    given = _in_memory(data) if data else None
-    try:
-        return subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
+        process = subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
             launch.argv,
-            stdin=subprocess.DEVNULL if given is None else given,
+            stdin=held.stdin if held else given,
             stdout=output,
             stderr=output,
             env=launch.env,
             cwd="/",
-            pass_fds=launch.descriptors,
+            pass_fds=[*launch.descriptors, *([given] if held and data else ())],
             start_new_session=True,  # without a terminal
         )
+        if held:
+            _release(process, held, f"/proc/self/fd/{given}" if data else os.devnull)
+        return process
+    except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise CommandError(f"The program cannot be started: {reason}.") from error
     finally:
-        for descriptor in (*launch.descriptors, *(() if given is None else (given,))):
+        for descriptor in (*launch.descriptors, given):
             os.close(descriptor)
+        if held:
+            held.close()
 
 
-def _limit(process: subprocess.Popen[bytes], held: Held) -> None:
+def _release(process: subprocess.Popen[bytes], held: Held, stdin: str) -> None:
     try:
-        held.limit()
+        held.release(stdin)
     except BaseException:  # Ctrl-C too: it must not begin without its limits
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

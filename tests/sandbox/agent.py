@@ -74,6 +74,12 @@ class Agent:
     def start(self, *argv: str, output: str) -> int:
         return int(self._ask({"start": argv, "output": output})["pid"])
 
+    def begin(self, *argv: str) -> None:
+        """Have it run a program; nobody waits for what becomes of it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"run": argv}) + "\n")
+        self.process.stdin.flush()
+
     def close(self) -> None:
         """As an agent ends: orderly."""
         assert self.process.stdin is not None and self.process.stdout is not None

@@ -33,6 +33,7 @@ time.sleep(20)
 MEMORY = "b = bytearray(400_000_000); import time; time.sleep(20)"
 CHILDREN = "import os, time; [os.fork() for _ in range(3)]; b = bytearray(40_000_000); time.sleep(20)"  # 8 of 40 MB
 BUSY = "import time\nwhile time.process_time() < 20: pass"
+START = 0.012  # seconds that a program takes to start, and some more
 DAEMON = "setsid sh -c 'setsid sleep {0} >/dev/null 2>&1 &'; sleep 0.2"
 
 
@@ -41,22 +42,23 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def running(seconds: str) -> bool:
-    """Whether a `sleep` with this argument is there."""
+def running(word: str) -> bool:
+    """Whether there is a process of `sleep` or bubblewrap with this argument, which no other has."""
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if place.read_bytes() == f"sleep\0{seconds}\0".encode():
-                return True
+            program, *arguments = place.read_bytes().decode(errors="replace").split("\0")
         except OSError:  # gone meanwhile
-            pass
+            continue
+        if program.endswith(("sleep", "bwrap")) and word in arguments:
+            return True
     return False
 
 
-def gone(seconds: str, patience: float = 10.0) -> bool:
+def gone(word: str, patience: float = 10.0) -> bool:
     end = time.monotonic() + patience
-    while running(seconds) and time.monotonic() < end:
+    while running(word) and time.monotonic() < end:
         time.sleep(0.02)
-    return not running(seconds)
+    return not running(word)
 
 
 @pytest.mark.parametrize("program", [MEMORY, CHILDREN], ids=["one", "children"])
@@ -131,6 +133,19 @@ def test_nothing_outlives_the_agent(kind: str, either_user: int | None, hold: Ho
     agent.process.send_signal(number)
     agent.process.wait()
     assert gone("876544") and gone("876545")
+
+
+@pytest.mark.parametrize("trials", [12, pytest.param(120, marks=pytest.mark.slow)])
+def test_an_agent_killed_while_a_program_starts_leaves_neither_program_nor_bubblewrap(
+    trials: int, place: Path, hold: Hold
+) -> None:
+    for trial in range(trials):
+        agent = hold("bubblewrap")
+        agent.begin("sleep", "876546")
+        time.sleep(START * trial / trials)
+        agent.process.kill()
+        agent.process.wait()
+        assert gone("876546") and gone(str(place / "ws")), f"killed after {1000 * START * trial / trials:.1f} ms"
 
 
 @pytest.mark.slow
