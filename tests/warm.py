@@ -9,7 +9,8 @@ Not shown by such a process: what goes wrong while modules load, and what depend
 from __future__ import annotations
 
 import atexit
-import functools
+import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -22,12 +23,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parent.parent
-LOADED_WITH = {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}  # variables read at the start
+LOADED_WITH = {  # variables read at the start
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONPATH": str(ROOT),
+    "PYTHONWARNINGS": "error",
+}
 _READ_AT_THE_START = ("PYTHON", "LANG", "LC_", "LD_")
 _ORDER = 1 << 16  # bytes of an order, and of what is typed, at most
 
@@ -44,57 +50,79 @@ def run(
     stdin: str,
     stdout: IO[str] | None,
     patience: float,
+    *,
+    tracer: Sequence[str] = (),
 ) -> tuple[int, str, str]:
-    """Run the program to its end: the exit code, or the negative number of the signal that ended it; what it wrote."""
+    """Run the program to its end: the exit code, or the negative number of the signal that ended it; what it wrote.
+
+    `tracer` is a command (strace with its options) that follows the program and all that it starts. From any thread.
+    """
     order = json.dumps({"arguments": arguments, "folder": str(folder), "environment": dict(environment)}).encode()
     assert len(order) < _ORDER and len(stdin) < _ORDER
+    stem = _idle.pop() if _idle else Stem()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         reads, writes = os.pipe()
         os.write(writes, stdin.encode())
         os.close(writes)
-        socket.send_fds(_stem(), [order], [reads, stdout.fileno() if stdout else out.fileno(), err.fileno()])
+        with stem.traced(tracer) if tracer else contextlib.nullcontext():
+            status = stem.run(order, [reads, stdout.fileno() if stdout else out.fileno(), err.fileno()], patience)
         os.close(reads)
-        status = _status(patience)
         out.seek(0)
         err.seek(0)
+        _idle.append(stem)
         return os.waitstatus_to_exitcode(status), out.read().decode(), err.read().decode()
 
 
-def _status(patience: float) -> int:
-    """The status with which the program that was just started ends."""
-    channel = _stem()
-    pid = int(channel.recv(_ORDER))
-    channel.settimeout(patience)
-    try:
-        return int(channel.recv(_ORDER))
-    except TimeoutError:
-        os.kill(pid, signal.SIGKILL)
-        channel.settimeout(None)
-        channel.recv(_ORDER)
-        raise AssertionError(f"the program did not end within {patience:g} s") from None
-    finally:
-        channel.settimeout(None)
+class Stem:
+    """A process that has the program loaded, and runs one fork at a time. It ends with the test process."""
+
+    def __init__(self) -> None:
+        self._channel, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(its.fileno())],
+                env={**LOADED_WITH, "PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"},  # what forks has no threads
+                stdin=subprocess.PIPE,  # pipes, as the streams of a fork are no files either; nothing goes through them
+                stdout=subprocess.PIPE,
+                pass_fds=[its.fileno()],
+            )
+        atexit.register(self._end)
+        self._channel.recv(_ORDER)  # it has loaded all
+
+    def run(self, order: bytes, streams: Sequence[int], patience: float) -> int:
+        """The status with which the program ends that this starts."""
+        socket.send_fds(self._channel, [order], list(streams))
+        pid = int(self._channel.recv(_ORDER))
+        self._channel.settimeout(patience)
+        try:
+            return int(self._channel.recv(_ORDER))
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            self._channel.settimeout(None)
+            self._channel.recv(_ORDER)
+            raise AssertionError(f"the program did not end within {patience:g} s") from None
+        finally:
+            self._channel.settimeout(None)
+
+    @contextlib.contextmanager
+    def traced(self, tracer: Sequence[str]) -> Iterator[None]:
+        """While entered, what is run is followed by this command."""
+        pid = self._process.pid
+        with subprocess.Popen([*tracer, "-p", str(pid)]) as process:
+            try:
+                while "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text():
+                    assert process.poll() is None, "the tracer may not trace"
+                    time.sleep(0.002)
+                yield
+            finally:
+                process.terminate()  # it lets go of the stem
+
+    def _end(self) -> None:
+        self._channel.close()
+        self._process.communicate()
 
 
-@functools.cache
-def _stem() -> socket.socket:
-    """The stem of this test process, which ends with it, as the channel on which it takes orders."""
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with its:
-        stem = subprocess.Popen(
-            [sys.executable, __file__, str(its.fileno())],
-            env={**LOADED_WITH, "PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"},  # what forks has no threads
-            stdin=subprocess.PIPE,  # pipes, as the streams of a fork are no files either; nothing goes through them
-            stdout=subprocess.PIPE,
-            pass_fds=[its.fileno()],
-        )
-
-    def end() -> None:
-        ours.close()
-        stem.communicate()
-
-    atexit.register(end)
-    return ours
+_idle: list[Stem] = []
 
 
 # In the stem -----------------------------------------------------------------------------------------------------
@@ -118,6 +146,7 @@ def _load() -> None:
 
 def _order(channel: socket.socket) -> dict[str, Any]:
     """In the stem this never returns; in each fork it returns what that is to run."""
+    channel.send(b"ready")
     while True:
         message, streams, _, _ = socket.recv_fds(channel, _ORDER, 3)
         if not message:
@@ -161,6 +190,9 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
+_SET_TRACER, _ANYBODY = 0x59616D61, -1  # prctl(2): a tracer need not have started us
+
 if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(_SET_TRACER, _ANYBODY, 0, 0, 0)
     _load()
     _become(_order(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,8 +1,8 @@
 """A program that waits within its sandbox until it has its limits, and until the sandbox is sure to end with the agent.
 
-bubblewrap ties itself to the agent step by step while it starts; an agent that is killed meanwhile would leave a program
-behind that nobody watches. So what bubblewrap starts is a shell that asks for leave, and becomes the program when it is
-answered. Where the agent is gone it ends instead.
+bubblewrap ties itself to the agent step by step while it starts; an agent that is killed meanwhile would leave behind a
+program that nobody watches. So what bubblewrap starts is a shell that asks for leave, and becomes the program when it
+is answered. Where the agent is gone it ends instead.
 """
 
 from __future__ import annotations

@@ -51,18 +51,17 @@ def missing() -> str:
 
 
 def recording(file: Path) -> tuple[str, ...]:
-    """What runs a program and writes its durable calls to a file."""
-    traced = ",".join(("execve", *CALLS))  # the first execve is the agent's own
-    return (*STRACE, "-y", "-s", "0", "-e", f"trace={traced}", "-o", str(file))
+    """What follows a program and writes its durable calls to a file."""
+    return (*STRACE, "-y", "-s", "0", "-e", f"trace={','.join(CALLS)}", "-o", str(file))
 
 
 def killing(boundary: Boundary) -> tuple[str, ...]:
-    """What runs a program and kills it at a boundary."""
+    """What follows a program and kills it at a boundary."""
     return (*STRACE, "-o", "/dev/null", *injecting(boundary, "signal=KILL"))
 
 
 def failing(boundary: Boundary, error: str) -> tuple[str, ...]:
-    """What runs a program and lets the call at a boundary fail with this error (`ENOSPC`)."""
+    """What follows a program and lets the call at a boundary fail with this error (`ENOSPC`)."""
     return (*STRACE, "-o", "/dev/null", *injecting(boundary, f"error={error}"))
 
 
@@ -72,18 +71,22 @@ def injecting(boundary: Boundary, what: str) -> tuple[str, ...]:
 
 
 def boundaries(record: Path, folder: Path) -> Iterator[Boundary]:
-    """Of a record, the boundaries of the thread that began, each on a path under `folder` or on its output."""
+    """Of a record, the boundaries of the agent's own thread, which makes the most calls.
+
+    Each is on a path under `folder` or on the output.
+    """
+    calls = [
+        line.groups()
+        for line in map(_LINE.match, record.read_text(encoding="utf-8", errors="replace").splitlines())
+        if line and line[2] in CALLS
+    ]
+    own = Counter(thread for thread, *_ in calls).most_common(1)[0][0]
     counts: Counter[str] = Counter()
-    first = ""
-    for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
-        if not (call := _LINE.match(line)):
-            continue
-        first = first or call[1]
-        if call[1] != first or call[2] not in CALLS:
-            continue
-        counts[call[2]] += 1
-        if _counts(call[3], folder):
-            yield Boundary(call[2], counts[call[2]], call[3].replace(f"{folder}/", ""))
+    for thread, call, arguments in calls:
+        if thread == own:
+            counts[call] += 1
+            if _counts(arguments, folder):
+                yield Boundary(call, counts[call], arguments.replace(f"{folder}/", ""))
 
 
 def _counts(arguments: str, folder: Path) -> bool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -19,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import warm
 from loopback_site import Site
 from server import Answer, Command, Reply, Request, ScriptedServer, command
 from website import page
 
-ROOT = Path(__file__).parent.parent.parent
 PROGRAM = (sys.executable, "-m", "autoagent")
 PATIENCE = 300.0  # seconds, under strace on a machine that does much else
 HELPER = "Scribe"  # the sub-agent
@@ -98,13 +96,10 @@ class World:
         self.commands = script(site.url("").rstrip("/"))
         self.traced = TRACED
         self.env = {
+            **warm.LOADED_WITH,
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
-            "LANG": "C.UTF-8",
             "TZ": "UTC",
-            "PYTHONPATH": str(ROOT),
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",  # or a fault would strike there, and be met by every later start
             "OPENAI_BASE_URL": server.base_url,
             "SMART_LLM": "test-model",
             "EMBEDDING_MODEL": "test-embedder",
@@ -147,33 +142,17 @@ class World:
         done = sum(event["type"] == "thought" and not event["agent"] for event in log)
         return self.commands[min(done, len(self.commands) - 1)]
 
-    def run(self, *arguments: str, before: Sequence[str] = (), answers: str = "") -> Ended:
-        """Run the program to its end, `before` being what runs it (strace and its options), with these answers."""
-        process = subprocess.Popen(
-            [*before, *PROGRAM, *arguments],
-            cwd=self.folder,
-            env=self.env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,
-        )
-        try:
-            out, err = process.communicate(answers, timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-        return Ended(process.returncode, out, err)
+    def run(self, *arguments: str, tracer: Sequence[str] = (), answers: str = "") -> Ended:
+        """Run the program to its end, with these answers; `tracer` is the strace that follows it, where one does."""
+        return Ended(*warm.run(arguments, self.folder, self.env, answers, None, PATIENCE, tracer=tracer))
 
-    def begin(self, *before: str) -> Ended:
+    def begin(self, *tracer: str) -> Ended:
         """The run, as JSON on its output."""
-        return self.run(*GOAL, "-c", "--json", before=before)
+        return self.run(*GOAL, "-c", "--json", tracer=tracer)
 
     def go_on(self) -> Ended:
         """Resume the run; where nothing of it is on disk, begin it, and where it had finished, list it."""
-        if self.runs and (log := self.log()) and (log[-1]["type"], log[-1].get("status")) == ("ended", "finished"):
+        if any((e["type"], e["agent"], e.get("status")) == ("ended", "", "finished") for e in self.log()[-1:]):
             return self.run("runs")
         return self.run("resume", "-c") if self.runs else self.run(*GOAL, "-c")
 
