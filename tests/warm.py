@@ -81,8 +81,8 @@ class Stem:
         with its:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(its.fileno())],
-                env={**LOADED_WITH, "PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"},  # what forks has no threads
-                stdin=subprocess.PIPE,  # pipes, as the streams of a fork are no files either; nothing goes through them
+                env={**LOADED_WITH, "PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"},  # a fork has no threads
+                stdin=subprocess.PIPE,  # through these pipes goes nothing; they keep it off our terminal
                 stdout=subprocess.PIPE,
                 pass_fds=[its.fileno()],
             )
