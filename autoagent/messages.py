@@ -8,7 +8,7 @@ outside the program.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -694,12 +694,9 @@ EVENTS: Mapping[str, type[Event]] = {
 }  # fmt: skip
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # what most values are
-_NESTED: Mapping[str, type[Any]] = {"usage": Usage, "thoughts": Thoughts, "call": Call}
-_LISTED: Mapping[str, type[Any]] = {"memories": Recollection, "left_out": LeftOut}
-_TEXTS = frozenset({"commands", "more"})  # tuples of plain texts
 _FIELDS: Mapping[type[Any], tuple[str, ...]] = {
     record: tuple(f.name for f in dataclasses.fields(record))
-    for record in (*EVENTS.values(), *_NESTED.values(), *_LISTED.values(), Task, Goal)
+    for record in (*EVENTS.values(), Usage, Thoughts, Call, Recollection, LeftOut, Task, Goal)
 }
 
 
@@ -734,17 +731,9 @@ def from_json(line: Mapping[str, Any]) -> Event:
         raise ValueError(f"unknown event type {line.get('type')!r}")
     values = _known(kind, line)
     try:
-        for name, record in _NESTED.items():
+        for name, make in _MADE[kind]:
             if name in values:
-                values[name] = record(**_known(record, values[name]))
-        for name, record in _LISTED.items():
-            if name in values:
-                values[name] = tuple(record(**_known(record, item)) for item in values[name])
-        if "task" in values:
-            task = _known(Task, values["task"])
-            values["task"] = Task(**{**task, "goals": tuple(Goal(**_known(Goal, goal)) for goal in task["goals"])})
-        for name in _TEXTS & values.keys():
-            values[name] = tuple(values[name])
+                values[name] = make(values[name])
         return kind(**values)
     except (TypeError, KeyError) as error:
         raise ValueError(f"misshapen {kind.type} event: {error}") from error
@@ -752,3 +741,29 @@ def from_json(line: Mapping[str, Any]) -> Event:
 
 def _known(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in _FIELDS[record] if name in values}
+
+
+def _one(record: type[Any]) -> Callable[[Any], Any]:
+    return lambda values: record(**_known(record, values))
+
+
+def _all(record: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda listed: tuple(record(**_known(record, values)) for values in listed)
+
+
+def _task(values: Any) -> Task:
+    known = _known(Task, values)
+    return Task(**{**known, "goals": _all(Goal)(known["goals"])})
+
+
+_MAKE: Mapping[str, Callable[[Any], Any]] = {  # by the name of a field that is no plain JSON value
+    "usage": _one(Usage),
+    "thoughts": _one(Thoughts),
+    "call": _one(Call),
+    "task": _task,
+    "memories": _all(Recollection),
+    "left_out": _all(LeftOut),
+    "commands": tuple,
+    "more": tuple,
+}
+_MADE = {kind: tuple((name, _MAKE[name]) for name in _FIELDS[kind] if name in _MAKE) for kind in EVENTS.values()}

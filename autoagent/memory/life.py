@@ -175,7 +175,8 @@ class LivingMemory:
 
     def _fading(self, memories: Iterable[Recollection], now: float) -> list[Change]:
         """The changes of those memories that fall a level or are forgotten."""
-        changes = (Change(m.id, (m.t, m.level), *self.rules.weakened(m, now)) for m in memories)
+        old = (memory for memory in memories if now - memory.t > self.rules.base)  # no threshold is lower
+        changes = (Change(m.id, (m.t, m.level), *self.rules.weakened(m, now)) for m in old)
         return [change for change in changes if change.level != change.seen[1]]
 
     # Forgetting -------------------------------------------------------------------------------------------------

@@ -130,17 +130,18 @@ def _choose(
     is room; the others with the reason. After one too long a shorter one may still fit."""
     matrix = _matrix(candidates, vectors)
     costs = np.array([room.cost(memory.text) if room else 0 for memory in candidates])
-    left = room.tokens if room else 0
+    left, dearest = room.tokens if room else 0, costs.max(initial=0)
     worth = (1 - diversity) * np.array([scored[memory.id] for memory in candidates])
     nearest, nearest_of = np.zeros(len(candidates)), np.zeros(len(candidates), int)
     too_long = costs > left
     chosen: dict[int, Recollection] = {}
-    while len(chosen) < n:
-        too_long = costs > left
-        worth[too_long] = -math.inf
-        if not (worth > -math.inf).any():
-            break
+    while len(chosen) < min(n, len(candidates)):
+        if left < dearest:
+            too_long = costs > left
+            worth[too_long] = -math.inf
         row = int((worth - diversity * nearest).argmax())  # of equal ones the first, which has the better score
+        if worth[row] == -math.inf:
+            break
         chosen[row] = candidates[row]
         left -= int(costs[row])
         worth[row] = -math.inf

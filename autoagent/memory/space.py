@@ -151,7 +151,7 @@ class Space:
                 f"SELECT v.row, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - our names
                 f"WHERE v.space = ? AND v.row IN ({','.join('?' * len(some))})"
             )
-            found.update((row, tuple(values)) for row, *values in self._db.execute(query, (self._id, *some)))
+            found.update({row[0]: row[1:] for row in self._db.execute(query, (self._id, *some))})
         return found
 
     def drop_damaged(self) -> int:
