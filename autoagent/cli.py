@@ -195,7 +195,17 @@ def autoagent(ctx: click.Context, /, **given: Any) -> None:
 
 def main() -> None:
     """The console script."""
+    _open_streams()
     sys.exit(_main(sys.argv[1:]))
+
+
+def _open_streams() -> None:
+    """Open to nowhere what whoever started the program had closed: else the next file would take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - open to the end
 
 
 def _main(arguments: list[str]) -> int:
@@ -205,30 +215,46 @@ def _main(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        _tell("Interrupted.")
-        return 130
     except BrokenPipeError:
         _abandon(sys.stdout)
         return 1
-    except Exception as error:  # the last boundary: nothing but one line reaches the user
-        if "--debug" in arguments:
+    except (Exception, KeyboardInterrupt) as error:  # the last boundary: nothing but one line reaches the user
+        cause = error.__cause__ if isinstance(error, click.Abort) else error
+        if cause is None or isinstance(cause, KeyboardInterrupt):
+            _tell("Interrupted.")
+            return 130
+        if "--debug" in arguments or _debug_is_set():
             raise
-        from autoagent.errors import ForUser, StopRun
+        return _fail(cause)
 
-        if isinstance(error, ForUser):
-            _tell(f"autoagent: {error}")
-            return error.exit_code
-        if isinstance(error, StopRun):  # before there was a run to end
-            _tell(f"autoagent: {error}")
-            return EXIT_CODES[error.outcome.status]
-        if isinstance(error, OSError):  # met where nothing else says what it is about
-            what = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
-            _tell(f"autoagent: {what} cannot be used: {error.strerror}.")
-            _abandon(sys.stdout)
-            return 1
-        _tell(f"autoagent: internal error: {type(error).__name__}: {error} (--debug shows where)")
+
+def _fail(error: BaseException) -> int:
+    """Say in a line why the program cannot go on; its exit code."""
+    from autoagent.errors import ForUser, StopRun
+
+    if isinstance(error, ForUser):
+        _tell(f"autoagent: {error}")
+        return error.exit_code
+    if isinstance(error, StopRun):  # before there was a run to end
+        _tell(f"autoagent: {error}")
+        return EXIT_CODES[error.outcome.status]
+    if isinstance(error, OSError):  # met where nothing else says what it is about
+        what = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
+        _tell(f"autoagent: {what} cannot be used: {error.strerror}.")
+        _abandon(sys.stdout)
         return 1
+    _tell(f"autoagent: internal error: {type(error).__name__}: {error} (--debug shows where)")
+    return 1
+
+
+def _debug_is_set() -> bool:
+    """Whether the user's own settings ask for tracebacks, as --debug does."""
+    try:
+        from autoagent.subcommands.here import settings_here
+
+        return settings_here({}).debug
+    except Exception:  # settings that cannot be read ask for nothing, and may be what the error is about
+        return False
 
 
 def _tell(line: str) -> None:

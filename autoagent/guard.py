@@ -15,12 +15,13 @@ What an untrusted run writes and remembers is untrusted in turn. Taint is never 
 
 Not covered: what a call within the workspace does (wrong files written, texts falsified); names of files, which are
 not taken for private data; data that leaves in the prompts to the model's own endpoint; files that the user makes
-while a run goes on at a path that this run had made; a person who answers without reading.
+while a run goes on at a path that this run had made, or after a crash, in the look before the end; what a sub-agent's
+command wrote just before a crash; a person who answers without reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -151,6 +152,14 @@ class Guard:
             data["untrusted"] = source
         return replace(result, data=data)
 
+    def cut_off(self, call: Call, changed: Sequence[str]) -> dict[str, Any]:
+        """The data of a result that a crash has hidden: what has changed since the call began, and where that may come
+        from. The run carries nothing new: it has read none of it yet.
+        """
+        source = self._printed_by if call.name in PROGRAMS else self.source or str(call.args.get("url") or "")
+        data = {"changed": list(changed), "tainted_by": source}
+        return {name: value for name, value in data.items() if changed and value}
+
     def quote(self, text: str, path: str = "") -> str:
         """A text for the model that shows a file, or with no `path` what a program printed: between marks where it may
         come from outside."""
@@ -183,7 +192,7 @@ class Guard:
         call, self._pending = self._pending, None
         self._carried(event.data, f"{_short(call)}, step {event.step}")
         self._mark(event)
-        if call is None or call.name not in _AMENDING:
+        if event.known and (call is None or call.name not in _AMENDING):
             self._made.update(map(str, event.data.get("changed", ())))
 
     def _carried(self, labels: Mapping[str, Any], by: str) -> None:
@@ -195,10 +204,11 @@ class Guard:
             self._held[by] = None
 
     def _mark(self, event: Returned | Told) -> None:
-        """What a run that has read untrusted text changes is tainted."""
-        if self._sources:
+        """What a run that has read untrusted text changes is tainted; after a crash it may be the user's as well."""
+        if source := self.source or str(event.data.get("tainted_by") or ""):
             changed = [str(path) for path in event.data.get("changed", ())]
-            self._tainted.mark(changed, self.source, run=event.run, seq=event.seq)
+            shared = isinstance(event, Returned) and not event.known
+            self._tainted.mark(changed, source, run=event.run, seq=event.seq, shared=shared)
 
 
 _DOES: dict[Risk, str] = {

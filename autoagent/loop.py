@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -171,7 +171,7 @@ class Agent:
         if open_call is not None and not began:
             return (yield from self._take_up(open_call))
         if open_call is not None:
-            yield self._record(Returned(call_id=open_call.id, ok=False, text=MAY_HAVE_RUN, known=False))
+            yield from self._cut_off(open_call)
             yield from self._store({})
         elif returned is not None:
             yield from self._store(returned.data)
@@ -183,7 +183,19 @@ class Agent:
             return self._registry.check(call)
         except ReplyError as error:
             yield self._record(Decided(call_id=call.id, allowed=False, by="resume", reason=str(error)))
+            yield from self._store({})
             return None
+
+    def _cut_off(self, call: Call) -> Generator[Event, None, None]:
+        """A call that was running when the program ended: nobody knows its result, but what it left can be seen."""
+        before, changed = self._progress.before, []
+        reads = any(spec.name == call.name and spec.risk == "read" for spec in self._registry.specs)
+        if self._snapshots is not None and before and not reads:
+            yield from self._snapshot()
+            with suppress(StateError):  # the user has deleted the snapshots since
+                changed = self._snapshots.changed(before, self._progress.tree)
+        data = self._guard.cut_off(call, changed)
+        yield self._record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
 
     def _think(self) -> Generator[Event, None, Completion]:
         """Ask the model with all that fits; cut the history where the endpoint finds the prompt too long.

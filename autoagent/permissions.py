@@ -350,34 +350,23 @@ class Rules:
         return self._inner.interrupted()
 
 
-class AllOf:
-    """Allows what every one of its authorizers allows; they are asked in turn, and the first that does not decides.
+class FailClosed:
+    """Refuses where `inner` fails, so that decide raises StopRun and KeyboardInterrupt alone."""
 
-    One that fails has refused. Raises ValueError when made of none: nobody's consent is no consent.
-    """
-
-    def __init__(self, authorizers: Sequence[Authorizer]) -> None:
-        if not authorizers:
-            raise ValueError("AllOf needs at least one authorizer")
-        self._authorizers = tuple(authorizers)
+    def __init__(self, inner: Authorizer) -> None:
+        self._inner = inner
 
     def decide(self, proposal: Proposal) -> Verdict:
-        allowed_by = []
-        for authorizer in self._authorizers:
-            try:
-                verdict = authorizer.decide(proposal)
-            except StopRun:
-                raise
-            except Exception as error:  # whatever broke, nobody has allowed the call: fail closed
-                name = type(authorizer).__name__
-                return Verdict(False, name, f"The check {name} failed ({type(error).__name__}: {error}).")
-            if not verdict.allowed:
-                return verdict
-            allowed_by.append(verdict.by)
-        return Verdict(True, ", ".join(allowed_by))
+        try:
+            return self._inner.decide(proposal)
+        except StopRun:
+            raise
+        except Exception as error:  # whatever broke, nobody has allowed the call
+            reason = f"Whether it may run could not be decided ({type(error).__name__}: {error})."
+            return Verdict(False, "fault", reason)
 
     def interrupted(self) -> str:
-        return "\n".join(filter(None, [authorizer.interrupted() for authorizer in self._authorizers]))
+        return self._inner.interrupted()
 
 
 _REASONS: Mapping[Status, str] = {

@@ -31,7 +31,7 @@ class Progress:
     it did. `waiting` are the further commands of a reply, as Thought has them, until the user has a word in it, or the
     model has to look first whether one of them has run.
     `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
-    `tree` is the newest snapshot of the workspace.
+    `tree` is the newest snapshot of the workspace, `before` the newest one when the last command began.
     """
 
     def __init__(self) -> None:
@@ -42,6 +42,7 @@ class Progress:
         self.waiting: tuple[str, ...] = ()
         self.returned: Returned | None = None
         self.tree = ""
+        self.before = ""
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -55,7 +56,7 @@ class Progress:
             case Decided(allowed=True, args=args) if self.call and args is not None:
                 self.call = replace(self.call, args=args)
             case Started():
-                self.started = True
+                self.started, self.before = True, self.tree
             case Returned():
                 self.call, self.started, self.returned = None, False, event
             case Decided(allowed=False):

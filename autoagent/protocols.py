@@ -207,10 +207,14 @@ class MemoryStore(Protocol):
 
 
 class Authorizer(Protocol):
-    """Decides whether a call may run. One that raises anything but StopRun has refused."""
+    """Decides whether a call may run."""
 
     def decide(self, proposal: Proposal) -> Verdict:
-        """The verdict. Raises StopRun where the user ends the run, or where nobody can answer."""
+        """The verdict; one with `args` allows nothing, but asks for the call to be proposed again with these.
+
+        Raises StopRun where the user ends the run, or where nobody can answer; KeyboardInterrupt where Ctrl-C comes
+        when there is no question. Nothing else: whoever may fail is put into permissions.FailClosed.
+        """
 
     def interrupted(self) -> str:
         """Ctrl-C outside a question: what is still allowed in advance is forfeited, and the user is asked.

@@ -29,7 +29,8 @@ class Mark:
     """A workspace path, what tainted it, when (event `seq` of a run), and how the file was left.
 
     `changed` is the time of its last change of any kind (ctime, which no program can set back); for a folder, which
-    stands for all that is in it, the time of the mark. Both in nanoseconds since the epoch.
+    stands for all that is in it, the time of the mark. Both in nanoseconds since the epoch; 0 where what is there may
+    be the user's as well.
     """
 
     workspace: str
@@ -55,10 +56,11 @@ class TaintedFiles:
         for mark in self._recorded():
             self._marks[mark.path] = mark
 
-    def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0) -> None:
+    def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
         """Record files or folders as tainted by `source` from this event on; what is not there is passed over.
 
-        Events that are folded once more, for a run that is resumed, change nothing.
+        `shared`: they may hold what is the user's own as well. Events that are folded once more, for a run that is
+        resumed, change nothing.
         """
         fresh = []
         for path in paths:
@@ -67,8 +69,8 @@ class TaintedFiles:
             if known is not None and known.run == run and known.seq >= seq:
                 continue
             if (mark := self._as_left(where, source, run, seq)) is not None:
-                self._marks[where] = mark
-                fresh.append(mark)
+                self._marks[where] = replace(mark, changed=0) if shared else mark
+                fresh.append(self._marks[where])
         if fresh:
             self._append(fresh)
 

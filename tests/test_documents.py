@@ -135,6 +135,7 @@ def test_an_xlsx_is_read_sheet_by_sheet_without_its_empty_rows() -> None:
         (b"hello", "application/pdf", "", None),
         (b"hello", WORD, "", None),
         (b"PK\x03\x04 broken", WORD, "", None),
+        (b"PK\x03\x04 broken", "", "report.DOCX", "docx"),
         (packed({"x": b""}), "application/zip", "", None),
     ],
 )
@@ -184,6 +185,7 @@ def test_read_file_reads_documents_of_the_workspace(tmp_path: Path) -> None:
     assert read_file("page.html", b"<p>as it is</p>").text == "<p>as it is</p>"
     assert read_file("about.txt", b"PDF files begin with %PDF-").text == "PDF files begin with %PDF-"
     assert read_file("x.zip", packed({"x": b"y"})).text.endswith("bytes, not text.")
+    assert read_file("bad.xlsx", xlsx()[:-40]).text.startswith("bad.xlsx is a damaged archive: ")
     assert read_file("bad.pdf", b"%PDF-1.7").text.startswith("bad.pdf cannot be read; it seems damaged: ")
 
 

@@ -37,6 +37,7 @@ from autoagent.messages import (
     Retried,
     Returned,
     RunStarted,
+    Snapshot,
     Started,
     Task,
     Thought,
@@ -48,6 +49,7 @@ from autoagent.prompt import system_prompt
 from autoagent.redact import Redactor
 from autoagent.runlog import RunLog
 from autoagent.settings import Settings
+from autoagent.snapshots import Snapshots
 from autoagent.tokens import counter
 from autoagent.workspace import Workspace
 
@@ -514,14 +516,45 @@ def test_resume_goes_on_with_the_same_prompt_as_if_it_had_never_stopped(bench: B
     assert again.prompts == whole.prompts[3:]
 
 
-def test_resume_does_not_run_what_is_no_longer_offered(bench: Bench) -> None:
+def test_resume_does_not_run_what_is_no_longer_offered_and_remembers_that(bench: Bench) -> None:
+    class Kept(NoMemory):
+        def add(self, text: str, **known: Any) -> int | None:
+            texts.append(text)
+            return len(texts)
+
+    texts: list[str] = []
     run = interrupted_at(bench, ScriptedModel([say("memory_add", text="x")]), lambda event: isinstance(event, Thought))
     agent = bench.agent(ScriptedModel(finish([])), resume=run)
     agent._registry = agent._registry.without("memory_add", "it is switched off")
+    agent._memory = Kept()
     events = list(agent.run())
     refused = next(event for event in events if isinstance(event, Decided))
     assert (refused.allowed, refused.by) == (False, "resume")
+    assert kinds(events)[:3] == ["resumed", "decided", "remembered"]
+    assert "The command was not run: The command 'memory_add' cannot be used here: it is switched off." in texts[0]
     assert events[-1].status == "finished"
+
+
+@pytest.mark.parametrize("crash", [Started, Snapshot], ids=["while it runs", "before its result is there"])
+def test_after_a_crash_what_the_command_left_is_tainted_and_may_be_the_users(bench: Bench, crash: type[Event]) -> None:
+    def opened() -> Snapshots:
+        return Snapshots(bench.folder / "state/snapshots", Workspace(bench.workspace))
+
+    def left(event: Event) -> bool:
+        if event.step == 2 and isinstance(event, Started):
+            (bench.workspace / "theirs.txt").write_text("from outside")
+        return event.step == 2 and isinstance(event, crash)
+
+    url = "https://127.0.0.1/a.git"
+    write = say("write_to_file", filename="a.txt", text="x")
+    model = ScriptedModel([write, say("clone_repository", url=url, clone_path="r")])
+    run = interrupted_at(bench, model, left, snapshots=opened())
+    list(bench.agent(ScriptedModel(finish([])), resume=run, snapshots=opened()).run())
+    (hidden,) = (event for event in bench.events() if isinstance(event, Returned) and not event.known)
+    assert hidden.data == {"changed": ["theirs.txt"], "tainted_by": url}
+    tainted = TaintedFiles(bench.folder / "state/taint.jsonl", bench.workspace)
+    assert tainted.source_of("theirs.txt") == url
+    assert tainted.holds_own("theirs.txt")
 
 
 def test_resume_ends_a_run_that_was_cut_between_its_last_result_and_its_end(bench: Bench) -> None:

@@ -26,7 +26,7 @@ from autoagent.messages import Call, Dream, Origin, Recall, Usage
 from autoagent.messages import Result as CommandResult
 from autoagent.settings import Settings
 from autoagent.subcommands.memory import memory as group
-from autoagent.subcommands.memory import open_memory
+from autoagent.subcommands.memory_setup import open_memory
 from autoagent.workspace import Workspace
 
 DAY = 86_400.0

@@ -274,7 +274,7 @@ def test_several_tool_calls_and_the_legacy_one_all_come_back(server: ScriptedSer
 # Parameters ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["o3", "o4-mini", "gpt-5", "gpt-5-mini-2025-08-07", "openai/gpt-5.4", "gpt-6.1-sol"])
+@pytest.mark.parametrize("name", ["o3", "gpt-5.1", "gpt-5", "gpt-5-mini-2025-08-07", "openai/gpt-5.4", "gpt-6.1-sol"])
 def test_models_that_reason_get_their_own_limit_and_no_temperature(server: ScriptedServer, name: str) -> None:
     server.add(Reply("Hi."))
     asked = model(server, name, temperature=0.0)
@@ -504,6 +504,7 @@ def test_prices_known_unknown_and_none() -> None:
 
     assert price("gpt-4o") == price("gpt-4o-2024-08-06") == Price(2.5, 10.0, 1.25)
     assert price("gpt-99") is None, "unknown is not free"
+    assert price("gpt-3.5-turbo") is None, "OpenAI has shut it down"
     assert price("llama3", "https://llm.example.com/v1") is None
     for url in ("http://localhost:11434/v1", "http://[::1]:80/v1", "http://192.168.1.7/v1", "http://ollama:11434/v1"):
         assert price("llama3", url) == Price(0.0, 0.0, 0.0)
@@ -624,6 +625,16 @@ def test_many_texts_go_in_batches_and_a_huge_one_by_its_beginning(server: Script
     assert len(vectors) == 301 and all(math.hypot(*unpacked(v)) == pytest.approx(1.0, abs=1e-6) for v in vectors)
     assert [len(request.body["input"]) for request in server.embeddings] == [128, 128, 45]
     assert len(server.embeddings[2].body["input"][44]) == 8000
+
+
+def test_what_a_call_that_failed_has_cost_is_told_by_the_next_one(server: ScriptedServer) -> None:
+    made = embedder(server, dim=32)
+    good = {"data": [{"index": i, "embedding": [1.0] * 32} for i in range(128)], "usage": {"prompt_tokens": 700}}
+    server.embedding_script = [good, {"data": [], "usage": {"prompt_tokens": 30}}]
+    with pytest.raises(ModelError, match="0 embeddings for 1 texts"):
+        made.embed(["text"] * 129)
+    assert made.embed(["one two"])[1].prompt == 732
+    assert made.embed(["one two"])[1].prompt == 2
 
 
 def row(embedding: Any) -> dict[str, Any]:

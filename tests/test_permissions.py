@@ -12,7 +12,7 @@ import pytest
 
 from autoagent.errors import StopRun
 from autoagent.messages import Call, CommandSpec, Parameter, Proposal, Verdict
-from autoagent.permissions import AllOf, Answer, Ask, Continuous, Rules, edit_arguments, read_answer
+from autoagent.permissions import Answer, Ask, Continuous, FailClosed, Rules, edit_arguments, read_answer
 from autoagent.rules import Rulebook, SavedRules
 
 SPEC = CommandSpec(
@@ -205,7 +205,6 @@ def test_continuous_mode_asks_about_a_warning_and_refuses_where_nobody_can_answe
     verdict = Continuous().decide(WARNED)
     assert not verdict.allowed and verdict.by == "guard"
     assert WARNED.warning in verdict.reason and "Go on without it" in verdict.reason
-    assert AllOf([Continuous()]).decide(WARNED) == verdict
 
 
 def book(*given: str, saved: SavedRules | None = None) -> Rulebook:
@@ -314,20 +313,6 @@ def test_an_interruption_can_carry_feedback_but_no_authorization() -> None:
 # Others ----------------------------------------------------------------------------------------------------------
 
 
-class Fixed:
-    """Always the same verdict."""
-
-    def __init__(self, verdict: Verdict, feedback: str = "") -> None:
-        self.verdict = verdict
-        self.feedback = feedback
-
-    def decide(self, proposal: Proposal) -> Verdict:
-        return self.verdict
-
-    def interrupted(self) -> str:
-        return self.feedback
-
-
 class Broken:
     def decide(self, proposal: Proposal) -> Verdict:
         raise OSError("disk on fire")
@@ -344,21 +329,13 @@ def test_continuous_mode_allows_everything() -> None:
     assert Continuous(Ask(Script("slower"))).interrupted() == "slower"
 
 
-def test_all_must_agree() -> None:
-    yes, no = Fixed(Verdict(True, "rules")), Fixed(Verdict(False, "guard", "too dangerous"))
-    assert AllOf([yes, Continuous()]).decide(PROPOSAL) == Verdict(True, "rules, continuous mode")
-    assert AllOf([yes, no, Broken()]).decide(PROPOSAL) == no.verdict
-    with pytest.raises(ValueError, match="at least one"):
-        AllOf([])
-
-
 def test_an_authorizer_that_fails_has_refused() -> None:
-    verdict = AllOf([Broken(), Continuous()]).decide(PROPOSAL)
-    assert verdict == Verdict(False, "Broken", "The check Broken failed (OSError: disk on fire).")
+    reason = "Whether it may run could not be decided (OSError: disk on fire)."
+    assert FailClosed(Broken()).decide(PROPOSAL) == Verdict(False, "fault", reason)
     with pytest.raises(StopRun):
-        AllOf([Ask(Script("n"))]).decide(PROPOSAL)
+        FailClosed(Ask(Script("n"))).decide(PROPOSAL)
     with pytest.raises(KeyboardInterrupt):
-        AllOf([_Interrupting()]).decide(PROPOSAL)
+        FailClosed(_Interrupting()).decide(PROPOSAL)
 
 
 class _Interrupting(Broken):
@@ -366,10 +343,9 @@ class _Interrupting(Broken):
         raise KeyboardInterrupt
 
 
-def test_everybody_hears_of_an_interruption() -> None:
-    terminal = Script("y -9", "be quick", "n")
-    ask = Ask(terminal)
+def test_what_was_authorized_in_advance_is_forfeited_at_an_interruption() -> None:
+    ask = Ask(Script("y -9", "be quick", "n"))
     assert ask.decide(PROPOSAL).allowed
-    assert AllOf([Fixed(Verdict(True, "rules")), ask]).interrupted() == "be quick"
+    assert FailClosed(ask).interrupted() == "be quick"
     with pytest.raises(StopRun):
         ask.decide(PROPOSAL)

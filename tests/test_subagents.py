@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.errors import CommandError, SetupError, StopRun
 from autoagent.guard import Guard
+from autoagent.interrupts import Interrupts
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.messages import (
@@ -92,6 +93,7 @@ class Bench:
     orders: dict[str, Order] = field(default_factory=dict)
     guards: dict[str, Guard] = field(default_factory=dict)
     put_away: list[str] = field(default_factory=list)
+    interrupts: Interrupts = field(default_factory=Interrupts)
     run: str = ""
 
     @property
@@ -108,14 +110,21 @@ class Bench:
                 self.build, log, budget, registry().specs, TASK.name,
                 at_once=self.at_once, depth=self.depth, authorizer=self.authorizer, asks=self.asks,
                 listener=self.listener, show=self.shown.append, patience=self.patience,
+                interruptible=self.allowed, held=self.interrupts.held,
             ) as crew:  # fmt: skip
-                authorizer = crew.leading(self.authorizer())
-                agent = self._agent("", TASK, registry(), budget, log, crew.desk, authorizer, Silent(), resume=resume)
+                agent = self._agent(
+                    "", TASK, registry(), budget, log, crew.desk, crew.leading(self.authorizer()), Silent(),
+                    resume=resume, interruptible=self.interrupts.allowed,
+                )  # fmt: skip
                 events = []
                 for event in agent.run():
                     crew.show(event)
                     events.append(event)
         return events
+
+    def allowed(self) -> AbstractContextManager[None]:
+        """Where the crew lets signals through."""
+        return self.interrupts.allowed()
 
     @contextmanager
     def build(self, order: Order) -> Iterator[Built]:
@@ -577,7 +586,15 @@ def test_one_that_cannot_be_built_never_was(bench: Bench) -> None:
     assert not bench.log("1")
 
 
-class InterruptedBench(Bench):
+class SignalledBench(Bench):
+    """Takes signals as the program does."""
+
+    def go(self, *, resume: bool = False) -> list[Event]:
+        with self.interrupts.installed():
+            return super().go(resume=resume)
+
+
+class InterruptedBench(SignalledBench):
     """Ctrl-C comes while a sub-agent is built, which takes until it is told to end."""
 
     @contextmanager
@@ -596,6 +613,24 @@ def test_one_whose_start_is_interrupted_does_not_run_on_unknown(tmp_path: Path) 
     assert bench.results()[0].text == "Interrupted by the user; it may have run in part."
     assert bench.results()[1].text == "You have started no agent."
     assert (bench.log("1")[-1].status, bench.log("1")[-1].reason) == ("stopped", "Its start was interrupted.")
+
+
+class InterruptedOnceBuiltBench(SignalledBench):
+    """Ctrl-C comes when a sub-agent has just been built and begins to run."""
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        with self.interrupts.allowed():
+            yield
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_one_that_runs_when_its_start_is_interrupted_is_known(tmp_path: Path) -> None:
+    bench = InterruptedOnceBuiltBench(tmp_path, {"": [ANNA, WAIT, *DONE], "1": [*DONE]})
+    bench.go()
+    assert bench.results()[0].text == "Interrupted by the user; it may have run in part."
+    assert bench.results()[1].text.startswith("1. Anna")
+    assert bench.log("1")[-1].status == "finished"
 
 
 def test_a_fault_in_one_agent_ends_that_one_alone(bench: Bench) -> None:

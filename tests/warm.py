@@ -35,6 +35,7 @@ LOADED_WITH = {  # variables read at the start
     "PYTHONWARNINGS": "error",
 }
 _READ_AT_THE_START = ("PYTHON", "LANG", "LC_", "LD_")
+_OUTLIVED = 60.0  # seconds that what a killed program had started may take to end
 _ORDER = 1 << 16  # bytes of an order, and of what is typed, at most
 
 
@@ -114,6 +115,10 @@ class Stem:
                     assert process.poll() is None, "the tracer may not trace"
                     time.sleep(0.002)
                 yield
+                end = time.monotonic() + _OUTLIVED
+                while len(left := _followed_by(process.pid)) > 1:  # or it would hang on letting go of what just ends
+                    assert time.monotonic() < end, f"the program has ended, and of {left} only the stem should be left"
+                    time.sleep(0.005)
             finally:
                 process.terminate()  # it lets go of the stem
 
@@ -123,6 +128,16 @@ class Stem:
 
 
 _idle: list[Stem] = []
+
+
+def _followed_by(tracer: int) -> list[str]:
+    """The processes that it traces."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):  # it has ended
+            if f"TracerPid:\t{tracer}\n" in place.read_text():
+                found.append(place.parent.name)
+    return found
 
 
 # In the stem -----------------------------------------------------------------------------------------------------

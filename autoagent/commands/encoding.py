@@ -5,14 +5,8 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
-# The longer mark first: that of UTF-32-LE begins with that of UTF-16-LE.
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
+from autoagent.byte_marks import mark_of
+
 _REPLACED = "\ufffd"
 
 
@@ -42,9 +36,9 @@ class Decoded:
 
 def decode(data: bytes, *, whole: bool = True) -> Decoded | None:
     """The text in the bytes, or None where they are binary. Not `whole`: the last character may be cut in two."""
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return _decoded(data[len(mark) :], encoding, mark, whole)
+    mark, encoding = mark_of(data)
+    if mark:
+        return _decoded(data[len(mark) :], encoding, mark, whole)
     if b"\0" in data:
         return None
     found = _decoded(data, "utf-8", b"", whole)

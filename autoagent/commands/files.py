@@ -162,17 +162,6 @@ def search_in_files(
     return "\n".join(lines)
 
 
-COMMANDS: tuple[Command, ...] = (
-    read_file,
-    write_to_file,
-    append_to_file,
-    edit_file,
-    delete_file,
-    list_files,
-    search_in_files,
-)
-
-
 def _searchable(context: Context, directory: str) -> tuple[dict[str, str], list[str]]:
     """The texts of all text files up to the limit, by path; and what was left out, in words."""
     found = context.workspace.find(directory)
@@ -251,7 +240,7 @@ def _document(context: Context, filename: str, begins: bytes) -> Reading | None:
     if not begins.startswith((documents.PDF, documents.ARCHIVE)):
         return None
     data = context.workspace.read(filename, documents.DOCUMENT_LIMIT + 1)
-    kind = documents.kind_of(data)
+    kind = documents.kind_of(data, name=filename)
     if kind is None:
         return None
     if len(data) > documents.DOCUMENT_LIMIT:
@@ -323,3 +312,14 @@ def _lines(text: str) -> str:
 
 def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+COMMANDS: tuple[Command, ...] = (
+    read_file,
+    write_to_file,
+    append_to_file,
+    edit_file,
+    delete_file,
+    list_files,
+    search_in_files,
+)

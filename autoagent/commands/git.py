@@ -124,9 +124,6 @@ def clone_repository(
     return Output(f"Cloned {source.url} into {where} ({content}{left_out}).", {"changed": [where], "untrusted": url})
 
 
-COMMANDS: tuple[Command, ...] = (clone_repository,)
-
-
 # Where from and where to -------------------------------------------------------------------------------------------
 
 
@@ -253,3 +250,6 @@ def _require_success(done: Exit, source: _Source) -> None:
         words = re.findall(r"^(?:fatal|error): (?!remote)([ -~]{1,200})", output, re.MULTILINE)
         problem = f"git failed with exit status {done.status}" + (f": {shown(words[-1])}" if words else "")
     raise CommandError(f"{source.url} was not cloned: {problem}.")
+
+
+COMMANDS: tuple[Command, ...] = (clone_repository,)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
 from typing import Annotated
 
 from autoagent.commands.context import Context
+from autoagent.commands.extras import OFFLINE_AUDIO, TWITTER
 from autoagent.commands.registry import Command, Output, command
 from autoagent.errors import CommandError
 from autoagent.messages import Risk
@@ -37,9 +37,7 @@ def generate_image(context: Context, prompt: Annotated[str, "what is to be seen 
 
 
 def _no_listener(settings: Settings) -> str:
-    if settings.audio_provider == "offline" and importlib.util.find_spec("faster_whisper") is None:
-        return "faster-whisper is not installed; pip install 'autoagent[offline-audio]'"
-    return _no_provider("AUDIO_TO_TEXT_PROVIDER", settings.audio_provider, settings)
+    return OFFLINE_AUDIO.reason(settings) or _no_provider("AUDIO_TO_TEXT_PROVIDER", settings.audio_provider, settings)
 
 
 def _risk_of_reading(context: Context, filename: str) -> Risk:
@@ -71,13 +69,10 @@ def _preview_tweet(context: Context, text: str) -> str:
     return f"{said} ({len(text)} of {TWEET_LIMIT} characters):\n{text}"
 
 
-@command("send_tweet", "Send a tweet", risk="irreversible", preview=_preview_tweet)
+@command("send_tweet", "Send a tweet", risk="irreversible", available=TWITTER.reason, preview=_preview_tweet)
 def send_tweet(context: Context, text: Annotated[str, f"at most {TWEET_LIMIT} characters"]) -> str:
     _check_tweet(text)
     return context.media.tweet(text)
-
-
-COMMANDS: tuple[Command, ...] = (generate_image, read_audio_from_file, send_tweet)
 
 
 def _check_tweet(text: str) -> None:
@@ -103,3 +98,6 @@ def _name_for(prompt: str) -> str:
     """The first words of a prompt as a file name: `a-red-fox`."""
     words = re.findall(r"\w+", prompt.lower())
     return "-".join(words)[:NAME_LIMIT].strip("-") or "picture"
+
+
+COMMANDS: tuple[Command, ...] = (generate_image, read_audio_from_file, send_tweet)

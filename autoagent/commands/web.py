@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from autoagent import documents
 from autoagent.commands.context import Context
 from autoagent.commands.digest import digest, split
+from autoagent.commands.extras import BROWSER
 from autoagent.commands.registry import Command, Output, command
 from autoagent.documents import DOCUMENT_LIMIT, Reading
 from autoagent.errors import CommandError, ModelError, StateError
@@ -73,7 +74,7 @@ def _listed(query: str, found: Found) -> Output:
 # Pages -------------------------------------------------------------------------------------------------------------
 
 
-@command("browse_website", "Read a web page", risk="network")
+@command("browse_website", "Read a web page", risk="network", available=BROWSER.reason)
 def browse_website(context: Context, url: Url, question: Question) -> Output:
     page, reading = _read(context, url)
     parts = split(reading.text)
@@ -85,7 +86,7 @@ def browse_website(context: Context, url: Url, question: Question) -> Output:
     return _output(page, reading, text, notes, links=LINKS_SHOWN)
 
 
-@command("get_text_summary", "Summarise a web page", risk="network")
+@command("get_text_summary", "Summarise a web page", risk="network", available=BROWSER.reason)
 def get_text_summary(context: Context, url: Url, question: Question) -> Output:
     page, reading = _read(context, url)
     parts = split(reading.text)
@@ -93,13 +94,10 @@ def get_text_summary(context: Context, url: Url, question: Question) -> Output:
     return _output(page, reading, text, [note], links=0)
 
 
-@command("get_hyperlinks", "List the links of a web page", risk="network")
+@command("get_hyperlinks", "List the links of a web page", risk="network", available=BROWSER.reason)
 def get_hyperlinks(context: Context, url: Url) -> Output:
     page, reading = _read(context, url)
     return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=LINKS_LISTED)
-
-
-COMMANDS: tuple[Command, ...] = (web_search, google, browse_website, get_hyperlinks, get_text_summary)
 
 
 def _read(context: Context, url: str) -> tuple[Page, Reading]:
@@ -148,3 +146,6 @@ def _output(page: Page, reading: Reading, text: str, notes: list[str], *, links:
     cut = f"only its first {len(page.body):,} bytes were fetched" if page.cut else ""
     lines += [f"[{note}]" for note in (cut, reading.note, *notes) if note]
     return Output("\n".join(lines), {"untrusted": page.url, "links": reading.link_count})
+
+
+COMMANDS: tuple[Command, ...] = (web_search, google, browse_website, get_hyperlinks, get_text_summary)

@@ -60,9 +60,6 @@ def download_file(
     return Output(text, {"changed": [where], "untrusted": address.url})
 
 
-COMMANDS: tuple[Command, ...] = (download_file,)
-
-
 def _target(context: Context, filename: str) -> str:
     """The file to be written, as a plain path."""
     found = context.workspace.find(filename)
@@ -91,3 +88,6 @@ def _teller(context: Context, name: str) -> Callable[[int, int | None], None]:
             context.progress(f"{name}: {done / 1e6:,.1f}{of_all} MB")
 
     return tell
+
+
+COMMANDS: tuple[Command, ...] = (download_file,)

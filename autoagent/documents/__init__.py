@@ -41,6 +41,7 @@ _TYPES: dict[str, Kind] = {
 _UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/zip", "application/x-zip-compressed")
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".rst")
 _OFFICE: dict[str, Kind] = {"word/document.xml": "docx", "xl/workbook.xml": "xlsx"}
+_OFFICE_SUFFIXES: dict[str, Kind] = {".docx": "docx", ".xlsx": "xlsx"}
 
 
 def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
@@ -51,7 +52,7 @@ def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
     if data.startswith(PDF):
         return "pdf"
     if data.startswith(ARCHIVE):
-        return _office_kind(data)
+        return _office_kind(data, name)
     if media_type.startswith("text/") or media_type.endswith(("+json", "+xml")) or media_type in _TYPES:
         kind = _TYPES.get(media_type, "text")
         return kind if kind in ("html", "text") and not plain.is_binary(data) else None
@@ -81,12 +82,12 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
         raise CommandError(f"{name} {error}") from error
 
 
-def _office_kind(data: bytes) -> Kind | None:
+def _office_kind(data: bytes, name: str) -> Kind | None:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = set(archive.namelist())
     except (zipfile.BadZipFile, ValueError, RuntimeError):  # RuntimeError: on several disks
-        return None
+        return _OFFICE_SUFFIXES.get(PurePosixPath(name).suffix.lower())  # damaged: who reads it says so
     return next((kind for part, kind in _OFFICE.items() if part in names), None)
 
 

@@ -12,6 +12,15 @@ PATIENCE = 40.0  # seconds after which the pages read so far are the answer
 
 def read(kind: str, data: bytes, url: str) -> Reading:
     """The text page by page, each under a line `[page N of M]`. Raises Unreadable."""
+    from pypdf.errors import LimitReachedError
+
+    try:
+        return _pages(data)
+    except LimitReachedError as error:  # what unpacks to more than the library takes, or refers to itself
+        raise Unreadable(f"goes past a limit of the PDF library: {error}") from error
+
+
+def _pages(data: bytes) -> Reading:
     import pypdf
 
     document = pypdf.PdfReader(io.BytesIO(data))

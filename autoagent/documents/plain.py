@@ -5,15 +5,9 @@ from __future__ import annotations
 import codecs
 import re
 
+from autoagent.byte_marks import mark_of
 from autoagent.documents.reading import Reading, limited
 
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16-LE, whose mark it begins with
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _DECLARED = re.compile(
     rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
 )
@@ -45,13 +39,13 @@ def seen(text: str) -> str:
 
 def is_binary(data: bytes) -> bool:
     """Whether the bytes are no text: NULs without the mark of an encoding that has them."""
-    return b"\0" in data and not data.startswith(tuple(mark for mark, _ in _MARKS))
+    return b"\0" in data and not mark_of(data)[0]
 
 
 def _decode(data: bytes, charset: str) -> str:
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return data[len(mark) :].decode(encoding, "replace")
+    mark, encoding = mark_of(data)
+    if mark:
+        return data[len(mark) :].decode(encoding, "replace")
     declared = _DECLARED.search(data, 0, 4096)
     for encoding in ("utf-8", charset, declared[1].decode("ascii") if declared else ""):
         try:

@@ -137,4 +137,11 @@ def our_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise StateError(f"The memory in {folder} cannot be used: {error}.") from error
+        way_on = f" Put back a copy of its {FILE}, or move it away to begin anew." if _is_damage(error) else ""
+        raise StateError(f"The memory in {folder} cannot be used: {error}.{way_on}") from error
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the database file is no longer what was written, which no second try will change."""
+    code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.DatabaseError) else sqlite3.SQLITE_OK
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such table: ")

@@ -55,25 +55,27 @@ class OpenAIEmbedder:
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         """See protocols.Embedder. A text past the model's limit is embedded by its beginning.
 
-        Raises:
+        What was paid for a call that failed is told by the next one. Raises:
             ModelError: the endpoint fails, or answers with other than one finite vector of `dim` values for each text.
         """
-        usage, self._owed = self._owed, Usage()
         vectors: dict[int, bytes] = {}
         wanted = [(place, self._cut(encodable(text))) for place, text in enumerate(texts) if text.strip()]
         for start in range(0, len(wanted), _AT_ONCE):
             batch = wanted[start : start + _AT_ONCE]
-            made, spent = self._embed([text for _, text in batch])
+            made = self._embed([text for _, text in batch])
             vectors.update(zip((place for place, _ in batch), made, strict=True))
-            usage += spent
         if len(vectors) < len(texts):
-            nothing = bytes(4 * self.dim)
-            return [vectors.get(place, nothing) for place in range(len(texts))], usage
+            vectors = dict.fromkeys(range(len(texts)), bytes(4 * self.dim)) | vectors
+        usage, self._owed = self._owed, Usage()
         return list(vectors.values()), usage
 
-    def _embed(self, texts: list[str]) -> tuple[list[bytes], Usage]:
+    def _embed(self, texts: list[str]) -> list[bytes]:
         body = {"model": self._model, "input": texts}
         answer, _ = self._endpoint.post("/embeddings", body, _json, self._listener)
+        usage = answer.get("usage") if isinstance(answer, dict) else None
+        said = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+        tokens = said or sum(map(self._count, texts))
+        self._owed += Usage(tokens, cost=cost(self._price, tokens, 0, 0))
         data = answer.get("data") if isinstance(answer, dict) else None
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         if len(rows) != len(texts):
@@ -81,11 +83,7 @@ class OpenAIEmbedder:
                 f"{self.name} gave {len(rows)} embeddings for {len(texts)} texts; use another EMBEDDING_MODEL"
             )
         rows.sort(key=lambda row: row["index"] if isinstance(row.get("index"), int) else 0)
-        usage = answer.get("usage")
-        said = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-        tokens = said or sum(map(self._count, texts))
-        vectors = [self._vector(row.get("embedding")) for row in rows]
-        return vectors, Usage(tokens, cost=cost(self._price, tokens, 0, 0))
+        return [self._vector(row.get("embedding")) for row in rows]
 
     def _vector(self, values: Any) -> bytes:
         """The values as a unit vector of float32."""

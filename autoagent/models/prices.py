@@ -1,8 +1,9 @@
 """What is known of hosted models by name: price, context length, whether they reason before they answer.
 
 Data, not logic: a name that is not here has an unknown price, never a price of 0. From OpenAI's price list as of
-November 2026, standard processing. Not covered: the surcharge for writing to the prompt cache, and long prompts: from
-272,000 tokens on the newer models cost double, so that is where their window ends here.
+November 2026, standard processing; what it has shut down by then (gpt-4, gpt-3.5-turbo, o3-mini ...) is left out. Not
+covered: the surcharge for writing to the prompt cache, and long prompts: from 272,000 tokens on the newer models cost
+double, so that is where their window ends here.
 """
 
 from __future__ import annotations
@@ -41,15 +42,9 @@ _TABLE: dict[str, tuple[float, float, float, int]] = {
     "gpt-5-nano": (0.05, 0.4, 0.005, 400_000),
     "gpt-4.1": (2.0, 8.0, 0.5, 1_047_576),
     "gpt-4.1-mini": (0.4, 1.6, 0.1, 1_047_576),
-    "gpt-4.1-nano": (0.1, 0.4, 0.025, 1_047_576),
     "gpt-4o": (2.5, 10.0, 1.25, 128_000),
     "gpt-4o-mini": (0.15, 0.6, 0.075, 128_000),
     "o3": (2.0, 8.0, 0.5, 200_000),
-    "o4-mini": (1.1, 4.4, 0.275, 200_000),
-    "o3-mini": (1.1, 4.4, 0.55, 200_000),
-    "gpt-4-turbo": (10.0, 30.0, 10.0, 128_000),
-    "gpt-4": (30.0, 60.0, 30.0, 8_192),
-    "gpt-3.5-turbo": (0.5, 1.5, 0.5, 16_385),
     "text-embedding-3-small": (0.02, 0.0, 0.02, 8_191),
     "text-embedding-3-large": (0.13, 0.0, 0.13, 8_191),
     "text-embedding-ada-002": (0.1, 0.0, 0.1, 8_191),

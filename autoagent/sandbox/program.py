@@ -210,7 +210,7 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
     try:
         process = subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
             launch.argv,
-            stdin=held.stdin if held else given,
+            stdin=held.stdin.fileno() if held else given,
             stdout=output,
             stderr=output,
             env=launch.env,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autoagent.errors import CommandError
+from autoagent.services.causes import causes
 from autoagent.services.connections import Deadline
 
 # X509_V_ERR_... of OpenSSL
@@ -46,21 +47,8 @@ def _too_long(deadline: Deadline) -> str:
 
 def reason(error: BaseException) -> str:
     """Why a request failed: the innermost cause that says so."""
-    reasons = [text for cause in _causes(error) if (text := _reason(cause))]
+    reasons = [text for cause in causes(error) if (text := _reason(cause))]
     return reasons[-1] if reasons else f"the server's answer cannot be used ({type(error).__name__})"
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from, outermost first. The libraries keep causes in three places."""
-    pending, seen = [error], set[int]()
-    while pending:
-        cause = pending.pop()
-        if id(cause) in seen:
-            continue
-        seen.add(id(cause))
-        yield cause
-        held = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
-        pending.extend(one for one in held if isinstance(one, BaseException))
 
 
 def _reason(error: BaseException) -> str:

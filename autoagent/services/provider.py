@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from autoagent.errors import CommandError
 from autoagent.redact import Redactor
+from autoagent.services.causes import causes
 
 if TYPE_CHECKING:
     import requests
@@ -180,27 +181,15 @@ def unreachable(name: str, host: str, url_variable: str, error: BaseException) -
 
     import requests
 
-    causes = list(_causes(error))
-    if any(isinstance(cause, (ssl.SSLError, requests.exceptions.SSLError)) for cause in causes):
+    chain = list(causes(error))
+    if any(isinstance(cause, (ssl.SSLError, requests.exceptions.SSLError)) for cause in chain):
         return f"{name}: no secure connection to {host}; check its certificate and the system's."
-    if isinstance(error, requests.Timeout) or any(isinstance(cause, TimeoutError) for cause in causes):
+    if isinstance(error, requests.Timeout) or any(isinstance(cause, TimeoutError) for cause in chain):
         return f"{name}: {host} did not answer in time; try again later."
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
+    if any(isinstance(cause, socket.gaierror) for cause in chain):
         return f"{name}: the name {host} cannot be resolved; check {url_variable} and the network."
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+    if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
         return f"{name}: nothing answers at {host} (connection refused); is it running? Its address is {url_variable}."
     if isinstance(error, ValueError):  # of `requests`: an address or a header that cannot be used
         return f"{name}: {url_variable} or the key cannot be used: {error}."
     return f"{name}: the connection to {host} broke; try again."
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came from. urllib3 hands some of that on in `reason`, requests in the arguments."""
-    seen: set[int] = set()
-    pending = [error]
-    while pending:
-        found = pending.pop()
-        if isinstance(found, BaseException) and id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            pending += [found.__cause__, found.__context__, getattr(found, "reason", None), *found.args]

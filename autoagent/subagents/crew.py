@@ -141,8 +141,33 @@ class Crew:
     def start(
         self, starter: Desk, key: str, task: Task, commands: tuple[CommandSpec, ...], budget: Budget, origin: Origin
     ) -> Member:
-        """A sub-agent in its thread, built and about to run. Raises CommandError where that may not or cannot be."""
-        member = Member(self, starter, key, task, commands, budget, origin)
+        """A sub-agent in its thread, built, known to its starter and about to run.
+
+        A signal cuts short only the wait for it to be built, and then it ends: none runs that its starter does not
+        know. Raises CommandError where it may not or cannot be started.
+        """
+        reached = starter is self.desk  # signals reach the thread of the run's own agent alone
+        with self._held() if reached else nullcontext():
+            member = Member(self, starter, key, task, commands, budget, origin)
+            self._admit(member)
+            ready: queue.SimpleQueue[str] = queue.SimpleQueue()
+            member.thread = threading.Thread(
+                target=self._live, args=(member, ready), name=f"agent {member.key}", daemon=True
+            )
+            try:
+                member.thread.start()
+                with self._interruptible() if reached else nullcontext():
+                    problem = ready.get()
+            except BaseException:  # Ctrl-C or a signal: whoever starts it will never know its key
+                member.stop(Outcome("stopped", "Its start was interrupted."))
+                raise
+            if problem:
+                raise CommandError(f"The agent cannot be started: {problem}")
+            starter.take_in(member)
+        return member
+
+    def _admit(self, member: Member) -> None:
+        """Count it among those there are. Raises CommandError where these are as many as there may be."""
         with self._turn:
             running = sum(other.outcome is None for other in self._members)
             if running >= self.at_once:
@@ -151,19 +176,6 @@ class Crew:
                     "with list_agents, or end one with delete_agent."
                 )
             self._members.append(member)
-        ready: queue.SimpleQueue[str] = queue.SimpleQueue()
-        member.thread = threading.Thread(
-            target=self._live, args=(member, ready), name=f"agent {member.key}", daemon=True
-        )
-        try:
-            member.thread.start()
-            problem = ready.get()
-        except BaseException:  # Ctrl-C or a signal: whoever starts it will never know its key
-            member.stop(Outcome("stopped", "Its start was interrupted."))
-            raise
-        if problem:
-            raise CommandError(f"The agent cannot be started: {problem}")
-        return member
 
     def ask(self, member: Member, proposal: Proposal) -> Verdict:
         """Have a proposal of a sub-agent decided on. Raises StopRun where it is to end, or the whole run."""

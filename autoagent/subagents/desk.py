@@ -68,11 +68,10 @@ class Desk:
         key = f"{self._member.key}.{self._started}" if self._member else str(self._started)
         described = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
         try:
-            self._members[key] = self._crew.start(self, key, described, handed_on, budget, origin or Origin())
+            return self._crew.start(self, key, described, handed_on, budget, origin or Origin()).now()
         except CommandError:
             budget.give_back()
             raise
-        return self._members[key].now()
 
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
         now, member = self._find(key).now(), self._members.get(key.strip())
@@ -116,6 +115,10 @@ class Desk:
     def members(self) -> list[Member]:
         """The sub-agents that this agent has started in this process."""
         return list(self._members.values())
+
+    def take_in(self, member: Member) -> None:
+        """Know one that this agent has started."""
+        self._members[member.key] = member
 
     def put(self, event: Event) -> None:
         """Leave something for the agent to read."""

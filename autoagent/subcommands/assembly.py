@@ -15,7 +15,7 @@ from autoagent.commands.registry import Registry
 from autoagent.console import Console, decide_color
 from autoagent.errors import CommandError, SettingsError
 from autoagent.messages import Message, Resumed, RunStarted, Task, Usage
-from autoagent.permissions import AllOf, Ask, Continuous, Rules
+from autoagent.permissions import Ask, Continuous, FailClosed, Rules
 from autoagent.protocols import Authorizer, Model
 from autoagent.settings import Settings, user_config_path
 from autoagent.window import SMALL_WINDOW
@@ -232,7 +232,7 @@ def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, a
     """Who is asked before a command."""
     ask = Ask(console, settings.authorise_command_key, settings.exit_key, rulebook)
     inner = Continuous(ask if attended else None) if settings.continuous else ask
-    return AllOf([Rules(rulebook, inner)])
+    return FailClosed(Rules(rulebook, inner))
 
 
 def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:

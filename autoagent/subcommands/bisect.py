@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.reach import open_sandbox
 from autoagent.subcommands.restoring import open_snapshots, trail_of_run, workspace_of
 from autoagent.subcommands.runs import last_start
-from autoagent.trail import Turn
 
 SHOWN = 600  # characters of what a check printed, its end
 
@@ -49,23 +49,23 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
     turns = trail_of_run(settings.state_dir, run).turns
     if not turns:
         raise StateError(f"No step of the run {run} has changed anything, as far as its snapshots say.")
-    checker = _Checker(settings, began, check)
+    ends: dict[int, Exit] = {}
 
     def fails(number: int) -> bool:
-        end = checker.run(turns[number].after)
+        end = ends[number] = _run(check, turns[number].after, settings, began)
         click.echo(f"After step {turns[number].step} ({turns[number].command}): {_outcome(end)}.")
         return end.status != 0
 
     found = search(len(turns), fails)
-    if found.first == 0 and checker.run(turns[0].before).status != 0:
+    if found.first == 0 and _run(check, turns[0].before, settings, began).status != 0:
         raise StateError(f"The check fails already before step {turns[0].step}, the first that changed anything.")
     steps = f"{counted(found.checks, 'check')} of {counted(len(turns), 'step')} that changed something"
     if found.first is None:
         click.echo(f"The check does not fail after any step ({steps}).")
         ctx.exit(1)
-    first: Turn = turns[found.first]
+    first = turns[found.first]
     click.echo(f"First fails after step {first.step} ({first.command}); {steps}.")
-    if printed := checker.printed(first.after):
+    if printed := _printed(ends[found.first]):  # what is found has been checked
         click.echo(printed)
 
 
@@ -88,33 +88,24 @@ def search(count: int, fails: Callable[[int], bool]) -> Found:
     return Found(low if seen else None, checks)
 
 
-class _Checker:
-    """Runs a check in the workspace as it was at a time, each time in a new folder that is removed afterwards."""
+def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Exit:
+    """How the check ends with the files of a tree, in a new folder that is removed afterwards.
 
-    def __init__(self, settings: Settings, began: RunStarted, check: str) -> None:
-        self._settings = settings
-        self._began = began
-        self._check = check
-        self._ends: dict[str, Exit] = {}
+    Raises StateError, SetupError, CommandError.
+    """
+    with tempfile.TemporaryDirectory(prefix="autoagent-bisect-") as folder:
+        workspace = workspace_of(began, Path(folder))
+        restored = open_snapshots(settings.state_dir, workspace).restore(tree)
+        if restored.left:
+            click.echo(f"Without {', '.join(map(escape, restored.left))}.", err=True)
+        with closing(open_sandbox(settings, workspace)) as sandbox:
+            return sandbox.run(["/bin/sh", "-c", check])
 
-    def run(self, tree: str) -> Exit:
-        """How the check ends with the files of a tree. Raises StateError, SetupError, CommandError."""
-        with tempfile.TemporaryDirectory(prefix="autoagent-bisect-") as folder:
-            workspace = workspace_of(self._began, Path(folder))
-            restored = open_snapshots(self._settings.state_dir, workspace).restore(tree)
-            if restored.left:
-                click.echo(f"Without {', '.join(map(escape, restored.left))}.", err=True)
-            sandbox = open_sandbox(self._settings, workspace)
-            try:
-                self._ends[tree] = sandbox.run(["/bin/sh", "-c", self._check])
-            finally:
-                sandbox.close()
-        return self._ends[tree]
 
-    def printed(self, tree: str) -> str:
-        """The end of what the check printed with the files of a tree."""
-        text = self._ends[tree].output.decode("utf-8", "replace").strip()
-        return escape(text if len(text) <= SHOWN else f"…{text[-SHOWN:]}")
+def _printed(end: Exit) -> str:
+    """The end of what a check printed."""
+    text = end.output.decode("utf-8", "replace").strip()
+    return escape(text if len(text) <= SHOWN else f"…{text[-SHOWN:]}")
 
 
 def _outcome(end: Exit) -> str:

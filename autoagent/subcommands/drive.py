@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from autoagent.errors import ForUser
 from autoagent.messages import Ended, Event, RunStarted, Thought, Usage
 from autoagent.protocols import Model
 from autoagent.runlog import RunLog
+from autoagent.screen_text import CONTINUOUS_WARNING
 from autoagent.settings import Settings
 from autoagent.subcommands import assembly
 from autoagent.workspace import Workspace
@@ -41,8 +42,8 @@ def drive(
 ) -> int:
     """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code.
 
-    The log is opened last: what cannot be opened before it leaves no empty run behind. `open_log` may mark files of
-    the workspace as tainted. Raises ForUser.
+    The log is opened last: what cannot be opened before it leaves no empty run behind. Only then are the user's
+    warnings said. `open_log` may mark files of the workspace as tainted. Raises ForUser.
     """
     with _opened(start, model, registry, settings, console, open_log, attended, owed) as (agent, crew, log):
         try:
@@ -73,50 +74,37 @@ def _opened(
     """The agent with all that it works with; closed again, in the reverse order, whatever happens."""
     from dataclasses import replace
 
-    from autoagent.commands.context import Context
     from autoagent.guard import Guard
     from autoagent.interrupts import Interrupts
     from autoagent.loop import Agent
     from autoagent.subagents.crew import Crew
-    from autoagent.subcommands.memory import late_embedder, open_memory
-    from autoagent.subcommands.reach import open_sandbox, reach, tell_gaps
+    from autoagent.subcommands.memory_setup import late_embedder
+    from autoagent.subcommands.outfit import open_context
+    from autoagent.subcommands.reach import tell_gaps
     from autoagent.subcommands.restoring import open_snapshots
     from autoagent.subcommands.sub_agents import builder
     from autoagent.taint import TaintedFiles
     from autoagent.tokens import counter
 
-    mask = assembly.mask_of(settings)
     embedder = late_embedder(settings, console)
     budget = Budget(assembly.limits_of(settings, start.task))
     workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = Guard(tainted, network=settings.sandbox_network)
     rulebook = assembly.rulebook_of(settings, workspace)
-    thinking = assembly.Completing(model, mask)
-    fast = assembly.Completing(assembly.open_fast_model(settings, console, model), mask)
+    fast = assembly.open_fast_model(settings, console, model)
+    ask = assembly.ask_the_user(console)
     with (
-        closing(open_memory(settings, console.say, embedder)) as memory,
-        closing(open_sandbox(settings, workspace)) as sandbox,
+        open_context(settings, workspace, guard, model, fast, embedder, ask=ask, say=console.say) as context,
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
-        tell_gaps(sandbox, console.warn)
-        reached = reach(settings, workspace, sandbox)
+        if settings.continuous:
+            console.warn(CONTINUOUS_WARNING)
+        tell_gaps(context.sandbox, console.warn)
         log.overhear(rulebook.add)
-        context = Context(
-            workspace,
-            memory,
-            assembly.ask_the_user(console),
-            run=log.run,
-            complete=thinking,
-            summarise=fast,
-            take_usage=lambda: thinking.take_usage() + fast.take_usage() + reached["media"].take_usage(),
-            progress=console.say,
-            origin=lambda: guard.origin,
-            **reached,
-        )
         with Crew(
-            builder(settings, registry, context, tainted, model, embedder, console),
+            builder(settings, registry, workspace, tainted, model, embedder, console),
             log,
             budget,
             registry.specs,
@@ -134,11 +122,11 @@ def _opened(
                 start,
                 model,
                 registry,
-                replace(context, agents=crew.desk),
+                replace(context, run=log.run, agents=crew.desk),
                 crew.leading(assembly.authorizer_of(settings, console, rulebook, attended=attended)),
                 budget,
                 log,
-                memory,
+                context.memory,
                 guard,
                 listener=console,
                 count=counter(model.name),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from autoagent.subcommands.drive import drive
 from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.restoring import open_snapshots, told, trail_of, trail_of_run, workspace_of
 from autoagent.subcommands.resume import answered, task_of_run, tell_changes
-from autoagent.subcommands.run import check_flags, warn
+from autoagent.subcommands.run import check_flags
 from autoagent.subcommands.runs import settings_of_run
 from autoagent.taint import TaintedFiles
 
@@ -62,30 +63,31 @@ def _fork(
     attended = not settings.continuous or sys.stdin.isatty()
     task = task_of_run(began, given)
     registry = assembly.open_registry(settings, task, model.window, attended=attended)
-    place = _new_folder(Path(began.workspace), folder)
-    moved = replace(began, workspace=str(place))
-    start = assembly.describe(task, replace(settings, workspace=place), model, registry, moved)
-    warn(given, settings, console.warn)
+    with ExitStack() as unused:
+        place = _new_folder(Path(began.workspace), folder, unused)
+        moved = replace(began, workspace=str(place))
+        start = assembly.describe(task, replace(settings, workspace=place), model, registry, moved)
 
-    def new_log(tainted: TaintedFiles) -> RunLog:
-        """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
-        snapshots = open_snapshots(settings.state_dir, workspace_of(start), console.warn)
-        trail = trail_of(shared)
-        tree = trail.tree or trail_of_run(settings.state_dir, run).first
-        if not tree:  # nothing in the run was changed under snapshots
-            tree = open_snapshots(settings.state_dir, workspace_of(began), console.warn).take()
-            console.say("The run has no snapshots: the workspace begins with the files as they are now.")
-        console.say(f"Forked from {run} after step {step} into {place}. {told(snapshots.restore(tree))}")
-        tainted.inherit(Path(began.workspace), {run, *(event.run for event in shared)}, len(shared))
-        log = RunLog.fork(settings.state_dir, run, len(shared), mask=assembly.mask_of(settings))
-        log.overhear(console.pass_over)
-        said = [Feedback(text=feedback)] if feedback else []
-        marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
-        for event in (*marks, *tell_changes(moved, start, console)):
-            log.append(replace(event, step=trail.step))
-        return log
+        def new_log(tainted: TaintedFiles) -> RunLog:
+            """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
+            snapshots = open_snapshots(settings.state_dir, workspace_of(start), console.warn)
+            trail = trail_of(shared)
+            tree = trail.tree or trail_of_run(settings.state_dir, run).first
+            if not tree:  # nothing in the run was changed under snapshots
+                tree = open_snapshots(settings.state_dir, workspace_of(began), console.warn).take()
+                console.say("The run has no snapshots: the workspace begins with the files as they are now.")
+            console.say(f"Forked from {run} after step {step} into {place}. {told(snapshots.restore(tree))}")
+            tainted.inherit(Path(began.workspace), {run, *(event.run for event in shared)}, len(shared))
+            log = RunLog.fork(settings.state_dir, run, len(shared), mask=assembly.mask_of(settings))
+            unused.pop_all()
+            log.overhear(console.pass_over)
+            said = [Feedback(text=feedback)] if feedback else []
+            marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
+            for event in (*marks, *tell_changes(moved, start, console)):
+                log.append(replace(event, step=trail.step))
+            return log
 
-    return drive(start, model, registry, settings, console, new_log, attended=attended)
+        return drive(start, model, registry, settings, console, new_log, attended=attended)
 
 
 def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
@@ -99,23 +101,28 @@ def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
     return starts[-1]
 
 
-def _new_folder(origin: Path, named: str | None) -> Path:
+def _new_folder(origin: Path, named: str | None, unused: ExitStack) -> Path:
     """An empty folder for the workspace: the one that is named, or a new one beside that of the other run.
 
-    Raises SettingsError where it is not empty or cannot be made.
+    What is made here goes with `unused`, if it is empty then. Raises SettingsError where it is not empty or cannot be
+    made.
     """
     place = Path(named).absolute() if named else origin
     try:
-        if named:
-            place.mkdir(parents=True, exist_ok=True)
+        if named and place.exists():
             if any(place.iterdir()):
                 raise SettingsError(f"The folder {named} is not empty; name a new one for the fork to work in.")
             return place
-        for number in itertools.count(1):
-            place = origin.with_name(f"{origin.name}-fork{number}")
-            if not place.exists():
-                place.mkdir(parents=True)
-                break
+        if not named:
+            free = (origin.with_name(f"{origin.name}-fork{number}") for number in itertools.count(1))
+            place = next(folder for folder in free if not folder.exists())
+        place.mkdir(parents=True)
     except OSError as error:
         raise SettingsError(f"Cannot use {place}: {error.strerror}. Name another folder with -w.") from error
+    unused.callback(_remove_empty, place)
     return place
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # it is not empty
+        folder.rmdir()

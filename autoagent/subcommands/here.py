@@ -7,9 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autoagent.errors import SettingsError
 from autoagent.settings import Settings, load
 
 
 def settings_here(flags: Mapping[str, Any] | None, env: Mapping[str, str] | None = None) -> Settings:
-    """All layers in this folder, under these flags; `env` goes before the environment. Raises SettingsError."""
-    return load(flags or {}, {**os.environ, **(env or {})}, Path.cwd()).settings
+    """All layers in this folder, under these flags; `env` goes before the environment.
+
+    Raises SettingsError, also where the state folder is no folder: it would look like one without runs.
+    """
+    settings = load(flags or {}, {**os.environ, **(env or {})}, Path.cwd()).settings
+    state = settings.state_dir
+    if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
+        raise SettingsError(f"The state folder {state} is a file; name a folder with --state-dir.")
+    return settings

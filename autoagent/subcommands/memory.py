@@ -4,152 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from autoagent.errors import SettingsError, StateError
+from autoagent.errors import StateError
 from autoagent.messages import Recollection
 from autoagent.printable import escape, shorten
-from autoagent.settings import WITHOUT_ENDPOINT, Settings
+from autoagent.settings import Settings
 from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.memory_setup import memory_of_user
 from autoagent.subcommands.memory_transfer import export_memory, import_memory
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
-    from autoagent.memory.life import LivingMemory, Rules
-    from autoagent.memory.none import NoMemory
-    from autoagent.memory.ranking import Weights
-    from autoagent.protocols import Embedder, Listener, MemoryStore
+    from autoagent.memory.life import LivingMemory
 
 SHOWN = 300  # characters of a text in a list
 FATES = 50  # of memories, that a forecast shows
 DREAM_TOKENS = 600
-DAY = 86_400.0
 
 as_json = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
-
-
-def open_memory(
-    settings: Settings, listen: Callable[[str], None] = _say, embedder: Embedder | None = None
-) -> LivingMemory | NoMemory:
-    """The memory that the settings name, and their embedder if none is given; the caller closes it.
-
-    Raises SettingsError, StateError.
-    """
-    if settings.memory_backend == "none":
-        from autoagent.memory.none import NoMemory
-
-        return NoMemory()
-    from autoagent.memory.dreams import Journal
-    from autoagent.memory.life import LivingMemory
-    from autoagent.tokens import counter
-
-    name = settings.memory_index
-    if name and not re.fullmatch(r"\w[\w.-]{0,63}", name):
-        raise SettingsError(f"MEMORY_INDEX is {name!r}; a name is made of letters, digits, '_', '-' and '.'.")
-    folder = settings.state_dir / "memory" / name if name else settings.state_dir / "memory"
-    return LivingMemory(
-        _open_store(settings, folder, embedder or late_embedder(settings), listen),
-        Journal(folder / "dreams.jsonl"),
-        rules=_rules(settings),
-        weights=_weights(settings),
-        count=counter(settings.model or settings.smart_llm),
-    )
-
-
-def _open_store(settings: Settings, folder: Path, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:
-    if settings.memory_backend == "local":
-        from autoagent.memory.store import LocalStore
-
-        return LocalStore(folder, embedder, listen)
-    if not settings.memory_url:
-        raise SettingsError(f"MEMORY_BACKEND={settings.memory_backend} needs MEMORY_URL, which says where it is.")
-    if settings.memory_backend == "postgres":
-        from autoagent.memory.postgres import PostgresStore
-
-        return PostgresStore(settings.memory_url, settings.memory_index, embedder, listen)
-    from autoagent.memory.redis import RedisStore
-
-    return RedisStore(settings.memory_url, settings.memory_index, embedder, listen)
-
-
-def _rules(settings: Settings) -> Rules:
-    from autoagent.memory.life import Rules
-
-    return Rules(
-        base=settings.memory_fade_days * DAY,
-        growth=settings.memory_growth,
-        cap=settings.memory_levels,
-        trash=settings.memory_trash_days * DAY,
-        sleep=settings.memory_sleep,
-        alike=settings.memory_alike,
-    )
-
-
-def _weights(settings: Settings) -> Weights:
-    from autoagent.memory.ranking import Weights
-
-    return Weights(
-        breadth=settings.memory_breadth,
-        words=settings.memory_words,
-        recency=settings.memory_recency,
-        half_life=settings.memory_half_life_days * DAY,
-        level=settings.memory_firmness,
-        diversity=settings.memory_diversity,
-        floor=settings.memory_floor,
-    )
-
-
-def late_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
-    """The embedder that the settings name, loaded when it is needed; `listener` hears of what takes long."""
-    from autoagent.memory.late import LateEmbedder
-
-    return LateEmbedder(lambda: _embedder(settings, listener))
-
-
-def embeds_remotely(settings: Settings) -> bool:
-    """Whether the endpoint embeds: OpenAI's own does, another one where EMBEDDING_MODEL names its model.
-
-    Nothing leaves the machine for the sake of the memory where the model that thinks is no endpoint's.
-    """
-    if settings.model.partition(":")[0] in WITHOUT_ENDPOINT:
-        return False
-    named = settings.embedding_model != Settings().embedding_model
-    return named if settings.openai_base_url else bool(settings.openai_api_key)
-
-
-def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
-    """The endpoint's, or this machine's own."""
-    if not embeds_remotely(settings):
-        from autoagent.memory.embed import embedded
-
-        return embedded()
-    from autoagent.models.embeddings import OpenAIEmbedder
-    from autoagent.subcommands.assembly import open_endpoint
-    from autoagent.tokens import counter
-
-    count, endpoint = counter(settings.embedding_model), open_endpoint(settings)
-    return OpenAIEmbedder(model=settings.embedding_model, endpoint=endpoint, count=count, listener=listener)
-
-
-@contextmanager
-def _opened(ctx: click.Context) -> Iterator[LivingMemory]:
-    from autoagent.memory.none import NoMemory
-
-    memory = open_memory(settings_here(ctx.obj))
-    if isinstance(memory, NoMemory):
-        raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to local to use it.")
-    with memory:
-        yield memory
 
 
 @click.group("memory")
@@ -164,7 +39,7 @@ def memory() -> None:
 @click.pass_context
 def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool) -> None:
     """List the memories, those that were stored or used last first."""
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         memories, count = living.store.listed(limit, offset), len(living)
     if as_json:
         _print_json([_object(memory) for memory in memories])
@@ -187,7 +62,7 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
 
     It is a recall like those of the agent: what it shows grows firmer.
     """
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         found = living.recall(query, k).memories
     if as_json:
         _print_json([{"score": round(memory.score, 4), **_object(memory)} for memory in found])
@@ -203,7 +78,7 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
 @click.pass_context
 def add(ctx: click.Context, text: str) -> None:
     """Remember TEXT."""
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         id = living.add(text, source="user")
     if id is None:
         raise click.UsageError("TEXT is empty.")
@@ -215,7 +90,7 @@ def add(ctx: click.Context, text: str) -> None:
 @click.pass_context
 def forget(ctx: click.Context, id: int) -> None:
     """Delete the memory with this ID for good."""
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         found = living.forget(id)
     if not found:
         raise StateError(f"There is no memory {id}; `autoagent memory list` shows which there are.")
@@ -232,7 +107,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
     """Let memories that are not used fade, and dream of those that are forgotten."""
     if dry_run and consolidate:
         raise click.UsageError("--dry-run and --consolidate exclude each other.")
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         if dry_run:
             _print_forecast(living, n, as_json)
             return
@@ -278,7 +153,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
 @click.pass_context
 def trash(ctx: click.Context, as_json: bool) -> None:
     """List what was forgotten and can still be restored, with the time it was forgotten."""
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         memories = living.store.trash()
     if as_json:
         _print_json([_object(memory) for memory in memories])
@@ -294,7 +169,7 @@ def trash(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def restore(ctx: click.Context, id: int) -> None:
     """Take the memory with this ID out of the trash."""
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         found = living.restore(id)
     if not found:
         raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` shows which there are.")
@@ -306,7 +181,7 @@ def restore(ctx: click.Context, id: int) -> None:
 @click.pass_context
 def dreams(ctx: click.Context, as_json: bool) -> None:
     """Show the dreams, the newest last."""
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         found = living.journal.dreams() if living.journal else []
     if as_json:
         _print_json([dataclasses.asdict(dream) for dream in found])
@@ -322,7 +197,7 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def stats(ctx: click.Context, as_json: bool) -> None:
     """Show how large the memory is, where it is, and who embeds it."""
-    with _opened(ctx) as living:
+    with memory_of_user(settings_here(ctx.obj)) as living:
         stats = living.store.stats()
     if as_json:
         _print_json(dataclasses.asdict(stats))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from autoagent.errors import SettingsError
-from autoagent.settings import Settings
 from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.memory_setup import late_embedder, memory_of_user, say
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
-    from autoagent.memory.life import LivingMemory
     from autoagent.memory.transfer import Counts
-    from autoagent.protocols import Embedder
 
 file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
@@ -28,14 +24,13 @@ file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
     """Write the memory to FILE (JSON Lines), its vectors to FILE.npy, for `autoagent memory import` of any backend."""
     from autoagent.memory import transfer
-    from autoagent.subcommands.memory import late_embedder  # which imports this module, to offer its commands
 
     if file.exists() and not overwrite:
         raise SettingsError(f"{file} is there already; choose another FILE, or add --overwrite.")
     settings = settings_here(ctx.obj)
     embedder = late_embedder(settings)
-    with _opened(settings, embedder) as living:
-        counts = transfer.export(living.store, embedder, living.journal, file, _say)
+    with memory_of_user(settings, embedder) as living:
+        counts = transfer.export(living.store, embedder, living.journal, file, say)
     click.echo(f"Exported {_counted(counts)} to {file}; {counts.vectors} have their vectors beside it.")
 
 
@@ -45,34 +40,17 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
 def import_memory(ctx: click.Context, file: Path) -> None:
     """Add the memories that `autoagent memory export` wrote to FILE; those that are here already are kept."""
     from autoagent.memory import transfer
-    from autoagent.subcommands.memory import late_embedder  # which imports this module, to offer its commands
 
     settings = settings_here(ctx.obj)
-    exported = transfer.read(file, _say)
+    exported = transfer.read(file, say)
     embedder = late_embedder(settings)
     if exported.vectors is not None:
         embedder = transfer.TakenOver(embedder, exported.vectors)
-    with _opened(settings, embedder) as living:
+    with memory_of_user(settings, embedder) as living:
         counts = transfer.import_into(living.store, living.journal, exported)
         there = len(living)
     click.echo(f"Imported {_counted(counts)} that were new here; there are {there} memories now.")
 
 
-@contextmanager
-def _opened(settings: Settings, embedder: Embedder) -> Iterator[LivingMemory]:
-    from autoagent.memory.none import NoMemory
-    from autoagent.subcommands.memory import open_memory  # which imports this module, to offer its commands
-
-    living = open_memory(settings, _say, embedder)
-    if isinstance(living, NoMemory):
-        raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to the backend you mean.")
-    with living:
-        yield living
-
-
 def _counted(counts: Counts) -> str:
     return f"{counts.memories} memories, {counts.trash} in the trash and {counts.dreams} dreams"
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)

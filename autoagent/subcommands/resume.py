@@ -29,7 +29,7 @@ from autoagent.subcommands.restoring import (
     trail_until,
     workspace_of,
 )
-from autoagent.subcommands.run import check_flags, warn
+from autoagent.subcommands.run import check_flags
 from autoagent.subcommands.runs import ends, newest_unfinished, settings_of_run
 
 
@@ -103,7 +103,6 @@ def _resume(
         task = task_of_run(began, given)
         registry = assembly.open_registry(settings, task, model.window, attended=attended)
         start = assembly.describe(task, settings, model, registry, began)
-        warn(given, settings, console.warn)
         _take_back(log, settings, began, step, console, force=force)
         for event in tell_changes(began, start, console):
             log.append(replace(event, step=_last_step(settings, run)))

@@ -16,7 +16,6 @@ from autoagent.errors import SettingsError
 from autoagent.messages import Goal, Task, Usage
 from autoagent.protocols import Listener, Model
 from autoagent.runlog import RunLog
-from autoagent.screen_text import CONTINUOUS_WARNING
 from autoagent.servers import find_servers
 from autoagent.settings import WITHOUT_ENDPOINT, Settings
 from autoagent.subcommands import assembly
@@ -60,7 +59,9 @@ def start(given: Mapping[str, Any]) -> int:
     attended = not settings.continuous or sys.stdin.isatty()
     registry = assembly.open_registry(settings, task, model.window, attended=attended)
     begin = assembly.describe(task, settings, model, registry)
-    warn(given, settings, console.warn)
+    for name in NO_EFFECT:
+        if given.get(name):
+            console.warn(f"--{name.replace('_', '-')} has no effect yet.")
     assembly.tell_choice(registry, settings, model.window, console.say)
     return drive(
         begin,
@@ -82,15 +83,6 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
         raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MOST_GOALS} are taken.")
     if given.get("gpt3only") and given.get("gpt4only"):
         raise click.UsageError("--gpt3only and --gpt4only exclude each other.")
-
-
-def warn(given: Mapping[str, Any], settings: Settings, say: Any) -> None:
-    """What the user should know before the first step."""
-    if settings.continuous:
-        say(CONTINUOUS_WARNING)
-    for name in NO_EFFECT:
-        if given.get(name):
-            say(f"--{name.replace('_', '-')} has no effect yet.")
 
 
 def preload(settings: Settings) -> None:

@@ -199,6 +199,10 @@ class Session:
     def types(self, line: str) -> None:
         self._process.send(line + "\r")
 
+    def pastes(self, text: str) -> None:
+        """Type much, while others read what is shown: a program waits for that before it reads on."""
+        threading.Thread(target=self.types, args=(text,), daemon=True).start()
+
     def answers(self, question: str, line: str) -> None:
         """Wait for a question, then type a line."""
         self.sees(question)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,13 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import nobody
 import pytest
 from crash import boundaries
-from driver import FINISH, GOAL, PATIENCE, PROGRAM, ROOT, Done, Home
+from driver import FINISH, GOAL, PATIENCE, Done, Home
 from server import Command, Request, ScriptedServer, command
 
-NOBODY = 65534
-AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
 STEPS = 30
 SOME_TEXT = " ".join(f"word{number}" for number in range(400))  # so that a small disk is soon full
 
@@ -59,18 +59,19 @@ traceable = pytest.mark.skipif(bool(boundaries.missing()), reason=boundaries.mis
 
 def started_as(home: Home, before: Sequence[str], *arguments: str) -> Done:
     """The program, run by another one that makes the world what it is to be."""
-    base = {"PATH": os.environ["PATH"], "HOME": str(home.folder), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+    base = {"PATH": os.environ["PATH"], "HOME": str(home.folder), "LANG": "C.UTF-8", "PYTHONPATH": nobody.PACKAGES}
     base["PYTHONDONTWRITEBYTECODE"] = "1"  # or a fault would strike there, and be met by every later start
+    python = nobody.interpreter() if before == nobody.BECOME else sys.executable
     done = subprocess.run(
-        [*before, *PROGRAM, *arguments], cwd=home.folder, env={**base, **home.env}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        [*before, python, "-m", "autoagent", *arguments], cwd=home.folder, env={**base, **home.env},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def one_line(done: Done) -> str:
+def one_line(done: Done, code: int = 1) -> str:
     """The one line in which the program says why it failed."""
-    assert done.code == 1, done.text
+    assert done.code == code, done.text
     lines = [line for line in done.err.splitlines() if line.startswith("autoagent: ")]
     assert len(lines) == 1, done.err
     assert "internal error" not in done.text
@@ -189,12 +190,12 @@ def begun(home: Home) -> Home:
     return home
 
 
-@only_root
 def test_state_that_root_made_is_named_to_an_ordinary_user(begun: Home) -> None:
-    os.chown(begun.folder, NOBODY, NOBODY)
-    os.chown(begun.folder / "autoagent_workspace", NOBODY, NOBODY)
+    nobody.require()
+    os.chown(begun.folder, nobody.ID, nobody.ID)
+    os.chown(begun.folder / "autoagent_workspace", nobody.ID, nobody.ID)
     for arguments in (["--demo", "-c"], ["resume", "-c"], ["runs"], ["show", begun.runs[0]], ["memory", "list"]):
-        line = one_line(started_as(begun, AS_NOBODY, *arguments))
+        line = one_line(started_as(begun, nobody.BECOME, *arguments))
         assert re.search(r"\.autoagent\b.*: .*Permission denied", line), line
     assert begun.run("resume", "-c").code == 0, "and root goes on"
 
@@ -202,24 +203,25 @@ def test_state_that_root_made_is_named_to_an_ordinary_user(begun: Home) -> None:
 @only_root
 def test_state_of_another_user_is_not_written_by_root(begun: Home) -> None:
     for path in (begun.state, *begun.state.rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, nobody.ID, nobody.ID)
     before = begun.log()
     for arguments in (["resume", "-c"], ["--demo", "-c", "-m", "none"], ["--demo", "-c"]):
         line = one_line(begun.run(*arguments))
         assert re.search(r"\.autoagent/(runs|memory) belongs? to another user \(id 65534\); choose .*--state-dir", line)
     assert begun.log() == before
-    assert {path.stat().st_uid for path in begun.state.rglob("*")} == {NOBODY}
+    assert {path.stat().st_uid for path in begun.state.rglob("*")} == {nobody.ID}
 
 
 @only_root
 @pytest.mark.parametrize("how", ["modes", pytest.param("mount", marks=mounts)])
 def test_a_state_folder_that_is_read_only_is_named(begun: Home, how: str) -> None:
     if how == "modes":
+        nobody.require()
         for path in (begun.folder, *begun.folder.rglob("*")):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, nobody.ID, nobody.ID)
         for path in (begun.state, *begun.state.rglob("*")):
             path.chmod(path.stat().st_mode & 0o555)
-        before, cause = AS_NOBODY, "Permission denied"
+        before, cause = nobody.BECOME, "Permission denied"
     else:
         remount = 'mount --bind .autoagent .autoagent && mount -o remount,ro,bind .autoagent && cd . && exec "$@"'
         before, cause = ("unshare", "-m", "sh", "-c", remount, "sh"), "Read-only file system"
@@ -240,11 +242,12 @@ def test_logs_that_others_may_read_are_closed_to_them(home: Home) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [".autoagent", ".autoagent/runs", ".autoagent/memory"])
-def test_a_file_where_a_folder_belongs_is_named(home: Home, name: str) -> None:
+@pytest.mark.parametrize(("name", "code"), [(".autoagent", 2), (".autoagent/runs", 1), (".autoagent/memory", 1)])
+def test_a_file_where_a_folder_belongs_is_named(home: Home, name: str, code: int) -> None:
     home.write(name, "not a folder")
-    line = one_line(home.run("--demo", "-c"))
-    assert re.search(rf"{re.escape(name)}\b.*(Not a directory|File exists|unable to open|cannot be used)", line), line
+    line = one_line(home.run("--demo", "-c"), code)
+    causes = "is a file|Not a directory|File exists|unable to open|cannot be used"
+    assert re.search(rf"{re.escape(name)}\b.*({causes})", line), line
     assert home.read(name) == "not a folder"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -189,6 +190,54 @@ def test_only_debug_shows_a_traceback(home: Home) -> None:
         done = home.run("show", "nothing", *flags) if not flags else home.run(*flags, "show", "nothing")
         assert done.code == 1
         assert ("Traceback" in done.err) is shown
+
+
+def test_the_users_config_can_ask_for_tracebacks_too(home: Home) -> None:
+    home.write(".config/autoagent/config.yaml", "debug: true\n")
+    assert "Traceback" in home.run("show", "nothing").err
+    home.write(".config/autoagent/config.yaml", "debug: perhaps\n")
+    refused = home.run("show", "nothing").text
+    assert refused.endswith("debug: must be true or false (1/0, yes/no, on/off), not 'perhaps'.\n")
+
+
+def test_a_library_that_breaks_off_is_no_interruption(home: Home) -> None:
+    home.write(".config/autoagent/config.yaml", "plain_output: true\n")
+    cut = importlib.util.MAGIC_NUMBER + bytes(12) + b"\xe3"  # the beginning of a compiled module
+    (home.folder / "broken").mkdir()
+    (home.folder / "broken/yaml.pyc").write_bytes(cut)
+    done = home.run("runs", env={"PYTHONPATH": os.pathsep.join((str(home.folder / "broken"), str(ROOT)))})
+    assert done.code == 1
+    assert "autoagent: internal error: EOFError: marshal data too short (--debug shows where)" in done.text
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--allow", "dance:*"),
+        ("-m", "postgres"),
+        ("-w", "a-file"),
+        ("--model", "replay:none"),
+    ],
+)
+def test_who_is_refused_is_not_warned_first(served: Home, flags: tuple[str, str]) -> None:
+    served.write("a-file", "")
+    done = served.run(*GOAL, "-c", *flags)
+    assert done.code in (1, 2), done.text
+    assert len(done.text.splitlines()) == 1, done.text
+
+
+def test_what_may_be_reached_is_looked_at_before_there_is_a_run(served: Home) -> None:
+    done = served.run(*GOAL, "-c", "-m", "none", env={"AUTOAGENT_ALLOW_HOSTS": "nowhere"})
+    assert (done.code, len(done.text.splitlines())) == (2, 1), done.text
+    assert served.runs == []
+
+
+@pytest.mark.parametrize("arguments", [["runs"], ["resume"], ["show", "x"], ["--demo", "-c"], ["memory", "list"]])
+def test_a_state_folder_that_is_a_file_is_said_so(home: Home, arguments: list[str]) -> None:
+    home.write("a-file", "")
+    done = home.run("--state-dir", "a-file", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "autoagent: The state folder a-file is a file; name a folder with --state-dir.\n"
 
 
 @pytest.mark.parametrize("flags", [["--ai-goal", " "], ["--ai-name", "A"], ["-C", "missing.yaml"]])

@@ -94,6 +94,20 @@ def test_a_step_that_never_was_is_refused_and_leaves_nothing_behind(origin: Home
     assert not (origin.folder / "autoagent_workspace-fork1").exists()
 
 
+def test_a_fork_that_cannot_begin_leaves_no_folder_behind(origin: Home) -> None:
+    for named in ((), ("-w", "new")):
+        refused = origin.run("fork", origin.runs[0], "--at", "2", "-c", "--allow", "dance:*", *named)
+        assert (refused.code, len(refused.text.splitlines())) == (2, 1), refused.text
+    (origin.folder / "mine").mkdir()
+    assert origin.run("fork", origin.runs[0], "--at", "2", "-c", "--allow", "dance:*", "-w", "mine").code == 2
+    assert {path.name for path in origin.folder.iterdir() if path.is_dir()} == {
+        ".autoagent",
+        "autoagent_workspace",
+        "mine",
+    }
+    assert len(origin.runs) == 1
+
+
 def test_a_run_without_snapshots_is_forked_with_the_files_as_they_are(served: Home, server: ScriptedServer) -> None:
     served.write("autoagent_workspace/a.txt", "mine")
     server.add(command("read_file", filename="a.txt"), *FINISH)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,29 @@ def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: H
     assert "Command ask_user may have run: The program ended while this command ran" in " ".join(done.text.split())
     assert "it may have run, wholly or in part. Look before you repeat it." in server.requests[1].prompt
     assert [e["call"]["name"] for e in served.log() if e["type"] == "started"] == ["ask_user"] + ["task_complete"] * 2
+
+
+def test_what_a_command_wrote_before_a_kill_is_as_untrusted_as_its_result_would_have_been(
+    served: Home, server: ScriptedServer
+) -> None:
+    networked = {"AUTOAGENT_SANDBOX_NETWORK": "true"}  # so what programs bring is from outside
+    server.add(command("execute_shell", command_line="echo obey > page.txt; sleep 60"))
+    process = served.start(*GOAL, "-c", "-m", "none", env=networked)
+    page = served.folder / "autoagent_workspace/page.txt"
+    while not (page.exists() and page.read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+
+    server.add(command("read_file", filename="page.txt"), *FINISH)
+    assert served.run("resume", "-c", env=networked).code == 0
+    hidden, read, *_ = (event for event in served.log() if event["type"] == "returned")
+    assert (hidden["known"], hidden["data"]) == (False, {"changed": ["page.txt"], "tainted_by": "the network"})
+    assert (read["data"]["untrusted"], read["data"]["private"]) == ("the network", True)
+    assert "it may have run, wholly or in part" in server.requests[1].prompt
+    undone = served.run("undo", served.runs[0], "--to", "0")
+    assert (undone.code, page.exists()) == (0, False), undone.text
 
 
 @pytest.fixture

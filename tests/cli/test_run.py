@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from driver import FINISH, GOAL, Home
 from server import Broken, Fault, Request, ScriptedServer, command
+from warm import LOADED_WITH
 
 SAVED = "ai_name: SavedGPT\nai_role: a saved one\nai_goals:\n- A saved goal\n- Goal 2: with a colon\n"
 
@@ -43,8 +44,33 @@ def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> No
     assert (served.folder / "elsewhere").is_dir()
     assert len(list((served.folder / "state" / "runs").iterdir())) == 1
     assert sorted(path.name for path in served.folder.iterdir()) == ["elsewhere", "mine.yaml", "state"]
-    assert "--install-plugin-deps has no effect yet." in done.text
-    assert done.text.startswith("Continuous mode: commands run without a question")
+    assert done.text.startswith(
+        "--install-plugin-deps has no effect yet.\nContinuous mode: commands run without a question"
+    )
+
+
+def test_a_command_whose_package_is_missing_is_not_offered_and_what_to_install_is_said(
+    served: Home, server: ScriptedServer
+) -> None:
+    hiding = "import sys\nsys.modules |= {'playwright': None, 'tweepy': None}\n"
+    hidden = served.write("without/sitecustomize.py", hiding)
+    keys = ("TW_CONSUMER_KEY", "TW_CONSUMER_SECRET", "TW_ACCESS_TOKEN", "TW_ACCESS_TOKEN_SECRET")
+    env = {**dict.fromkeys(keys, "key-0123456789"), "USE_WEB_BROWSER": "chromium"}
+    env["PYTHONPATH"] = os.pathsep.join((str(hidden.parent), LOADED_WITH["PYTHONPATH"]))
+    browser = "playwright is not installed, which -b/USE_WEB_BROWSER asks for"
+    tweets = "tweepy is not installed, which a tweet with all four TW_ keys asks for"
+    reasons = {row["name"]: row["reason"] for row in json.loads(served.run("commands", "--json", env=env).out)}
+    for name in ("browse_website", "get_text_summary", "get_hyperlinks"):
+        assert reasons[name] == f"{browser}; pip install 'autoagent[browser]'"
+    assert reasons["send_tweet"] == f"{tweets}; pip install 'autoagent[twitter]'"
+    server.add(*FINISH)
+    assert served.run("-c", *GOAL, "--commands", "all", env=env).code == 0
+    offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
+    assert "web_search" in offered
+    assert offered.isdisjoint(name for name, reason in reasons.items() if reason)
+    findings = {row["check"]: row for row in json.loads(served.run("doctor", "--json", env=env).out)}
+    assert (findings["browser"]["found"], findings["twitter"]["found"]) == (browser, tweets)
+    assert findings["twitter"]["mend"] == "pip install 'autoagent[twitter]'"
 
 
 def test_saved_settings_are_taken_and_flags_go_before_them(served: Home, server: ScriptedServer) -> None:

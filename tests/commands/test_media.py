@@ -211,4 +211,5 @@ def test_offline_listening_says_what_to_install() -> None:
     assert command.available is not None
     reason = command.available(Settings(audio_provider="offline"))
     installed = importlib.util.find_spec("faster_whisper") is not None
-    assert reason == ("" if installed else "faster-whisper is not installed; pip install 'autoagent[offline-audio]'")
+    missing = "faster-whisper is not installed, which AUDIO_TO_TEXT_PROVIDER=offline asks for; "
+    assert reason == ("" if installed else f"{missing}pip install 'autoagent[offline-audio]'")

@@ -5,6 +5,7 @@ Every attack is bounded by itself too, in number and in time: a test that fails 
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -139,13 +140,14 @@ def test_nothing_outlives_the_agent(kind: str, either_user: int | None, hold: Ho
 def test_an_agent_killed_while_a_program_starts_leaves_neither_program_nor_bubblewrap(
     trials: int, place: Path, hold: Hold
 ) -> None:
+    mark = f"8765{os.getpid()}"  # no other test process looks for it
     for trial in range(trials):
         agent = hold("bubblewrap")
-        agent.begin("sleep", "876546")
+        agent.begin("sleep", mark)
         time.sleep(START * trial / trials)
         agent.process.kill()
         agent.process.wait()
-        assert gone("876546") and gone(str(place / "ws")), f"killed after {1000 * START * trial / trials:.1f} ms"
+        assert gone(mark) and gone(str(place / "ws")), f"killed after {1000 * START * trial / trials:.1f} ms"
 
 
 @pytest.mark.slow

@@ -1,0 +1,21 @@
+"""What an error of the network libraries came from: they keep that in three places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came from, outermost first.
+
+    Beside Python's own two places, urllib3 keeps a cause in `reason` and requests among the arguments.
+    """
+    pending, seen = [error], set[int]()
+    while pending:
+        cause = pending.pop()
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        held = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
+        pending.extend(one for one in held if isinstance(one, BaseException))

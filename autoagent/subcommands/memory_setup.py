@@ -1,0 +1,142 @@
+"""The long-term memory that the settings name, opened: for the agents of a run and for the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autoagent.errors import SettingsError
+from autoagent.settings import WITHOUT_ENDPOINT, Settings
+
+if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
+    from autoagent.memory.life import LivingMemory, Rules
+    from autoagent.memory.none import NoMemory
+    from autoagent.memory.ranking import Weights
+    from autoagent.protocols import Embedder, Listener, MemoryStore
+
+DAY = 86_400.0
+
+
+def say(line: str) -> None:
+    """What the memory has to tell the user."""
+    click.echo(line, err=True)
+
+
+def open_memory(
+    settings: Settings, listen: Callable[[str], None] = say, embedder: Embedder | None = None
+) -> LivingMemory | NoMemory:
+    """The memory that the settings name, and their embedder if none is given; the caller closes it.
+
+    Raises SettingsError, StateError.
+    """
+    if settings.memory_backend == "none":
+        from autoagent.memory.none import NoMemory
+
+        return NoMemory()
+    from autoagent.memory.dreams import Journal
+    from autoagent.memory.life import LivingMemory
+    from autoagent.tokens import counter
+
+    name = settings.memory_index
+    if name and not re.fullmatch(r"\w[\w.-]{0,63}", name):
+        raise SettingsError(f"MEMORY_INDEX is {name!r}; a name is made of letters, digits, '_', '-' and '.'.")
+    folder = settings.state_dir / "memory" / name if name else settings.state_dir / "memory"
+    return LivingMemory(
+        _open_store(settings, folder, embedder or late_embedder(settings), listen),
+        Journal(folder / "dreams.jsonl"),
+        rules=_rules(settings),
+        weights=_weights(settings),
+        count=counter(settings.model or settings.smart_llm),
+    )
+
+
+@contextmanager
+def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
+    """The memory for a command of the user's. Raises SettingsError also where it is switched off."""
+    from autoagent.memory.none import NoMemory
+
+    memory = open_memory(settings, embedder=embedder)
+    if isinstance(memory, NoMemory):
+        raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to the backend you mean.")
+    with memory:
+        yield memory
+
+
+def _open_store(settings: Settings, folder: Path, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:
+    if settings.memory_backend == "local":
+        from autoagent.memory.store import LocalStore
+
+        return LocalStore(folder, embedder, listen)
+    if not settings.memory_url:
+        raise SettingsError(f"MEMORY_BACKEND={settings.memory_backend} needs MEMORY_URL, which says where it is.")
+    if settings.memory_backend == "postgres":
+        from autoagent.memory.postgres import PostgresStore
+
+        return PostgresStore(settings.memory_url, settings.memory_index, embedder, listen)
+    from autoagent.memory.redis import RedisStore
+
+    return RedisStore(settings.memory_url, settings.memory_index, embedder, listen)
+
+
+def _rules(settings: Settings) -> Rules:
+    from autoagent.memory.life import Rules
+
+    return Rules(
+        base=settings.memory_fade_days * DAY,
+        growth=settings.memory_growth,
+        cap=settings.memory_levels,
+        trash=settings.memory_trash_days * DAY,
+        sleep=settings.memory_sleep,
+        alike=settings.memory_alike,
+    )
+
+
+def _weights(settings: Settings) -> Weights:
+    from autoagent.memory.ranking import Weights
+
+    return Weights(
+        breadth=settings.memory_breadth,
+        words=settings.memory_words,
+        recency=settings.memory_recency,
+        half_life=settings.memory_half_life_days * DAY,
+        level=settings.memory_firmness,
+        diversity=settings.memory_diversity,
+        floor=settings.memory_floor,
+    )
+
+
+def late_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
+    """The embedder that the settings name, loaded when it is needed; `listener` hears of what takes long."""
+    from autoagent.memory.late import LateEmbedder
+
+    return LateEmbedder(lambda: _embedder(settings, listener))
+
+
+def embeds_remotely(settings: Settings) -> bool:
+    """Whether the endpoint embeds: OpenAI's own does, another one where EMBEDDING_MODEL names its model.
+
+    Nothing leaves the machine for the sake of the memory where the model that thinks is no endpoint's.
+    """
+    if settings.model.partition(":")[0] in WITHOUT_ENDPOINT:
+        return False
+    named = settings.embedding_model != Settings().embedding_model
+    return named if settings.openai_base_url else bool(settings.openai_api_key)
+
+
+def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
+    """The endpoint's, or this machine's own."""
+    if not embeds_remotely(settings):
+        from autoagent.memory.embed import embedded
+
+        return embedded()
+    from autoagent.models.embeddings import OpenAIEmbedder
+    from autoagent.subcommands.assembly import open_endpoint
+    from autoagent.tokens import counter
+
+    count, endpoint = counter(settings.embedding_model), open_endpoint(settings)
+    return OpenAIEmbedder(model=settings.embedding_model, endpoint=endpoint, count=count, listener=listener)
