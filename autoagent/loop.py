@@ -168,7 +168,7 @@ class Agent:
         self._start = started  # as it is in the log: without secrets
         yield started
         yield from self._charge("set-up", self._owed + self._model.take_usage())
-        if open_call is not None and not began:
+        if open_call is not None and (not began or self._only_looks(open_call)):
             return (yield from self._take_up(open_call))
         if open_call is not None:
             yield from self._cut_off(open_call)
@@ -178,7 +178,7 @@ class Agent:
         return None
 
     def _take_up(self, call: Call) -> Generator[Event, None, Call | None]:
-        """A call that waited when the program ended, if it can still be run as this run offers its commands now."""
+        """A call that waited when the program ended, or that may as well run again, if this run still offers it."""
         try:
             return self._registry.check(call)
         except ReplyError as error:
@@ -189,8 +189,7 @@ class Agent:
     def _cut_off(self, call: Call) -> Generator[Event, None, None]:
         """A call that was running when the program ended: nobody knows its result, but what it left can be seen."""
         before, changed = self._progress.before, []
-        reads = any(spec.name == call.name and spec.risk == "read" for spec in self._registry.specs)
-        if self._snapshots is not None and before and not reads:
+        if self._snapshots is not None and before:
             yield from self._snapshot()
             with suppress(StateError):  # the user has deleted the snapshots since
                 changed = self._snapshots.changed(before, self._progress.tree)
@@ -433,6 +432,10 @@ class Agent:
     def _propose(self, call: Call) -> Proposal:
         """A checked call as it is decided on: with what it would change, its risk, and what there is to warn of."""
         return self._guard.examine(self._registry.propose(call, self._context))
+
+    def _only_looks(self, call: Call) -> bool:
+        """Whether the command is declared to change nothing."""
+        return any(spec.name == call.name and spec.risk == "read" for spec in self._registry.specs)
 
     @property
     def _offered(self) -> list[CommandSpec]:

@@ -137,8 +137,9 @@ def our_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
         way_on = f" Put back a copy of its {FILE}, or move it away to begin anew." if _is_damage(error) else ""
-        raise StateError(f"The memory in {folder} cannot be used: {error}.{way_on}") from error
+        raise StateError(f"The memory in {folder} cannot be used: {said}.{way_on}") from error
 
 
 def _is_damage(error: Exception) -> bool:

@@ -88,7 +88,7 @@ def test_a_limit_of_commands_counts_anew_and_continuous_must_be_said_anew(home: 
     )
 
 
-def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: Home, server: ScriptedServer) -> None:
+def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home, server: ScriptedServer) -> None:
     server.add(command("ask_user", question="What is your colour?"))
     process = served.start(*GOAL, "-m", "none")
     assert process.stdin and process.stdout
@@ -108,11 +108,31 @@ def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: H
     assert [run["status"] for run in runs] == ["unfinished"]
 
     server.add(*FINISH)
-    done = served.run("resume", stdin="y\ny\n")
+    done = served.run("resume", stdin="y\nblue\ny\ny\n")
     assert done.code == 0
-    assert "Command ask_user may have run: The program ended while this command ran" in " ".join(done.text.split())
+    assert "may have run" not in done.text
+    assert "The user answered: blue" in server.requests[1].prompt
+    names = [event["call"]["name"] for event in served.log() if event["type"] == "started"]
+    assert names == ["ask_user"] * 2 + ["task_complete"] * 2
+
+
+def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: Home, server: ScriptedServer) -> None:
+    server.add(command("execute_shell", command_line="echo once >> count.txt; sleep 60"))
+    process = served.start(*GOAL, "-c", "-m", "none")
+    count = served.folder / "autoagent_workspace/count.txt"
+    while not (count.exists() and count.read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+
+    server.add(*FINISH)
+    done = served.run("resume", "-c")
+    assert done.code == 0
+    assert "Command execute_shell may have run: The program ended while this command ran" in " ".join(done.text.split())
     assert "it may have run, wholly or in part. Look before you repeat it." in server.requests[1].prompt
-    assert [e["call"]["name"] for e in served.log() if e["type"] == "started"] == ["ask_user"] + ["task_complete"] * 2
+    names = [event["call"]["name"] for event in served.log() if event["type"] == "started"]
+    assert (names, count.read_text()) == (["execute_shell"] + ["task_complete"] * 2, "once\n")
 
 
 def test_what_a_command_wrote_before_a_kill_is_as_untrusted_as_its_result_would_have_been(
