@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
-import pwd
-import site
 import socket
 import stat
 import subprocess
@@ -18,42 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
+import nobody
 import pytest
-from cli.driver import FINISH, GOAL, PATIENCE, ROOT, Done, Home
+from cli.driver import FINISH, GOAL, PATIENCE, Done, Home
 from server import ScriptedServer, Step, command
 
-NOBODY = 65534
-ORDINARY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
-PACKAGES = os.pathsep.join([str(ROOT), *site.getsitepackages()])
 SECRET = "what only the user may know"
 RUN_PATIENCE = 4 * PATIENCE  # seconds for a whole section
 
 USERS = ("self", pytest.param("ordinary", marks=pytest.mark.slow))
 """Who runs the program: whoever runs the tests, or, where that is root, an ordinary user."""
-
-
-@functools.cache
-def python_for(user: str) -> str:
-    """An interpreter that the user can run the program with, or ''."""
-    if user == "self":
-        return sys.executable
-    for python in (sys.executable, "/usr/bin/python3"):
-        argv = [*ORDINARY, python, "-c", "import autoagent.cli, openai"]
-        try:
-            done = subprocess.run(argv, env={"PYTHONPATH": PACKAGES}, stderr=subprocess.DEVNULL, cwd="/")
-        except OSError:
-            return ""
-        if done.returncode == 0:
-            return python
-    return ""
-
-
-def require(user: str) -> None:
-    """Skip where the tests cannot be this user."""
-    if user == "ordinary" and os.geteuid() != 0:
-        pytest.skip("the tests run as an ordinary user already")
-    if not python_for(user):
-        pytest.skip(f"{pwd.getpwuid(NOBODY).pw_name} cannot run the interpreter or read the program")
 
 
 @dataclass
@@ -78,14 +49,14 @@ class Room(Home):
         self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> subprocess.Popen[str]:
         """Start the program as the user, to whom all belongs that is there by now."""
-        as_user = ORDINARY if self.user == "ordinary" else ()
-        if as_user:
+        become, python = (nobody.BECOME, nobody.interpreter()) if self.user == "ordinary" else ((), sys.executable)
+        if become:
             for path in (self.folder.parent, *self.folder.parent.rglob("*")):
-                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+                os.chown(path, nobody.ID, nobody.ID, follow_symlinks=False)
         return subprocess.Popen(
-            [*as_user, *self.around, python_for(self.user), "-m", "autoagent", *arguments],
+            [*become, *self.around, python, "-m", "autoagent", *arguments],
             cwd=self.folder,
-            env={**self._environment(env), "PYTHONPATH": PACKAGES, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**self._environment(env), "PYTHONPATH": nobody.PACKAGES, "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.PIPE,
             stdout=stdout or subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -104,7 +75,8 @@ class Room(Home):
 @contextmanager
 def room(user: str = "self") -> Iterator[Room]:
     """A home with what a user may have in it. Skips where the tests cannot be this user."""
-    require(user)
+    if user == "ordinary":
+        nobody.require()
     with tempfile.TemporaryDirectory(prefix="hostile-", dir="/var/tmp") as name:  # /tmp is not the same in a sandbox
         Path(name).chmod(0o755)
         place = Path(name).resolve()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
-from cli.driver import FINISH, GOAL
+from cli.driver import FINISH, GOAL, PATIENCE
 from server import Command, Reply, Request, ScriptedServer, Step, command
 
 from .driver import Section, drive, room
@@ -174,21 +175,24 @@ def test_d37_going_in_circles_is_told_and_ends_the_run(length: int) -> None:
         assert any("3 times over" in request.prompt for request in section.server.requests)
 
 
-def test_d39_a_finish_ends_sub_agents_and_their_depth_is_limited() -> None:
-    """Every sub-agent starts another one, as deep as it is let; the run finishes while they are at work."""
-    asked: list[int] = []
+def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -> None:
+    """Digger starts Spades, each of which tries to start one; the run finishes when there may be no more of them."""
+    full = threading.Event()
 
     def answer(request: Request) -> Command:
-        if "You are Digger" in request.prompt.partition("\n")[0]:
-            asked.append(1)
-            time.sleep(0.05)
-            return command("start_agent", name="Digger", task="dig", prompt=f"Dig {len(asked)}")
-        boss = [one for one in server.requests if "You are Boss" in one.prompt.partition("\n")[0]]
-        if len(boss) == 1:
-            return command("start_agent", name="Digger", task="dig", prompt="Dig")
-        if len(boss) == 2:
-            return command("list_agents", wait=3)
-        return FINISH[0]
+        first = request.prompt.partition("\n")[0]
+        if "You are Boss" in first:
+            asked = sum("You are Boss" in one.prompt.partition("\n")[0] for one in server.requests)
+            if asked == 1:
+                return command("start_agent", name="Digger", task="dig", prompt="Dig")
+            assert full.wait(PATIENCE)
+            return FINISH[0]
+        time.sleep(0.05)
+        if "(AUTOAGENT_AGENTS)" in request.prompt:
+            full.set()
+        if "You are Spade" in first and "not handed on" in request.prompt:
+            return command("read_file", filename=f"missing-{len(server.requests)}")
+        return command("start_agent", name="Spade", task="dig", prompt=f"Dig {len(server.requests)}")
 
     flags = ("--ai-name", "Boss", "--ai-role", "who has others dig", *GOAL)
     with room() as made, ScriptedServer(answer) as server:
@@ -196,16 +200,18 @@ def test_d39_a_finish_ends_sub_agents_and_their_depth_is_limited() -> None:
         done = made.run("-c", "-m", "none", *flags)
         assert done.code == 0, done.text
         log = made.log()
-    agents = {event["agent"] for event in log}
-    assert len(agents) > 2
-    assert max(key.count(".") for key in agents) == 1, "two levels below the run"
-    at_work: set[str] = set()
-    for event in log:
-        at_work.discard(event["agent"]) if event["type"] == "ended" else at_work.add(event["agent"])
-        assert len(at_work) <= 6, "the run itself and five at once"
-    assert log[-1]["type"] == "ended"
-    ended = {event["agent"] for event in log if event["type"] == "ended"}
-    assert ended == agents, "each of them has come to an end that is in the log"
+    spades = ["1.1", "1.2", "1.3", "1.4"]
+    assert {event["agent"] for event in log} == {"", "1", *spades}, "two levels below the run, and five at once"
+    for spade in spades:
+        refused = [event["problem"] for event in log if event["type"] == "rejected" and event["agent"] == spade]
+        assert "'start_agent' cannot be used here" in refused[0]
+    ended = [event for event in log if event["type"] == "ended"]
+    assert [event["agent"] for event in ended[-2:]] == ["1", ""], "the run ends last, and after its sub-agents"
+    assert [event["status"] for event in ended] == ["stopped"] * 5 + ["finished"]
+    assert {event["agent"] for event in ended} == {"", "1", *spades}
+    assert log[-1] == ended[-1]
+    for agent in ("Digger (1)", *(f"Spade ({key})" for key in spades)):
+        assert f"{agent}: I have ended (stopped)" in done.text
 
 
 def test_d40_a_key_in_an_argument_is_masked_before_it_is_stored() -> None:

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from cli.driver import FINISH, GOAL, PROGRAM, Session
@@ -18,7 +17,7 @@ from .driver import Room, room
 pytestmark = pytest.mark.slow  # a process for each
 
 QUESTION = "? = help)\n> "
-CONTROL = re.compile(r"\x1b(?!\[[0-9;?]*[a-zA-Z])")  # what is no code of colour or cursor of the program's own
+CONTROL = re.compile(r"[^\n\x20-\x7e\xa0-\U0010ffff]")  # in plain text, but for the ends of lines
 
 
 @pytest.fixture
@@ -162,7 +161,7 @@ def test_d53_a_large_text_that_is_pasted_is_feedback_as_a_whole(made: Room) -> N
         session = made.terminal("-m", "none", *GOAL)
         try:
             session.sees(QUESTION)
-            session.types(paste)
+            session.pastes(paste)
             session.answers(QUESTION, "n")
             assert session.ends() == 6
         finally:
@@ -185,12 +184,48 @@ def test_d54_screens_that_are_none(made: Room, env: dict[str, str]) -> None:
         made.point_at(server)
         done = made.run("-c", "-m", "none", *GOAL, env=env)
     assert done.code == 0, done.text
+    assert "write_to_file" in done.text
     assert not CONTROL.search(done.text)
+    assert (made.workspace / "a.txt").read_text() == "ü"
 
 
-def test_d54_output_to_a_full_disk(made: Room) -> None:
-    with Path("/dev/full").open("w") as full, ScriptedServer(*FINISH) as server:
+def test_d54_a_terminal_of_one_column(made: Room) -> None:
+    with ScriptedServer(command("write_to_file", filename="a.txt", text="ü"), *FINISH) as server:
         made.point_at(server)
-        done = made.run("-c", "-m", "none", *GOAL, stdout=full)
-    assert done.code == 1
-    assert "No space left on device" in done.err
+        session = made.terminal("-m", "none", *GOAL, columns=1)
+        try:
+            session.sees("> ")
+            session.types("y -3")
+            assert session.ends() == 0
+        finally:
+            session.close()
+    assert (made.workspace / "a.txt").read_text() == "ü"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_d54_streams_that_are_closed(made: Room, closed: str) -> None:
+    """As some supervisors start programs: nothing of the agent's own may get the number of a stream."""
+    made.around = ("sh", "-c", f'exec "$@" {closed}', "sh")
+    with ScriptedServer(command("execute_shell", command_line="echo out; echo err >&2"), *FINISH) as server:
+        made.point_at(server)
+        done = made.run("-c", "-m", "none", *GOAL)
+    assert done.code == 0, done.text
+    assert ("FINISHED" in done.out) == (">&-" not in closed.split())
+    assert not done.err or "2>&-" not in closed
+    events = {event["type"]: event for event in made.log() if event["step"] == 1}
+    assert events["returned"]["text"].endswith("out\nerr\n")
+    assert made.log()[-1]["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("flags", "full", "code"),
+    [((), ">/dev/full", 1), (("--json",), ">/dev/full", 1), ((), ">/dev/full 2>&1", 1), ((), "2>/dev/full", 0)],
+)
+def test_d54_output_to_a_full_disk(made: Room, flags: tuple[str, ...], full: str, code: int) -> None:
+    made.around = ("sh", "-c", f'exec "$@" {full}', "sh")
+    with ScriptedServer(command("write_to_file", filename="a.txt", text=""), *FINISH) as server:
+        made.point_at(server)
+        done = made.run("-c", "-m", "none", *GOAL, *flags)
+    assert done.code == code, done.text
+    assert ("No space left on device" in done.err) == (full == ">/dev/full")
+    assert (made.workspace / "a.txt").exists() == (code == 0), "what nobody can see is not done"

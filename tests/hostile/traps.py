@@ -28,21 +28,30 @@ def archive(entries: Mapping[str, bytes], *, link: str = "", declared: int | Non
     return file.getvalue()
 
 
-def pdf(text: bytes) -> bytes:
-    """A document of one page whose text is compressed twice."""
+def pdf(text: bytes, picture: bytes = b"") -> bytes:
+    """A document of one page, whose text and whose one grey picture of 10,000 by 10,000 are compressed twice."""
+    packed = b"/Length %d /Filter [/FlateDecode /FlateDecode] >>\nstream\n%b\nendstream"
+    grey = b"/Width 10000 /Height 10000 /BitsPerComponent 8 /ColorSpace /DeviceGray"
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << >> >>",
-        b"<< /Length %d /Filter [/FlateDecode /FlateDecode] >>\nstream\n%b\nendstream" % (len(text), text),
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R"
+        b" /Resources << /Font << /F 5 0 R >> /XObject << /P 6 0 R >> >> >>",
+        b"<< " + packed % (len(text), text),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        b"<< /Type /XObject /Subtype /Image " + grey + packed % (len(picture), picture),
     ]
     made, places = b"%PDF-1.7\n", []
     for number, content in enumerate(objects, 1):
         places.append(len(made))
         made += b"%d 0 obj\n%b\nendobj\n" % (number, content)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    start = b"trailer\n<< /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(made)
-    return made + b"xref\n0 5\n0000000000 65535 f \n" + table + start
+    start = b"trailer\n<< /Size 7 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(made)
+    return made + b"xref\n0 7\n0000000000 65535 f \n" + table + start
+
+
+def twice(content: bytes) -> bytes:
+    return zlib.compress(zlib.compress(content, 1), 1)
 
 
 # How to make each, and what the refusal to read it names.
@@ -54,8 +63,9 @@ DOCUMENTS: Mapping[str, tuple[Callable[[], bytes], str]] = {
     "many.docx": (lambda: archive({f"{number}": b"" for number in range(10_001)}), "the limit is 10,000"),
     "large.docx": (lambda: archive({"x": b""}, declared=300_000_001), "bytes; the limit is 300,000,000"),
     "bomb.docx": (lambda: archive({"x": bytes(20_000_000)}), "times its size; the limit is 200"),
-    "cut.docx": (lambda: archive({})[:-30], "cut.docx"),
-    "bomb.pdf": (lambda: pdf(zlib.compress(zlib.compress(bytes(100_000_000), 1), 1)), "bomb.pdf"),
+    "cut.docx": (lambda: archive({})[:-30], "a damaged archive"),
+    "bomb.pdf": (lambda: pdf(twice(b"BT /F 9 Tf (x) Tj ET\n" * 5_000_000)), "a limit of the PDF library"),
+    "picture.pdf": (lambda: pdf(twice(b"/P Do\n"), twice(bytes(100_000_000))), "pictures, which are not read"),
 }
 
 
