@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from autoagent.errors import SettingsError
+from autoagent.memory.database import connect
 from autoagent.settings import Settings
 from autoagent.snapshots import Snapshots
 from autoagent.subcommands.config import config
@@ -130,6 +131,18 @@ def test_what_the_snapshots_take_is_said_where_there_are_any(folder: Path) -> No
     assert found["status"] == "ok"
     megabytes = re.search(r"snapshots takes (\d+\.\d) MB; ", found["found"])
     assert megabytes and 1.0 <= float(megabytes[1]) < 1.2
+
+
+def test_a_memory_is_read_as_a_whole(folder: Path) -> None:
+    memory = folder / ".autoagent/memory"
+    assert "memory" not in examine({})[1]
+    connect(memory).close()
+    assert examine({})[1]["memory"]["found"] == f"{memory} can be read; memories: 0"
+    whole = (memory / "memory.db").read_bytes()
+    (memory / "memory.db").write_bytes(whole[:5000] + bytes(3000) + whole[8000:])
+    code, found = examine({})
+    assert (code, found["memory"]["status"]) == (3, "fail")
+    assert "Put back a copy of its memory.db" in found["memory"]["found"]
 
 
 def test_nothing_chosen_is_exit_3_and_says_the_ways(folder: Path) -> None:

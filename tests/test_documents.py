@@ -239,7 +239,7 @@ def test_damaged_documents_say_so() -> None:
 
 
 def test_a_pdf_without_text_or_with_a_password_says_so() -> None:
-    assert refusal(pdf("", ""), "pdf") == "it has no text: its 2 pages are pictures, which are not read."
+    assert refusal(pdf("", ""), "pdf") == "it has no text: its pages (2) are pictures, which are not read."
     assert refusal(pdf("secret", password="k"), "pdf") == "it is encrypted with a password."
 
 

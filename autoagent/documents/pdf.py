@@ -36,7 +36,7 @@ def _pages(data: bytes) -> Reading:
         texts.append(f"[page {number} of {pages}]\n{text}")
         size += len(text)
     if not size:
-        raise Unreadable(f"has no text: its {pages} pages are pictures, which are not read.")
+        raise Unreadable(f"has no text: its pages ({pages}) are pictures, which are not read.")
     title = document.metadata.title if document.metadata else None
     text, note = limited("\n\n".join(texts), note)
     return Reading(text, str(title or ""), note=note)

@@ -14,7 +14,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from autoagent.errors import StateError
@@ -129,6 +129,17 @@ def _turn(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def look_over(folder: Path) -> int:
+    """Read the whole of a database that is there: the number of its memories. Raises StateError where it is damaged."""
+    with our_errors(folder), closing(connect(folder)) as db:
+        [(found,)] = db.execute("PRAGMA quick_check(1)")
+        if found != "ok":
+            damage = sqlite3.DatabaseError(found.splitlines()[-1])
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise damage
+        return int(db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
 
 
 @contextmanager

@@ -18,13 +18,13 @@ from typing import Any, Literal, TextIO
 
 from autoagent.autogpt_env import NOT_USED
 from autoagent.dotenv import read_dotenv
-from autoagent.errors import CommandError, SettingsError, SetupError
+from autoagent.errors import CommandError, SettingsError, SetupError, StateError
 from autoagent.models.weights import installed
 from autoagent.protocols import Sandbox
 from autoagent.redact import Redactor, secrets_of
 from autoagent.servers import Answer, list_models, request
 from autoagent.settings import WITHOUT_ENDPOINT, Loaded, Settings, load
-from autoagent.subcommands.memory_setup import embeds_remotely
+from autoagent.subcommands.memory_setup import embeds_remotely, memory_folder
 from autoagent.taskfile import is_saved, read_prompt_settings, read_task
 from autoagent.workspace import Workspace
 
@@ -62,6 +62,7 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
             *_encodings(),
             *_sandbox(settings),
             *_folders(settings, folder),
+            *_memory(settings, folder),
             *_snapshots(settings.state_dir, folder),
             _terminal(screen, env),
             *_variables(folder, loaded),
@@ -252,6 +253,18 @@ def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
             yield Finding(check, "warn", found, f"chmod -R go= {folder}")
         else:
             yield Finding(check, "ok", f"{folder}" + ("" if folder.exists() else " (made at the first start)"))
+
+
+def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
+    """Whether all of it can be read, where there is one on this machine."""
+    from autoagent.memory.database import FILE, look_over
+
+    folder = start / memory_folder(settings)
+    if settings.memory_backend == "local" and (folder / FILE).exists():
+        try:
+            yield Finding("memory", "ok", f"{folder} can be read; memories: {look_over(folder):,}")
+        except StateError as error:
+            yield Finding("memory", "fail", str(error))
 
 
 def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:

@@ -42,10 +42,7 @@ def open_memory(
     from autoagent.memory.life import LivingMemory
     from autoagent.tokens import counter
 
-    name = settings.memory_index
-    if name and not re.fullmatch(r"\w[\w.-]{0,63}", name):
-        raise SettingsError(f"MEMORY_INDEX is {name!r}; a name is made of letters, digits, '_', '-' and '.'.")
-    folder = settings.state_dir / "memory" / name if name else settings.state_dir / "memory"
+    folder = memory_folder(settings)
     return LivingMemory(
         _open_store(settings, folder, embedder or late_embedder(settings), listen),
         Journal(folder / "dreams.jsonl"),
@@ -53,6 +50,14 @@ def open_memory(
         weights=_weights(settings),
         count=counter(settings.model or settings.smart_llm),
     )
+
+
+def memory_folder(settings: Settings) -> Path:
+    """Where the memory, or what goes with it, is on this machine. Raises SettingsError for a name that is none."""
+    name = settings.memory_index
+    if name and not re.fullmatch(r"\w[\w.-]{0,63}", name):
+        raise SettingsError(f"MEMORY_INDEX is {name!r}; a name is made of letters, digits, '_', '-' and '.'.")
+    return settings.state_dir / "memory" / name if name else settings.state_dir / "memory"
 
 
 @contextmanager
