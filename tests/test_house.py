@@ -33,7 +33,7 @@ RANKS = {
     1: {
         *("protocols", "settings", "tokens", "workspace", "schema", "window", "interrupts", "lenient_json"),
         *("redact", "printable", "servers", "dotenv", "yamlfile", "textfile", "taskfile", "autogpt_env"),
-        *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks"),
+        *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks", "causes"),
     },
     0: {"messages", "errors"},
 }

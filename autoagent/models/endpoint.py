@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from autoagent.addresses import is_private
+from autoagent.causes import causes
 from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError
 from autoagent.messages import Price
 from autoagent.models import prices
@@ -272,16 +273,16 @@ class Endpoint:
 
         import httpx2
 
-        limits, causes = self._limits, list(_causes(error))
-        if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        limits, came_from = self._limits, list(causes(error))
+        if any(isinstance(cause, ssl.SSLError) for cause in came_from):
             return ModelError(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
         if isinstance(error, httpx2.ConnectTimeout):
             return Fault(f"{self.host} did not take the connection within {limits.connect:g} s")
         if isinstance(error, httpx2.TimeoutException):
             return Fault(f"{self.host} said nothing for {limits.silence:g} s")
-        if any(isinstance(cause, socket.gaierror) for cause in causes):
+        if any(isinstance(cause, socket.gaierror) for cause in came_from):
             return Fault(f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network")
-        if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        if any(isinstance(cause, ConnectionRefusedError) for cause in came_from):
             return Fault(f"nothing answers at {self.base_url} (connection refused); is the server running?")
         return Fault(f"the connection to {self.host} broke: {error}")
 
@@ -297,12 +298,6 @@ def _unheard(reason: str, seconds: float) -> None:
 def _shut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it ended just now
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _host(base_url: str) -> str:

@@ -10,8 +10,8 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from autoagent.causes import causes
 from autoagent.errors import CommandError
-from autoagent.services.causes import causes
 from autoagent.services.connections import Deadline
 
 # X509_V_ERR_... of OpenSSL

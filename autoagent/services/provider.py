@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from autoagent.causes import causes
 from autoagent.errors import CommandError
 from autoagent.redact import Redactor
-from autoagent.services.causes import causes
 
 if TYPE_CHECKING:
     import requests

@@ -315,7 +315,7 @@ def test_a_log_of_an_older_program_is_read(home: Home, stopped: Path) -> None:
 
 @pytest.mark.slow
 def test_after_ten_thousand_steps_a_run_is_soon_ready(served: Home, server: ScriptedServer) -> None:
-    """Two to three seconds on an idle machine; its own time is looked at here, which is longer on one that is shared."""
+    """Two to three seconds on an idle machine; its own time is looked at, which is longer on one that is shared."""
     server.add(command("read_file", filename="a.txt"))
     served.write("autoagent_workspace/a.txt", "some words to read " * 20)
     assert served.run(*GOAL, "-m", "none", "-c", "-l", "1").code == 4
