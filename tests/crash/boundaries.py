@@ -60,9 +60,14 @@ def killing(boundary: Boundary) -> tuple[str, ...]:
     return (*STRACE, "-o", "/dev/null", *injecting(boundary, "signal=KILL"))
 
 
-def failing(boundary: Boundary, error: str) -> tuple[str, ...]:
-    """What follows a program and lets the call at a boundary fail with this error (`ENOSPC`)."""
-    return (*STRACE, "-o", "/dev/null", *injecting(boundary, f"error={error}"))
+def failing(boundary: Boundary, error: str, file: Path) -> tuple[str, ...]:
+    """What follows a program and lets the call at a boundary fail with this error (`ENOSPC`); `file` tells of it."""
+    return (*STRACE, "-y", "-s", "0", "-o", str(file), *injecting(boundary, f"error={error}"))
+
+
+def failed_to_speak(record: Path) -> bool:
+    """Whether what `failing` let fail was a write to the standard error, of which nobody can be told."""
+    return re.search(r"\d+ +write\(2<.*\(INJECTED\)", record.read_text("utf-8", "replace")) is not None
 
 
 def injecting(boundary: Boundary, what: str) -> tuple[str, ...]:
