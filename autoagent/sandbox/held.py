@@ -58,3 +58,6 @@ class Held:
         """What still waits ends."""
         self._ours.close()
         self.stdin.close()
+
+    def __del__(self) -> None:
+        self.close()  # where a signal came before anybody could
