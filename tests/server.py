@@ -247,7 +247,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(404, b'{"error": {"message": "no such page"}}')
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(sent) < int(self.headers["Content-Length"]):  # whoever asked was killed
+            return
+        body = json.loads(sent)
         request = Request(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
         try:
             answer = self.scripted.answer(request)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from resource import RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC
+from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, getrlimit
 
 from autoagent.errors import CommandError, SetupError
 from autoagent.sandbox import seccomp
@@ -52,7 +52,8 @@ class Bubblewrap:
         self._workspace = workspace
         self._shared = shared_files(workspace)
         # Of processes there is a limit for an ordinary user alone; the kernel lets root have any number.
-        self._own_limits = {RLIMIT_CORE: 0, RLIMIT_FSIZE: limits.file, RLIMIT_NPROC: limits.threads}
+        wanted = {RLIMIT_CORE: 0, RLIMIT_FSIZE: limits.file, RLIMIT_NPROC: limits.threads}
+        self._own_limits = {which: _as_far_as_allowed(which, limit) for which, limit in wanted.items()}
         self._root = str(workspace.root)
         self._files = {"/etc/passwd": _passwd(), "/etc/group": _group()}
         self._filter = seccomp.guard(sockets=True, groups=True) if seccomp.is_known() else b""
@@ -207,6 +208,12 @@ def _own_mounts(size: int) -> Iterator[str]:
         yield from ("--size", str(size), "--tmpfs", place)
     # What sets the kernel up lies in /proc/sys, and root may write there without any capability.
     yield from ("--remount-ro", "/proc", "--remount-ro", "/dev", "--symlink", "../tmp", "/var/tmp")  # noqa: S108
+
+
+def _as_far_as_allowed(which: int, limit: int) -> int:
+    """The limit, or the lower one that this process is under itself."""
+    most = getrlimit(which)[1]
+    return limit if most == RLIM_INFINITY else min(limit, most)
 
 
 def _readable(content: bytes) -> int:

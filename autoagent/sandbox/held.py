@@ -23,8 +23,8 @@ _SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exe
 class Held:
     """A program that begins when it is released.
 
-    It must be started by the command that `command` gives, with `stdin` as its standard input. `limits` are of
-    `resource.setrlimit`, for the program and all that comes from it.
+    It must be started by the command that `command` gives, with `stdin` as its standard input. `limits` are those of
+    `resource.setrlimit`, soft and hard in one, for the program and all that comes from it.
     """
 
     def __init__(self, limits: Mapping[int, int]) -> None:
@@ -48,10 +48,8 @@ class Held:
             return
         pid = _CREDENTIALS.unpack(about[0][2])[0]
         with suppress(ProcessLookupError, BrokenPipeError):  # it was ended meanwhile
-            for which, wanted in self._limits.items():
-                most = resource.prlimit(pid, which)[1]
-                least = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-                resource.prlimit(pid, which, (least, least))
+            for which, limit in self._limits.items():
+                resource.prlimit(pid, which, (limit, limit))
             self._ours.sendall(f"{stdin}\n".encode())
 
     def close(self) -> None:

@@ -22,17 +22,29 @@ NETWORK = tuple(
 )
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 
-# Not the whole of a prefix: it may hold a project or a home too, or a pip.conf with credentials.
+# Not the whole of a prefix where there is more in it: that may be a project or a home, or a pip.conf with credentials.
 _OF_VENV = ("bin", "lib", "lib64", "pyvenv.cfg")
 _OF_PYTHON = ("bin", "include", "lib", "lib64")
+_HARMLESS = frozenset({*_OF_VENV, *_OF_PYTHON, "share", ".gitignore", ".lock", "CACHEDIR.TAG"})
 
 
 def python_places(python: str) -> tuple[str, ...]:
     """What belongs to a Python interpreter and does not lie in the system's own places. Raises SetupError."""
     prefix, base = (sys.prefix, sys.base_prefix) if python == sys.executable else _prefixes(python)
     parts = {prefix: _OF_VENV, base: _OF_PYTHON, str(Path(base).resolve()): _OF_PYTHON}
-    places = (f"{place}/{part}" for place, names in parts.items() for part in names)
+    outside = {place: names for place, names in parts.items() if not is_beneath(place, SYSTEM)}
+    places = (path for place, names in outside.items() for path in _shown(place, names))
     return tuple(place for place in places if not is_beneath(place, SYSTEM) and Path(place).exists())
+
+
+def _shown(prefix: str, parts: Sequence[str]) -> Sequence[str]:
+    """A prefix as a whole where nothing else is in it, as each place takes time at each start; else its parts."""
+    try:
+        if _HARMLESS.issuperset(path.name for path in Path(prefix).iterdir()):
+            return (prefix,)
+    except OSError:  # not there, or not to be listed
+        pass
+    return [f"{prefix}/{part}" for part in parts]
 
 
 def is_beneath(place: str, places: Sequence[str]) -> bool:
