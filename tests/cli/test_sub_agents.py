@@ -240,8 +240,9 @@ def test_a_resumed_run_says_who_ended_with_the_program_and_counts_what_they_cost
     done = home.run("resume", "-c", env=WIDE)
     assert done.code == 0, done.text
     assert "Anna (1): I was cut off: I ended when the program did." in done.text
-    listed = [str(event["text"]) for event in own(home) if event["type"] == "returned" and "1. Anna: " in event["text"]]
-    assert listed and all("ended (interrupted)" in text for text in listed)  # the wait that was cut off looks again
+    listed = [event["text"] for event in own(home) if event["type"] == "returned" and "1. Anna: ended" in event["text"]]
+    assert len(listed) == 2  # the wait that was cut off has looked again
+    assert all("ended (interrupted)" in text for text in listed)
     assert paid(home) > before
     assert f"({paid(home):,} in" in done.text, "what was spent before the crash counts, once"
 
