@@ -10,10 +10,13 @@ from __future__ import annotations
 import resource
 import socket
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 _START_SECONDS = 120.0  # until bubblewrap has begun the shell; a very busy machine takes long for namespaces
+_LOOK_EVERY = 0.0002  # seconds
 _CREDENTIALS = struct.Struct("iII")  # pid as this process knows it, uid, gid
 
 # On its standard input it asks, and is told which file to have as standard input from then on.
@@ -47,6 +50,8 @@ class Held:
         if not asked:  # bubblewrap has failed; its end will say so
             return
         pid = _CREDENTIALS.unpack(about[0][2])[0]
+        while not _is_tied(pid):
+            time.sleep(_LOOK_EVERY)
         with suppress(ProcessLookupError, BrokenPipeError):  # it was ended meanwhile
             for which, limit in self._limits.items():
                 resource.prlimit(pid, which, (limit, limit))
@@ -59,3 +64,21 @@ class Held:
 
     def __del__(self) -> None:
         self.close()  # where a signal came before anybody could
+
+
+def _is_tied(pid: int) -> bool:
+    """Whether the process of bubblewrap that started this one has nothing more to do but to wait for its end.
+
+    To tie itself to the agent is the last that it does before.
+    """
+    try:
+        _, parent = _state_and_parent(pid)
+        return _state_and_parent(parent)[0] == "S"
+    except OSError:  # it was ended meanwhile
+        return True
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    """proc(5)'s letter for what a process does, and the pid of its parent."""
+    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
+    return state, int(parent)

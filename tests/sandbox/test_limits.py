@@ -56,10 +56,12 @@ def running(word: str) -> bool:
 
 
 def gone(word: str, patience: float = 10.0) -> bool:
-    end = time.monotonic() + patience
-    while running(word) and time.monotonic() < end:
+    """Whether it ends in time, and stays away: of one that is just becoming a program nothing is to be seen."""
+    end, looks = time.monotonic() + patience, 0
+    while looks < 3 and time.monotonic() < end:
+        looks = 0 if running(word) else looks + 1
         time.sleep(0.02)
-    return not running(word)
+    return looks == 3
 
 
 @pytest.mark.parametrize("program", [MEMORY, CHILDREN], ids=["one", "children"])
