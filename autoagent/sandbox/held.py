@@ -73,7 +73,7 @@ def _is_tied(pid: int) -> bool:
     """
     try:
         _, parent = _state_and_parent(pid)
-        return _state_and_parent(parent)[0] == "S"
+        return _state_and_parent(parent)[0] in "SZX"  # it sleeps, or has ended
     except OSError:  # it was ended meanwhile
         return True
 
