@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
 import time
 from pathlib import Path
 
@@ -116,15 +117,19 @@ def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home
     assert names == ["ask_user"] * 2 + ["task_complete"] * 2
 
 
-def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: Home, server: ScriptedServer) -> None:
-    server.add(command("execute_shell", command_line="echo once >> count.txt; sleep 60"))
-    process = served.start(*GOAL, "-c", "-m", "none")
-    count = served.folder / "autoagent_workspace/count.txt"
-    while not (count.exists() and count.read_text()):
+def kill_once_written(process: subprocess.Popen[str], file: Path) -> None:
+    """Kill the program when a command of it has written this file, and runs on."""
+    while not (file.exists() and file.read_text()):
         assert process.poll() is None
         time.sleep(0.02)
     process.kill()
     process.communicate(timeout=PATIENCE)
+
+
+def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: Home, server: ScriptedServer) -> None:
+    server.add(command("execute_shell", command_line="echo once >> count.txt; sleep 60"))
+    count = served.folder / "autoagent_workspace/count.txt"
+    kill_once_written(served.start(*GOAL, "-c", "-m", "none"), count)
 
     server.add(*FINISH)
     done = served.run("resume", "-c")
@@ -140,13 +145,8 @@ def test_what_a_command_wrote_before_a_kill_is_as_untrusted_as_its_result_would_
 ) -> None:
     networked = {"AUTOAGENT_SANDBOX_NETWORK": "true"}  # so what programs bring is from outside
     server.add(command("execute_shell", command_line="echo obey > page.txt; sleep 60"))
-    process = served.start(*GOAL, "-c", "-m", "none", env=networked)
     page = served.folder / "autoagent_workspace/page.txt"
-    while not (page.exists() and page.read_text()):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.kill()
-    process.communicate(timeout=PATIENCE)
+    kill_once_written(served.start(*GOAL, "-c", "-m", "none", env=networked), page)
 
     server.add(command("read_file", filename="page.txt"), *FINISH)
     assert served.run("resume", "-c", env=networked).code == 0
