@@ -34,6 +34,7 @@ RANKS = {
         *("protocols", "settings", "tokens", "workspace", "schema", "window", "interrupts", "lenient_json"),
         *("redact", "printable", "servers", "dotenv", "yamlfile", "textfile", "taskfile", "autogpt_env"),
         *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks", "causes"),
+        "workspace_lock",
     },
     0: {"messages", "errors"},
 }

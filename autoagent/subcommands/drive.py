@@ -43,7 +43,8 @@ def drive(
     """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code.
 
     The log is opened last: what cannot be opened before it leaves no empty run behind. Only then are the user's
-    warnings said. `open_log` may mark files of the workspace as tainted. Raises ForUser.
+    warnings said. `open_log` may change the workspace, which is this process's alone by then, and mark files of it as
+    tainted. Raises ForUser.
     """
     with _opened(start, model, registry, settings, console, open_log, attended, owed) as (agent, crew, log):
         try:
@@ -85,6 +86,7 @@ def _opened(
     from autoagent.subcommands.sub_agents import builder
     from autoagent.taint import TaintedFiles
     from autoagent.tokens import counter
+    from autoagent.workspace_lock import sole_writer
 
     embedder = late_embedder(settings, console)
     budget = Budget(assembly.limits_of(settings, start.task))
@@ -95,6 +97,7 @@ def _opened(
     fast = assembly.open_fast_model(settings, console, model)
     ask = assembly.ask_the_user(console)
     with (
+        sole_writer(workspace.root, console.warn),
         open_context(settings, workspace, guard, model, fast, embedder, ask=ask, say=console.say) as context,
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,

@@ -31,6 +31,7 @@ from autoagent.subcommands.restoring import (
 )
 from autoagent.subcommands.run import check_flags
 from autoagent.subcommands.runs import ends, newest_unfinished, settings_of_run
+from autoagent.taint import TaintedFiles
 
 
 @click.command("resume")
@@ -103,10 +104,14 @@ def _resume(
         task = task_of_run(began, given)
         registry = assembly.open_registry(settings, task, model.window, attended=attended)
         start = assembly.describe(task, settings, model, registry, began)
-        _take_back(log, settings, began, step, console, force=force)
-        for event in tell_changes(began, start, console):
-            log.append(replace(event, step=_last_step(settings, run)))
-        return drive(start, model, registry, settings, console, lambda tainted: log, attended=attended)
+
+        def take_up(tainted: TaintedFiles) -> RunLog:
+            _take_back(log, settings, began, step, console, force=force)
+            for event in tell_changes(began, start, console):
+                log.append(replace(event, step=_last_step(settings, run)))
+            return log
+
+        return drive(start, model, registry, settings, console, take_up, attended=attended)
 
 
 def answered(settings: Settings, run: str, step: int | None = None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import click
 
 from autoagent.errors import StateError
@@ -12,6 +14,7 @@ from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.restoring import files, finish, open_snapshots, restore, told, trail_of_run, workspace_of
 from autoagent.subcommands.runs import last_start
 from autoagent.trail import Trail
+from autoagent.workspace_lock import sole_writer
 
 
 @click.command("undo")
@@ -30,10 +33,12 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
         raise click.UsageError("--to and --redo exclude each other.")
     settings = settings_here(ctx.obj)
     run = find_run(settings.state_dir, run)
-    with RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)) as log:
+    with ExitStack() as held:
+        log = held.enter_context(RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)))
         trail = trail_of_run(settings.state_dir, run)
         workspace = workspace_of(last_start(settings.state_dir, run))
-        snapshots = open_snapshots(settings.state_dir, workspace, lambda line: click.echo(line, err=True))
+        held.enter_context(sole_writer(workspace.root, _tell))
+        snapshots = open_snapshots(settings.state_dir, workspace, _tell)
         if trail.unfinished:
             click.echo(f"An earlier restoration was cut off; now it is done. {told(finish(log, snapshots, trail))}")
             return
@@ -45,6 +50,10 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
     click.echo(f"{said} {told(restored)}")
     if not redo:
         click.echo(f"`autoagent undo {run} --redo` takes this back.")
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def _target(trail: Trail, run: str, to: int | None, redo: bool) -> Undone:
