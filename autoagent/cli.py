@@ -90,7 +90,13 @@ class _Amount(click.FloatRange):
 _AGENT_FLAGS = (
     click.option("--ai-name", metavar="TEXT", help="Name of the agent."),
     click.option("--ai-role", metavar="TEXT", help="Role of the agent, after 'You are NAME,'."),
-    click.option("--ai-goal", "ai_goals", multiple=True, metavar="TEXT", help="A goal; give it one to five times."),
+    click.option(
+        "--ai-goal",
+        "ai_goals",
+        multiple=True,
+        metavar="TEXT",
+        help="A goal, or `goal :: command that checks it`; give it one to five times.",
+    ),
 )
 _TASK_FLAGS = (
     click.option("-C", "--ai-settings", "ai_settings_file", metavar="FILE", help="Default: ai_settings.yaml."),

@@ -27,18 +27,13 @@ Status = Literal["finished", "failed", "setup", "limit", "unanswered", "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal; `check` is a shell command that exits 0 once the goal is met (written `text :: check`)."""
+    """One goal; `check` is a shell command of the user's that exits 0 once the goal is met."""
 
     text: str
     check: str | None = None
 
-    @classmethod
-    def parse(cls, line: str) -> Goal:
-        """`Write report.md :: test -s report.md` -> the text and its check."""
-        text, mark, check = line.rpartition(" :: ")
-        return cls(text.strip(), check.strip()) if mark and text.strip() and check.strip() else cls(line.strip())
-
     def __str__(self) -> str:
+        """Show the goal to a person; what is shown is never parsed again, as a text may hold ` :: ` too."""
         return f"{self.text} :: {self.check}" if self.check else self.text
 
 

@@ -80,7 +80,9 @@ def started(event: RunStarted, page: Page) -> Iterator[str]:
     yield page.said("ROLE:", task.role, "label")
     yield page.ink("label", "GOALS:")
     for number, goal in enumerate(task.goals, 1):
-        yield "  " + wrap(f"{number}. {goal}", page.columns, at=2, indent=5)
+        yield "  " + wrap(f"{number}. {goal.text}", page.columns, at=2, indent=5)
+        if goal.check:
+            yield "     " + wrap(f"check: {goal.check}", page.columns, at=5, indent=7)
     yield page.said("MODEL:", f"{event.model}, window {event.window:,} tokens", "label")
     yield page.said("WORKSPACE:", event.workspace, "label")
     names = ", ".join(event.commands)

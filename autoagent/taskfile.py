@@ -21,7 +21,7 @@ def is_saved(path: Path) -> bool:
 def read_task(path: Path) -> Task:
     """The saved task. Raises SettingsError naming file, line and key of whatever is missing or wrong."""
     entries = read_mapping(path, ("ai_name", "ai_role", "ai_goals", "api_budget"))
-    goals = entries["ai_goals"].texts() if "ai_goals" in entries else []
+    goals = _goals(entries["ai_goals"]) if "ai_goals" in entries else ()
     if not goals:
         raise SettingsError(f"{path}: ai_goals: there is no goal; add one as `- what to reach` under `ai_goals:`.")
     if len(goals) > MOST_GOALS:
@@ -29,7 +29,7 @@ def read_task(path: Path) -> Task:
     return Task(
         name=_required(path, entries, "ai_name"),
         role=_required(path, entries, "ai_role"),
-        goals=tuple(Goal.parse(goal) for goal in goals),
+        goals=goals,
         budget=_dollars(entries["api_budget"]) if "api_budget" in entries else 0.0,
     )
 
@@ -39,7 +39,7 @@ def write_task(path: Path, task: Task) -> None:
     import yaml
 
     record = {
-        "ai_goals": [str(goal) for goal in task.goals],
+        "ai_goals": [{"text": goal.text, "check": goal.check} if goal.check else goal.text for goal in task.goals],
         "ai_name": task.name,
         "ai_role": task.role,
         "api_budget": task.budget,
@@ -60,6 +60,22 @@ def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
             raise SettingsError(f"{entry.where}: performance_evaluations is best_practices; keep one of them.")
         lists[present] = tuple(entry.texts())
     return lists
+
+
+def _goals(entry: Entry) -> tuple[Goal, ...]:
+    """The goals of a list, or the single one. A check has a key of its own: a text is never split, whoever wrote it."""
+    if entry.node.id == "scalar":
+        return (Goal(entry.text()),) if entry.text() else ()
+    return tuple(_goal(item) for item in entry.items())
+
+
+def _goal(item: Entry) -> Goal:
+    has_keys = item.node.id == "mapping" and any(key.value == "text" for key, _ in item.node.value)
+    parts = item.members(("text", "check")) if has_keys else {"text": item}  # `- Goal 1: make x` is a text as well
+    for part in parts.values():
+        if not part.text():
+            raise SettingsError(f"{part.where}: holds an empty item; write it out or remove it.")
+    return Goal(parts["text"].text(), parts["check"].text() if "check" in parts else None)
 
 
 def _required(path: Path, entries: dict[str, Entry], key: str) -> str:

@@ -13,6 +13,7 @@ from autoagent.messages import Goal, Message, Outcome, Task
 from autoagent.servers import USUAL_PORTS, Server, list_models
 from autoagent.settings import Settings
 from autoagent.taskfile import MOST_GOALS
+from autoagent.typed_goal import parse_goal, remark
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 DEFAULT_ROLE = (
@@ -81,10 +82,12 @@ def _ask_one_by_one(terminal: Terminal) -> Task:
     name = terminal.ask(f"Name of the AI [{DEFAULT_NAME}]: ", DEFAULT_NAME).strip() or DEFAULT_NAME
     role = terminal.ask(f"{name} is [{DEFAULT_ROLE}]: ", DEFAULT_ROLE).strip() or DEFAULT_ROLE
     terminal.say(f"Up to {MOST_GOALS} goals; Enter ends. Enter at once takes: {'; '.join(DEFAULT_GOALS)}.")
-    goals: list[str] = []
-    while len(goals) < MOST_GOALS and (goal := terminal.ask(f"Goal {len(goals) + 1}: ").strip()):
-        goals.append(goal)
-    return Task(name, role, tuple(Goal.parse(goal) for goal in goals or DEFAULT_GOALS))
+    goals: list[Goal] = []
+    while len(goals) < MOST_GOALS and (line := terminal.ask(f"Goal {len(goals) + 1}: ").strip()):
+        goals.append(parse_goal(line))
+        if said := remark(line, goals[-1]):
+            terminal.say(said)
+    return Task(name, role, tuple(goals) or tuple(Goal(goal) for goal in DEFAULT_GOALS))
 
 
 def show_task(terminal: Terminal, task: Task) -> None:
@@ -93,7 +96,9 @@ def show_task(terminal: Terminal, task: Task) -> None:
     terminal.say(f"Role:  {task.role}")
     terminal.say("Goals:")
     for goal in task.goals:
-        terminal.say(f"  - {goal}")
+        terminal.say(f"  - {goal.text}")
+        if goal.check:
+            terminal.say(f"    check: {goal.check}")
 
 
 def welcome_back(terminal: Terminal, task: Task, path: object) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autoagent.autogpt_env import NOT_USED
@@ -273,9 +273,16 @@ def test_goals_are_the_text_that_was_written(tmp_path: Path, written: str, read:
     assert goals(tmp_path, HEAD + written) == read
 
 
-def test_a_check_after_the_double_colon_is_kept_apart(tmp_path: Path) -> None:
-    task = read_task(write(tmp_path / "a.yaml", HEAD + "ai_goals:\n- Write a.md :: test -s a.md\n"))
-    assert task.goals == (Goal("Write a.md", "test -s a.md"),)
+def test_a_check_stands_under_a_key_of_its_own(tmp_path: Path) -> None:
+    text = 'ai_goals:\n- text: "Write a.md :: true"\n  check: test -s a.md\n- text: 2024\n- check: it well\n'
+    task = read_task(write(tmp_path / "a.yaml", HEAD + text))
+    assert task.goals == (Goal("Write a.md :: true", "test -s a.md"), Goal("2024"), Goal("check: it well"))
+
+
+def test_a_plain_string_is_a_text_whatever_it_holds(tmp_path: Path) -> None:
+    text = "ai_goals:\n- Write a.md :: test -s a.md\n- 'text: a'\n"
+    task = read_task(write(tmp_path / "a.yaml", HEAD + text))
+    assert task.goals == (Goal("Write a.md :: test -s a.md", None), Goal("text: a", None))
 
 
 def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
@@ -294,6 +301,9 @@ LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nai_goals: *b\n"
         (HEAD + "ai_goals: []\n", r"there is no goal"),
         (HEAD + "ai_goals:\n" + "- g\n" * 6, r"ai_settings\.yaml:4: ai_goals: holds 6 goals; at most 5"),
         (HEAD + "ai_goals:\n- a\n-\n", r"ai_settings\.yaml:5: ai_goals: holds an empty item"),
+        (HEAD + "ai_goals:\n- text: a\n  chek: b\n", r"ai_settings\.yaml:5: chek: .* Did you mean check\?"),
+        (HEAD + "ai_goals:\n- text:\n  check: b\n", r"ai_settings\.yaml:4: text: holds an empty item"),
+        (HEAD + "ai_goals:\n- text: a\n  check:\n", r"ai_settings\.yaml:5: check: holds an empty item"),
         (HEAD + "ai_goals:\n- a\n- [b]\n", r"ai_settings\.yaml:5: ai_goals: must be text, not a list"),
         (HEAD + "ai_goals:\n  a: 1\n  b: 2\n", r"ai_settings\.yaml:4: ai_goals: must be a list"),
         ("ai_name: N\nai_goals: [a]\n", r"ai_settings\.yaml: ai_role: is missing"),
@@ -323,7 +333,8 @@ def test_a_written_task_stays_readable_and_leaves_nothing_else(tmp_path: Path) -
     path = tmp_path / "ai_settings.yaml"
     write_task(path, Task("Größe-GPT", "an AI 🌍", (Goal("Schreibe 世界"), Goal("b", "test -s b")), 1.5))
     assert path.read_text(encoding="utf-8") == (
-        "ai_goals:\n- Schreibe 世界\n- 'b :: test -s b'\nai_name: Größe-GPT\nai_role: an AI 🌍\napi_budget: 1.5\n"
+        "ai_goals:\n- Schreibe 世界\n- text: b\n  check: test -s b\n"
+        "ai_name: Größe-GPT\nai_role: an AI 🌍\napi_budget: 1.5\n"
     )
     assert [p.name for p in tmp_path.iterdir()] == ["ai_settings.yaml"]
 
@@ -344,11 +355,17 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).map(str.strip).filter(bool)
 
 
-@given(name=TEXT, role=TEXT, lines=st.lists(TEXT, min_size=1, max_size=5), budget=st.floats(0, 1e6))
+@given(
+    name=TEXT,
+    role=TEXT,
+    goals=st.lists(st.builds(Goal, TEXT, st.none() | TEXT), min_size=1, max_size=5),
+    budget=st.floats(0, 1e6),
+)
+@example("N", "r", [Goal("text: a"), Goal("a :: true"), Goal("- a", "{b")], 0.0)
 def test_what_is_written_is_read_again(
-    tmp_path_factory: pytest.TempPathFactory, name: str, role: str, lines: list[str], budget: float
+    tmp_path_factory: pytest.TempPathFactory, name: str, role: str, goals: list[Goal], budget: float
 ) -> None:
-    task = Task(name, role, tuple(Goal.parse(line) for line in lines), budget)
+    task = Task(name, role, tuple(goals), budget)
     path = tmp_path_factory.getbasetemp() / "round_trip.yaml"
     write_task(path, task)
     assert read_task(path) == task

@@ -61,7 +61,7 @@ def _fork(
     console = assembly.open_console(settings, json=bool(given.get("json_output")))
     model = assembly.open_model(settings, console, answered(settings, run, step))
     attended = not settings.continuous or sys.stdin.isatty()
-    task = task_of_run(began, given)
+    task = task_of_run(began, given, console.say)
     registry = assembly.open_registry(settings, task, model.window, attended=attended)
     with ExitStack() as unused:
         place = _new_folder(Path(began.workspace), folder, unused)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import click
 from autoagent.cli import resume_flags
 from autoagent.console import Console
 from autoagent.errors import StateError
-from autoagent.messages import Event, Goal, Noticed, Rejected, Rewound, RunStarted, Task, Thought
+from autoagent.messages import Event, Noticed, Rejected, Rewound, RunStarted, Task, Thought
 from autoagent.runlog import RunLog, effective, find_run, read
 from autoagent.settings import Settings
 from autoagent.subcommands import assembly
@@ -29,7 +29,7 @@ from autoagent.subcommands.restoring import (
     trail_until,
     workspace_of,
 )
-from autoagent.subcommands.run import check_flags
+from autoagent.subcommands.run import check_flags, goals_of_flags
 from autoagent.subcommands.runs import ends, newest_unfinished, settings_of_run
 from autoagent.taint import TaintedFiles
 
@@ -61,11 +61,9 @@ def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool
     ctx.exit(_resume(given, settings_of_run(began, given), run, began, step, force=force))
 
 
-def task_of_run(began: RunStarted, given: Mapping[str, Any]) -> Task:
+def task_of_run(began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None]) -> Task:
     """The task of a run, changed as the flags `given` say. Raises click.UsageError for a goal without text."""
-    goals = tuple(Goal.parse(goal) for goal in given.get("ai_goals") or ()) or began.task.goals
-    if not all(goal.text for goal in goals):
-        raise click.UsageError("--ai-goal is empty.")
+    goals = goals_of_flags(given, say) or began.task.goals
     name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
     return replace(began.task, name=name, role=role, goals=goals)
 
@@ -101,7 +99,7 @@ def _resume(
             _check_step(settings, run, step)
         model = assembly.open_model(settings, console, answered(settings, run, step))
         attended = not settings.continuous or sys.stdin.isatty()
-        task = task_of_run(began, given)
+        task = task_of_run(began, given, console.say)
         registry = assembly.open_registry(settings, task, model.window, attended=attended)
         start = assembly.describe(task, settings, model, registry, began)
 

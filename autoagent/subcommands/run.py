@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from autoagent.subcommands.drive import drive
 from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.setup import ClickTerminal
 from autoagent.taskfile import MOST_GOALS, is_saved, read_task, write_task
+from autoagent.typed_goal import parse_goal, remark
 from autoagent.welcome import (
     DEFAULT_NAME,
     ask_task,
@@ -49,8 +50,8 @@ def start(given: Mapping[str, Any]) -> int:
     given = {**given, "model": "demo"} if given.get("demo") else given
     settings = settings_here(given)
     check_flags(given, settings)
-    told = _task_of_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
+    told = _task_of_flags(given, settings, terminal)
     settings = _with_model(given, settings, terminal)
     console = assembly.open_console(settings, json=bool(given.get("json_output")))
     model = assembly.open_model(settings, console)
@@ -131,7 +132,7 @@ def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal,
 
         return DEMO_TASK
     if is_saved(path):
-        saved = read_task(path)
+        saved = _saved(path, terminal)
         if given.get("skip_reprompt") or welcome_back(terminal, saved, path):
             return saved
     proposes = settings.model.partition(":")[0] not in ("human", "replay")
@@ -141,7 +142,30 @@ def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal,
     return task
 
 
-def _task_of_flags(given: Mapping[str, Any], settings: Settings) -> Task | None:
+def _saved(path: Path, terminal: ClickTerminal) -> Task:
+    """The saved task; says where a goal in it looks as if a check had been meant. Raises SettingsError."""
+    task = read_task(path)
+    if any(parse_goal(goal.text).check for goal in task.goals):
+        terminal.say(
+            f"{path}: ` :: ` in a goal is text here, not a check. A check is written on a line of its own: "
+            "`- text: ...`, and below it `  check: ...`."
+        )
+    return task
+
+
+def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tuple[Goal, ...]:
+    """The goals of --ai-goal; says where a ` :: ` made no check. Raises click.UsageError for an empty one."""
+    lines = given.get("ai_goals") or ()
+    if not all(line.strip() for line in lines):
+        raise click.UsageError("--ai-goal is empty.")
+    goals = tuple(parse_goal(line) for line in lines)
+    for line, goal in zip(lines, goals, strict=True):
+        if not goal.check and (said := remark(line, goal)):  # a check is shown with its goal when the run begins
+            say(said)
+    return goals
+
+
+def _task_of_flags(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Task | None:
     """The task where flags tell it, with what is saved for what they leave out; None where they do not.
 
     Raises click.UsageError and SettingsError for what cannot be used, before anything is asked.
@@ -151,10 +175,8 @@ def _task_of_flags(given: Mapping[str, Any], settings: Settings) -> Task | None:
         if given.get("ai_settings_file") and not path.exists():
             raise SettingsError(f"{path}: there is no such file; leave out -C to be asked for name, role and goals.")
         return None
-    saved = read_task(path) if is_saved(path) else None
-    goals = tuple(Goal.parse(goal) for goal in given.get("ai_goals") or ()) or (saved.goals if saved else ())
-    if not all(goal.text for goal in goals):
-        raise click.UsageError("--ai-goal is empty.")
+    saved = _saved(path, terminal) if is_saved(path) else None
+    goals = goals_of_flags(given, terminal.say) or (saved.goals if saved else ())
     if not goals:
         raise click.UsageError("There is no goal; give at least one --ai-goal.")
     return Task(
