@@ -202,6 +202,7 @@ def autoagent(ctx: click.Context, /, **given: Any) -> None:
 def main() -> None:
     """The console script."""
     _open_streams()
+    _leave_out_this_folder()
     sys.exit(_main(sys.argv[1:]))
 
 
@@ -212,6 +213,13 @@ def _open_streams() -> None:
             number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - open to the end
+
+
+def _leave_out_this_folder() -> None:
+    """Take relative and empty entries out of PATH, so that no program is ever taken from the current folder."""
+    if (path := os.environ.get("PATH")) is not None:
+        absolute = [entry for entry in path.split(os.pathsep) if entry.startswith("/")]
+        os.environ["PATH"] = os.pathsep.join(absolute) or os.defpath
 
 
 def _main(arguments: list[str]) -> int:

@@ -1,7 +1,8 @@
-"""`.env`: one `NAME=value` a line, read as a shell would read plain assignments; nothing is expanded or run."""
+"""`.env`: read as python-dotenv reads it, so that one of another program is no error; nothing is expanded or run."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,61 +11,64 @@ from pathlib import Path
 from autoagent.errors import SettingsError
 from autoagent.textfile import read_text, write_text
 
-_LINE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<rest>.*)")
-_SINGLE = re.compile(r"'(?P<value>[^']*)'\s*(?:#.*)?")
-_DOUBLE = re.compile(r'"(?P<value>(?:[^"\\]|\\.)*)"\s*(?:#.*)?')
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+_NAME = re.compile(r"\s*(?:export\s+)?'?(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
+_REPLACED = re.compile(r"\$\{[^}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A value of a `.env` file and the line it stands in."""
+    """A value of a `.env` file and the line it begins in.
+
+    `problem` says why it cannot be used, '' where it can: it counts only for a name that somebody reads.
+    """
 
     value: str
     line: int
+    problem: str = ""
+
+    def use(self, where: str) -> str:
+        """The value. Raises SettingsError, which begins with `where`, if there is a problem with it."""
+        if self.problem:
+            raise SettingsError(f"{where}: {self.problem}")
+        return self.value
 
 
 def read_dotenv(path: Path) -> dict[str, Variable]:
-    """All variables of the file, also the empty ones; {} where there is no file.
+    """All variables of the file, also the empty ones; {} where there is no file. Of a name given twice the last counts.
 
-    Raises:
-        SettingsError: names file and line of what is no assignment, a quote without its end, a `${NAME}` (which other
-            readers would replace), or a name given twice with different values.
+    Raises SettingsError as `read_text` does. What is wrong with a single variable is its `problem`.
     """
     if not path.exists():
         return {}
+    text = read_text(path)
+    from dotenv.parser import parse_stream  # loads much of the standard library, for those alone who have a `.env`
+
     found: dict[str, Variable] = {}
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        where = f"{path.name}:{number}"
-        assignment = _LINE.fullmatch(stripped)
-        if assignment is None:
-            raise SettingsError(f"{where}: is not NAME=value.")
-        name = assignment["name"]
-        value = _value(f"{where}: {name}", assignment["rest"])
-        earlier = found.setdefault(name, Variable(value, number))
-        if earlier.value != value:
-            raise SettingsError(f"{where}: {name} is given twice (first in line {earlier.line}); keep one of them.")
+    for binding in parse_stream(io.StringIO(text)):
+        written = binding.original.string
+        line = binding.original.line + written[: len(written) - len(written.lstrip())].count("\n")
+        named = _NAME.match(written)
+        if binding.error and named:
+            found[named["name"]] = Variable("", line, _complaint(written))
+        elif binding.key is not None:
+            found[binding.key] = _variable(binding.value, written, line)
     return found
 
 
-def _value(where: str, rest: str) -> str:
-    if rest.startswith("'"):
-        if single := _SINGLE.fullmatch(rest):
-            return single["value"]
-        raise SettingsError(f"{where}: the value does not end with its quote.")
-    if rest.startswith('"'):
-        double = _DOUBLE.fullmatch(rest)
-        if double is None:
-            raise SettingsError(f"{where}: the value does not end with its quote.")
-        value = re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), double["value"])
-    else:
-        value = re.split(r"(?:^|\s)#", rest, maxsplit=1)[0].strip()
-    if re.search(r"\$\{\w+\}", value):
-        raise SettingsError(f"{where}: variables are not replaced; write the value itself, or put it in '...'.")
-    return value
+def _variable(value: str | None, written: str, line: int) -> Variable:
+    if value is None:
+        return Variable("", line, "is not NAME=value.")
+    single = written.partition("=")[2].lstrip().startswith("'")
+    if not single and _REPLACED.search(value):
+        return Variable(value, line, "variables are not replaced; write the value itself, or put it in '...'.")
+    return Variable(value, line)
+
+
+def _complaint(written: str) -> str:
+    opened = re.search(r"=\s*(['\"])", written)
+    if opened and opened[1] not in written[opened.end() :]:
+        return "the value does not end with its quote."
+    return "is not NAME=value."
 
 
 def store_variables(path: Path, values: Mapping[str, str]) -> None:
@@ -75,11 +79,13 @@ def store_variables(path: Path, values: Mapping[str, str]) -> None:
     for name, value in values.items():
         if re.search(r"[\s'\"#\\$]", value):
             raise SettingsError(f"{name}: the value holds a space, quote, # or $; write it into {path} yourself.")
-    lines = read_text(path).splitlines() if path.exists() else []
-    kept = [line for line in lines if _assigned(line) not in values]
-    write_text(path, "\n".join([*kept, *(f"{name}={value}" for name, value in values.items()), ""]), private=True)
+    kept = _without(read_text(path), values) if path.exists() else ""
+    kept += "\n" if kept and not kept.endswith("\n") else ""
+    write_text(path, kept + "".join(f"{name}={value}\n" for name, value in values.items()), private=True)
 
 
-def _assigned(line: str) -> str:
-    assignment = _LINE.fullmatch(line.strip())
-    return assignment["name"] if assignment else ""
+def _without(text: str, names: Mapping[str, str]) -> str:
+    """The text without the assignments of these names, of however many lines."""
+    from dotenv.parser import parse_stream
+
+    return "".join(b.original.string for b in parse_stream(io.StringIO(text)) if b.key not in names)

@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -285,13 +285,15 @@ def _from_config(path: Path) -> Iterator[Raw]:
 
 def _from_dotenv(path: Path) -> Iterator[Raw]:
     variables = read_dotenv(path)
-    for name, variable in _set_by(variables, lambda key: variables[key].value):
+    known = {variable for setting_field in dataclasses.fields(Settings) for variable in setting_field.metadata["env"]}
+    used = {name: found.use(f".env:{found.line}: {name}") for name, found in variables.items() if name in known}
+    for name, variable in _set_by(used):
         line = variables[variable].line
-        yield name, f".env:{line}: {variable}", variables[variable].value, f".env:{line}"
+        yield name, f".env:{line}: {variable}", used[variable], f".env:{line}"
 
 
 def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
-    for name, variable in _set_by(env, lambda key: env[key]):
+    for name, variable in _set_by(env):
         yield name, variable, env[variable], f"environment: {variable}"
 
 
@@ -311,11 +313,11 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
             yield name, f"--{_FLAGS.get(name, name).replace('_', '-')}", value, "flag"
 
 
-def _set_by(variables: Mapping[str, Any], value: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Each setting for which one of its variables is there and not empty, with that variable."""
     for setting_field in dataclasses.fields(Settings):
         for variable in setting_field.metadata["env"]:
-            if variable in variables and value(variable).strip():
+            if variables.get(variable, "").strip():
                 yield setting_field.name, variable
                 break
 

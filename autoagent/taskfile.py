@@ -15,7 +15,7 @@ MOST_GOALS = 5
 
 def is_saved(path: Path) -> bool:
     """Whether there is a task to read. An empty file is none: a killed agent can leave one (sandbox/bubblewrap.py)."""
-    return path.exists() and path.stat().st_size > 0
+    return path.exists() and (not path.is_file() or path.stat().st_size > 0)
 
 
 def read_task(path: Path) -> Task:

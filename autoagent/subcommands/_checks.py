@@ -298,7 +298,9 @@ def _variables(folder: Path, loaded: Loaded | None) -> Iterator[Finding]:
     setting_of = {name: f.name for f in dataclasses.fields(Settings) for name in f.metadata["env"]}
     for name, variable in variables.items():
         check = f".env:{variable.line} {name}"
-        if not variable.value.strip():
+        if variable.problem:
+            yield Finding(check, "warn", f"not used: {variable.problem}")
+        elif not variable.value.strip():
             yield Finding(check, "ok", "empty: counts as not set")
         elif name in NOT_USED:
             yield Finding(check, "warn", f"not used: {NOT_USED[name]}")
