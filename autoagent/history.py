@@ -3,6 +3,8 @@
 Each step becomes a pair of messages, the reply and what came of it, rendered and counted once. When the pairs
 outgrow their share, the oldest go, two thirds at once, into a summary of one line a step: trimming seldom and in
 blocks keeps the beginning of the prompt the same from step to step, which is what a provider's prefix cache needs.
+The newest pair always stays; where it was rendered for a larger share than there is now (a smaller model took the run
+up, an endpoint found the prompt too long), it is rendered once more for the present one.
 The summary is made from the events alone, so it costs no call to a model and can be derived again from the log.
 
 A result that comes from outside is shown between marks that it cannot forge; in the summary and the standing lines,
@@ -12,6 +14,7 @@ which have no room for marks, its source stands in place of its text.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,12 +43,13 @@ from autoagent.messages import (
 from autoagent.schema import THOUGHTS
 from autoagent.tokens import PER_MESSAGE, Count, fits, shorten
 from autoagent.untrusted import Marks, defuse, name_source, split
-from autoagent.window import Shares, share_out
+from autoagent.window import Shares, reply_tokens, share_out
 
 OPENING = "The run begins here."
 _KEPT_FAILURES = 3
 _DONE_SHOWN = 10
 _SOURCE_SHOWN = 60  # characters of a source that stands in place of its text
+_SHORTENED = 0.75  # of a prompt and its reply that were too long, is what the window is taken to be
 _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 
@@ -80,6 +84,8 @@ class History:
         self.shares = Shares(0, 0, 0)
         self._tokens = 0
         self._exchanges: deque[Exchange] = deque()
+        self._newest: Thought | Rejected | None = None  # the last of them, to be rendered once more
+        self._said: list[tuple[str, Marks | None, str]] = []  # what `_say` was given for it
         self._summary: deque[str] = deque()
         self._summary_tokens = 0
         self._faded: Counter[str] = Counter()
@@ -91,6 +97,8 @@ class History:
         self._waiting = 0  # further commands of a reply
         self._estimated = 0
         self.scale = 1.0  # tokens as the server counts them, for each of ours
+        self.reply_tokens = 0  # what is kept free for the reply
+        self._too_long = math.inf  # so many tokens of ours, or less, are the window once a prompt was found too long
         self.met: set[int] = set()  # the goals, counted from 0, that their checks found met
         self._started: RunStarted | None = None
 
@@ -164,17 +172,17 @@ class History:
             case Prompted():
                 self._estimated = event.tokens
             case Retried(shortened=True):
-                self.scale = min(2.0, self.scale * 1.25)
+                self._too_long = _SHORTENED * min(self._window, self._estimated + self.reply_tokens)
                 self._share_out()
                 self._trim(min(self.shares.history, self.tokens - 1))
             case Thought():
                 self._calibrate(event.usage.prompt)
                 self._waiting = len(event.more) or max(0, self._waiting - 1)
-                self._open(event, self._rendered(event))
+                self._open(event)
             case Rejected():
                 self._calibrate(event.usage.prompt)
                 self._waiting = max(0, self._waiting - 1)
-                self._open(event, shorten(event.text, self._message_limit // 4, self._count) or "(no text)")
+                self._open(event)
                 self._say(f"That reply was not used: {event.problem}")
             case Decided(allowed=False) if event.reason:
                 self._say(f"The command was not run: {event.reason}")
@@ -205,6 +213,7 @@ class History:
         if self._started and self._started.task.goals != event.task.goals:
             self.met.clear()
         self.run, self._started = event.run, event
+        self._too_long = math.inf
         self._share_out()
         self._trim(self.shares.history)
 
@@ -212,7 +221,11 @@ class History:
         started = self._started
         assert started is not None, "a run's first event is RunStarted"
         goals = sum(self._count(goal.text) + PER_MESSAGE for goal in started.task.goals)
-        self.shares = share_out(int(started.window / self.scale), started.reply_tokens, started.system_tokens, goals)
+        self._window = int(min(self._too_long, started.window / self.scale))
+        self.reply_tokens = started.reply_tokens
+        if self._too_long < math.inf:
+            self.reply_tokens = min(self.reply_tokens, reply_tokens(self._window))
+        self.shares = share_out(self._window, self.reply_tokens, started.system_tokens, goals)
         self._message_limit = max(64, min(self.shares.history // 5, 6000))
         self._summary_limit = max(32, self.shares.history // 8)
 
@@ -223,7 +236,9 @@ class History:
             self._share_out()
         self._estimated = 0
 
-    def _open(self, reply: Thought | Rejected, assistant: str) -> None:
+    def _open(self, reply: Thought | Rejected) -> None:
+        self._newest, self._said = reply, []
+        assistant = self._rendered(reply)
         tokens = self._count(assistant) + 2 * PER_MESSAGE
         exchange = Exchange(reply.run, reply.step, assistant, tokens=tokens)
         if isinstance(reply, Thought):
@@ -234,7 +249,13 @@ class History:
         self._tokens += tokens
         self._trim(self.shares.history)
 
-    def _rendered(self, event: Thought) -> str:
+    def _rendered(self, event: Thought | Rejected) -> str:
+        """The reply as the prompt shows it: an unusable one by its beginning and end."""
+        if isinstance(event, Thought):
+            return self._rendered_thought(event)
+        return shorten(event.text, self._message_limit // 4, self._count) or "(no text)"
+
+    def _rendered_thought(self, event: Thought) -> str:
         """The reply in the response format, as it ought to have been written; long arguments keep head and tail.
 
         Where the format is bound by a schema, the history need not show it: of the thoughts the first one is enough,
@@ -261,22 +282,30 @@ class History:
 
         The text is cut to its room; `marks` around it, and the `lead` before them, stay whole.
         """
-        frame = self._count(lead + marks.around("")) if marks else 0
-        limit = self._message_limit
-        if self._exchanges:  # half of what there would be, were it the only step left
-            limit = min(limit, (self.shares.history - self._opening_tokens - self._exchanges[-1].tokens) // 2)
-        text = self._cut(text, max(32, limit - frame))
-        said = f"{lead}\n{marks.around(text)}" if marks else text
-        if not self._exchanges:
-            self._opening += f"\n\n{said}"
-            self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+        if self._exchanges:
+            self._said.append((text, marks, lead))
+            self._add_said(text, marks, lead)
+            self._trim(self.shares.history)
             return
+        _, said = self._fitted(text, marks, lead, self._message_limit)
+        self._opening += f"\n\n{said}"
+        self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+
+    def _add_said(self, text: str, marks: Marks | None, lead: str) -> None:
+        newest = self._exchanges[-1]  # half of what there would be, were it the only step left
+        limit = min(self._message_limit, (self.shares.history - self._opening_tokens - newest.tokens) // 2)
+        text, said = self._fitted(text, marks, lead, limit)
         tokens = self._count(said) + 1
-        self._exchanges[-1].user.append(said)
-        self._exchanges[-1].told.append(f"{lead} {text}" if marks else text)
-        self._exchanges[-1].tokens += tokens
+        newest.user.append(said)
+        newest.told.append(f"{lead} {text}" if marks else text)
+        newest.tokens += tokens
         self._tokens += tokens
-        self._trim(self.shares.history)
+
+    def _fitted(self, text: str, marks: Marks | None, lead: str, limit: int) -> tuple[str, str]:
+        """The text within its room, and the same as it is said."""
+        frame = self._count(lead + marks.around("")) if marks else 0
+        text = self._cut(text, max(32, limit - frame))
+        return text, f"{lead}\n{marks.around(text)}" if marks else text
 
     def _cut(self, text: str, limit: int) -> str:
         """The text within `limit` tokens. Where it quotes others, these are cut, each within its marks, or left out."""
@@ -336,12 +365,30 @@ class History:
             oldest = self._exchanges.popleft()
             self._tokens -= oldest.tokens
             self._summarise(oldest)
+        self._fade_summary()
         self._write_opening()
+        if self.tokens > limit and self._exchanges:
+            self._render_newest()
+
+    def _render_newest(self) -> None:
+        """The newest step once more, in the room there is for it now."""
+        assert self._newest is not None, "it was opened by a reply"
+        newest = self._exchanges[-1]
+        self._tokens -= newest.tokens
+        newest.assistant = self._rendered(self._newest)
+        newest.tokens = self._count(newest.assistant) + 2 * PER_MESSAGE
+        newest.user, newest.told = [], []
+        self._tokens += newest.tokens
+        for text, marks, lead in self._said:
+            self._add_said(text, marks, lead)
 
     def _summarise(self, exchange: Exchange) -> None:
         line = f"{exchange.step}. {_one_line(exchange.summary, 240)}"
         self._summary.append(line)
         self._summary_tokens += self._count(line) + 1
+
+    def _fade_summary(self) -> None:
+        """Of the lines that are too many by now, keep how often each command was used."""
         while self._summary_tokens > self._summary_limit and len(self._summary) > 1:
             faded = self._summary.popleft()
             self._summary_tokens -= self._count(faded) + 1

@@ -216,7 +216,7 @@ class Agent:
                     completion = self._model.complete(
                         prompt.messages,
                         commands=self._offered,
-                        max_tokens=self._start.reply_tokens,
+                        max_tokens=self._history.reply_tokens,
                         listener=self._listener,
                     )
                 break
@@ -415,7 +415,7 @@ class Agent:
         left = self._budget.left(now)
         prompt = prompt_of(self._start, history, memories, left, now=now, count=self._count)
         expected = int(prompt.tokens * history.scale)
-        reply_tokens, price = self._start.reply_tokens + self._model.reasoning_room, self._model.price
+        reply_tokens, price = history.reply_tokens + self._model.reasoning_room, self._model.price
         self._budget.check(expected, reply_tokens, price, now)
         yield self._record(
             Prompted(

@@ -92,7 +92,7 @@ def _asked_again(given: Mapping[str, Any], traced: Traced, ids: set[int]) -> dic
     completion = model.complete(
         traced.prompt(ids).messages,
         commands=traced.offered,
-        max_tokens=traced.start.reply_tokens,
+        max_tokens=traced.history.reply_tokens,
     )
     try:
         reply = parse(completion, traced.registry.check, call_id=str(traced.prompted.step))

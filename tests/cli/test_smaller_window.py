@@ -1,0 +1,58 @@
+"""A run that is taken up with a smaller window: every prompt fits it, also the first one."""
+
+from __future__ import annotations
+
+import pytest
+from driver import FINISH, GOAL, Home
+from server import Fault, Request, ScriptedServer, command
+
+from autoagent.tokens import PER_MESSAGE, counter
+
+COUNT = counter("")
+SMALL = 8192
+MODELS = ({"id": "large", "max_model_len": 128_000}, {"id": "small", "max_model_len": SMALL})
+
+
+@pytest.fixture
+def begun(home: Home, server: ScriptedServer) -> Home:
+    """A run whose newest step, a long program with a long output, is as long as a large window shows one."""
+    server.models = MODELS
+    home.point_at(server, "large")
+    home.env["AUTOAGENT_WINDOW"] = ""
+    lines = "".join(f"# line {n} of a long text\n" for n in range(4000))
+    program = f"{lines}print(open(__file__).read())"
+    server.add(command("execute_python_code", name="long.py", code=program))
+    assert home.run(*GOAL, "-m", "none", "-c", "-l", "1").code == 4
+    return home
+
+
+def tokens(request: Request) -> int:
+    tools = str(request.body.get("tools", ""))
+    return sum(COUNT(message["content"]) + PER_MESSAGE for message in request.body["messages"]) + COUNT(tools)
+
+
+@pytest.mark.parametrize("how", ["resume", "fork"])
+def test_the_newest_step_is_shown_in_the_room_of_the_smaller_window(
+    begun: Home, server: ScriptedServer, how: str
+) -> None:
+    server.add(*FINISH)
+    asked = len(server.requests)
+    again = ["resume"] if how == "resume" else ["fork", begun.runs[0], "--at", "1"]
+    done = begun.run(*again, "--model", "small", "-c")
+    assert done.code == 0, done.text
+    prompts = server.requests[asked:]
+    assert "line 0 of a long text" in prompts[0].prompt
+    assert [tokens(prompt) for prompt in prompts if tokens(prompt) > SMALL * 4 // 5] == []
+    newest = next(run for run in begun.runs if how == "resume" or run != begun.runs[0])
+    assert begun.run("replay", newest, "--verify").code == 0
+
+
+def test_a_prompt_that_is_found_too_long_is_shorter_at_each_retry(begun: Home, server: ScriptedServer) -> None:
+    overflow = Fault(400, "This model's maximum context length is 4096 tokens.", "context_length_exceeded")
+    asked = len(server.requests)
+    server.add(overflow, overflow, *FINISH)
+    done = begun.run("resume", "-c")
+    assert done.code == 0, done.text
+    first, second, third = map(tokens, server.requests[asked : asked + 3])
+    assert first > second > third
+    assert begun.run("replay", begun.runs[0], "--verify").code == 0
