@@ -194,8 +194,11 @@ class History:
                 self._say(f"Human feedback: {event.text}")
                 self._note_outcome(f"feedback: {event.text}")
                 self._drop_waiting()
-            case Rewound() | Forked() | Undone():
+            case Forked():
                 self._waiting = 0
+            case Rewound() | Undone():
+                self._waiting = 0
+                self.met.clear()  # nobody knows it of the files that are there now
             case Checked():
                 (self.met.add if event.met else self.met.discard)(event.goal)
             case Noticed():

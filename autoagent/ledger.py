@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from autoagent.errors import CommandError
-from autoagent.messages import Checked, Event, Exit, Goal, Returned, RunStarted
+from autoagent.messages import Checked, Event, Exit, Goal, Returned, Rewound, RunStarted, Undone
 
 SHOWN = 1200  # characters of what a check printed, its end
 
@@ -17,12 +17,12 @@ SHOWN = 1200  # characters of what a check printed, its end
 class Ledger:
     """Add every event in order. `met` says of each goal (counted from 0) whether it was when last checked.
 
-    `stale`: something has changed since.
+    Where the user has taken the workspace back since, nobody knows.
     """
 
     def __init__(self) -> None:
         self.met: dict[int, bool] = {}
-        self.stale = False
+        self._changed = False
         self._goals: tuple[Goal, ...] = ()
         self._outputs: dict[int, str] = {}
 
@@ -33,10 +33,17 @@ class Ledger:
                 if event.task.goals != self._goals:
                     self._goals, self.met = event.task.goals, {}
             case Returned() if event.data.get("changed"):
-                self.stale = True
+                self._changed = True
+            case Rewound() | Undone():
+                self.met, self._changed = {}, True
             case Checked():
                 self.met[event.goal], self._outputs[event.goal] = event.met, event.output
-                self.stale = False
+                self._changed = False
+
+    @property
+    def stale(self) -> bool:
+        """Whether there are checks, and something has changed since they were run."""
+        return self._changed and any(goal.check for goal in self._goals)
 
     def check(self, run: Callable[[str], Exit]) -> Iterator[Checked]:
         """The outcome of each check; `run` runs one, and raises CommandError where that cannot be done."""

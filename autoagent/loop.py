@@ -15,7 +15,7 @@ from typing import Any
 from autoagent.budget import Budget, estimated_cost
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import ContextOverflow, ModelError, ReplyError, SetupError, StateError, StopRun
+from autoagent.errors import CommandError, ContextOverflow, ModelError, ReplyError, SetupError, StateError, StopRun
 from autoagent.guard import Guard
 from autoagent.history import History
 from autoagent.ledger import Ledger
@@ -320,6 +320,8 @@ class Agent:
         yield from self._charge(call.name, self._context.take_usage())
         if self._ledger.stale and not interrupted:
             yield from self._check_goals()
+            if self._progress.tree:  # checks are programs too: what they leave was not changed by hand
+                yield from self._snapshot()
         if interrupted:
             yield from self._interrupted()
         return result
@@ -359,10 +361,17 @@ class Agent:
             yield self._record(Noticed(text=f"{text} {advice}"))
 
     def _leave(self, outcome: Outcome) -> Generator[Event, None, None]:
-        """Pay for what was cut short, end whom this agent has started, and record the end."""
+        """Pay for what was cut short, end whom and what this agent has started, and record the end."""
         yield from self._charge("replies that were cut short", self._model.take_usage())
         for event in self._post.close() if self._post else ():
             yield self._record(event)
+        if self._snapshots is not None and self._progress.tree:
+            with suppress(CommandError):  # there is no sandbox
+                for program in self._context.sandbox.programs():
+                    if program.exit is None:
+                        self._context.sandbox.stop(program.pid)
+            with suppress(StateError):  # the end is recorded all the same, and undo names what differs
+                yield from self._snapshot()
         yield self._record(Ended(status=outcome.status, reason=outcome.reason))
 
     # What the parts use ------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ of the user's own in it is files like any other.
 
 Not kept, and therefore left alone when another snapshot is restored: files over LARGEST_FILE, whatever goes beyond
 MOST_BYTES or MOST_ENTRIES, folders deeper than DEEPEST, what cannot be read, devices, sockets and pipes. Owners, times,
-extended attributes and that two names were one file (hard links) are not kept either. A change within RACY_NS of a
+extended attributes and that two names were one file (hard links) are not kept either, nor that a file runs with the
+rights of its owner or group (setuid, setgid): whoever restores it would lend it their own. A change within RACY_NS of a
 look that leaves size and times as they were is seen at the next look only.
 """
 
@@ -35,6 +36,7 @@ DEEPEST = 100  # folders within one another
 RACY_NS = 50_000_000  # a file changed more lately may change once more and look the same: its clock ticks every few ms
 
 _FOLDER, _LINK, _ABSENT = 0o040000, 0o120000, 0o160000  # modes of git; the last is a submodule: a name, no content
+_FOLDER_BITS = 0o3777  # with those of the group's inheritance and of shared folders; a file's are rights of its owner
 _TOO_MANY = f"the workspace has more than {MOST_ENTRIES:,} entries"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -156,7 +158,7 @@ class Snapshots:
                         look.left_out[path] = reason
                         found[entry.name] = _absent(reason, status)
                     elif stat.S_ISDIR(status.st_mode):
-                        folders[path] = _FOLDER | status.st_mode & 0o777
+                        folders[path] = _FOLDER | status.st_mode & _FOLDER_BITS
                     else:
                         found[entry.name] = self._file(descriptor, entry.name, path, status, look)
         return found, dict(sorted(folders.items()))
@@ -268,7 +270,7 @@ class _Restoration:
                     self._exchange(descriptor, name, path, was, now)
             for _, path, was, now in differing:
                 if _is_folder(now) and path not in self.left:
-                    self.run(path, was.id if _is_folder(was) else "", now.id, now.mode & 0o777)
+                    self.run(path, was.id if _is_folder(was) else "", now.id, now.mode & _FOLDER_BITS)
             wanted = kept if mode is None else mode
             if wanted != kept or kept & 0o300 != 0o300:
                 with self._workspace.folder(where or ".") as descriptor:

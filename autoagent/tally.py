@@ -12,11 +12,13 @@ from autoagent.messages import (
     Prompted,
     Rejected,
     Returned,
+    Rewound,
     RunStarted,
     Spent,
     Started,
     Task,
     Thought,
+    Undone,
     Usage,
 )
 
@@ -39,7 +41,7 @@ class Tally:
         self.step = 0
         self.commands: Counter[str] = Counter()  # started, by name
         self.changed: dict[str, None] = {}  # workspace paths, in the order they were first changed
-        self.met: dict[int, bool] = {}  # goals with a check, counted from 0, as last checked
+        self.met: dict[int, bool] = {}  # goals with a check, counted from 0, as last checked; none after an undo
         self.share = 0.0  # of the window that the last prompt took
         self.ended: Ended | None = None
         self._window = 0
@@ -70,6 +72,8 @@ class Tally:
                 self.share = event.tokens / self._window if self._window else 0.0
             case Checked():
                 self.met[event.goal] = event.met
+            case Rewound() | Undone():
+                self.met.clear()
             case Ended():
                 self.ended = event
 

@@ -123,6 +123,21 @@ def test_all_that_can_be_kept_comes_back(root: Path, snapshots: Snapshots) -> No
     assert everything(root) == after
 
 
+def test_folders_keep_whom_their_files_belong_to_and_files_lend_no_rights(root: Path, snapshots: Snapshots) -> None:
+    write(root, {"shared/deep/a": "1", "gone/b": "2", "program": "3"})
+    for folder in ("shared", "shared/deep", "gone"):
+        (root / folder).chmod(0o2775)
+    (root / "gone").chmod(0o3775)
+    (root / "program").chmod(0o6755)
+    tree = snapshots.take()
+    write(root, {"shared/a": "x", "shared/deep/a": "changed", "program": "changed"})
+    shutil.rmtree(root / "gone")
+    (root / "shared/deep").chmod(0o755)
+    snapshots.restore(tree)
+    modes = {name: stat.S_IMODE((root / name).stat().st_mode) for name in ("shared", "shared/deep", "gone", "program")}
+    assert modes == {"shared": 0o2775, "shared/deep": 0o2775, "gone": 0o3775, "program": 0o755}
+
+
 NAMES = st.sampled_from(["a", "b", "a/a", "a/b", "b/a", "b/b/a"])
 THINGS = st.one_of(st.binary(max_size=3), st.just(None), st.sampled_from(["a", ".."]))
 STATES = st.dictionaries(NAMES, THINGS, max_size=5)

@@ -132,3 +132,45 @@ def test_a_run_that_changed_nothing_has_nothing_to_undo(served: Home, server: Sc
         1,
         f"autoagent: Nothing in the run {run} can be undone: it has no snapshots.\n",
     )
+
+
+def test_what_checks_and_background_programs_leave_is_not_taken_for_changes_by_hand(
+    served: Home, server: ScriptedServer
+) -> None:
+    beats = "while :; do date +%N > beat.txt; done"  # to the end of the run
+    server.add(
+        command("write_to_file", filename="a.txt", text="one"),
+        command("execute_shell_popen", command_line=beats),
+        command("write_to_file", filename="b.txt", text="two"),
+        command("list_files", directory="."),
+        *FINISH,
+    )
+    checked = ("--ai-goal", "Write a and b :: echo checked >> checks.txt; test -f b.txt")
+    assert served.run(*checked, "-m", "none", "-c").code == 0
+    run = served.runs[0]
+    undone = served.run("undo", run)
+    assert undone.code == 0, undone.text
+    assert undone.out.startswith("Undone: step 3 (write_to_file). Taken back: ")
+    assert "b.txt" not in workspace(served)
+    assert workspace(served)["a.txt"] == "one"
+    server.add(*FINISH, *FINISH)
+    back = served.run("resume", run, "--from", "1", "-c")
+    assert "Back to the end of step 1." in back.out, back.text
+    assert set(workspace(served)) == {"a.txt", "checks.txt"}, back.text
+
+
+def test_goals_are_no_longer_met_once_what_met_them_is_undone(served: Home, server: ScriptedServer) -> None:
+    goal = ("--ai-goal", "Write a.txt :: test -f a.txt", "-m", "none", "-c")
+    server.add(command("write_to_file", filename="a.txt", text="one"), command("do_nothing"))
+    assert served.run(*goal, "-l", "2").code == 4
+    assert "These goals are met, as their checks say" in server.requests[1].prompt
+    run = served.runs[0]
+    assert served.run("undo", run).code == 0
+    assert "(met)" not in served.run("show", run).text
+    server.add(command("do_nothing"), *FINISH)
+    stopped = served.run("resume", run, "-c", "-l", "2")
+    assert stopped.code == 4, stopped.text
+    assert "These goals are met" not in server.requests[2].prompt, "nobody knows it any more"
+    checks = [event["met"] for event in served.log(run) if event["type"] == "checked"]
+    assert checks[:2] == [True, False], "they are checked again at once"
+    assert "is not met yet" in server.requests[3].prompt
