@@ -12,10 +12,10 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from autoagent import screen_text
 from autoagent.errors import StateError
@@ -55,11 +55,23 @@ def decide_color(env: Mapping[str, str], isatty: bool) -> bool:
     return env.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb")
 
 
+Mask = Callable[[Any], Any]
+"""Takes secrets out of a JSON value."""
+
+
+_GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))  # what a word of ASCII consists of
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 class Console:
     """Shows events, hears what streams (Listener), asks and says (Terminal).
 
-    `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole. `tally` is the fold over the
-    events; those that an earlier process of the run showed are taken up by `pass_over`.
+    `mask` takes secrets out of what is not from the log. `columns` None follows the terminal. `plain`: nothing streams,
+    thoughts come whole. `tally` is the fold over the events; those that an earlier process of the run showed are taken
+    up by `pass_over`.
     """
 
     def __init__(
@@ -72,8 +84,10 @@ class Console:
         columns: int | None = None,
         plain: bool = False,
         json: bool = False,
+        mask: Mask = _as_it_is,
     ) -> None:
         self.tally = Tally()
+        self._mask = mask
         self._events = out if json else None
         self._screen = err if json else out
         self._stdin = stdin
@@ -84,7 +98,8 @@ class Console:
         self._open_line = False  # the cursor stands behind text
         self._stream = ThoughtsStream()
         self._flow: Flow | None = None  # of the thoughts on screen
-        self._streamed = ""
+        self._streamed = ""  # of what was heard, as far as it is on screen
+        self._heard_text = ""
         self._heard: set[str] = set()  # reasons for asking the model again that were told as they came
         self._command = ""
         self._undecided: Thought | None = None  # of a run that is resumed
@@ -193,9 +208,12 @@ class Console:
         """Write the thoughts as they come, never the JSON around them."""
         if self._plain or self._events is not None:
             return
-        piece = self._stream.feed(delta)
-        if not self._streamed:
-            piece = piece.lstrip()
+        self._heard_text += self._stream.feed(delta)
+        whole = self._heard_text.rstrip(_GRAPHIC).lstrip()  # the last word may be half a secret
+        masked = self._mask(whole)
+        if not masked.startswith(self._streamed):
+            return  # it held the beginning of a secret: the thoughts are shown once they are whole
+        piece = masked[len(self._streamed) :]
         if not piece:
             return
         if self._flow is None:
@@ -208,28 +226,28 @@ class Console:
         self._forget_stream()
         self._heard.add(reason)
         when = f"; asking again in {seconds:.0f} s" if seconds >= 1 else ""
-        self._lines([self._page().said("WAITING:", f"{reason}{when}")])
+        self._lines([self._page().said("WAITING:", self._mask(f"{reason}{when}"))])
 
     def working(self, what: str, seconds: float) -> None:
         self._forget_stream()
         self._lines([self._page().said("WORKING:", f"{what} (about {seconds:.0f} s)")])
 
     def proposed(self, proposal: Proposal) -> None:
-        self._lines(screen_text.proposal(proposal, self._page()))
+        self._lines(screen_text.proposal(proposal, self._page(), mask=self._mask))
 
     # Terminal ----------------------------------------------------------------------------------------------------
 
     def show_whole(self, proposal: Proposal) -> None:
-        self._lines(screen_text.proposal(proposal, self._page(), whole=True))
+        self._lines(screen_text.proposal(proposal, self._page(), mask=self._mask, whole=True))
 
     def say(self, text: str) -> None:
         """A text whose lines stay lines, wrapped where they are too long."""
         self._forget_stream()
-        self._lines(wrap(line, self._page().columns) for line in text.split("\n"))
+        self._lines(wrap(line, self._page().columns) for line in self._mask(text).split("\n"))
 
     def warn(self, text: str) -> None:
         """One paragraph not to be missed."""
-        self._lines([self._page().alarm(text)])
+        self._lines([self._page().alarm(self._mask(text))])
 
     def ask(self, prompt: str, timeout: float | None = None) -> str:
         """Show the prompt, one or more lines, and read one line; after `timeout` seconds (not on Windows) give up.
@@ -239,7 +257,7 @@ class Console:
         """
         self._forget_stream()
         page = self._page()
-        self._lines([page.ink("label", wrap(prompt, page.columns))])
+        self._lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
         if self._broken:
             raise EOFError(self._broken)
         self._open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
@@ -286,7 +304,7 @@ class Console:
 
     def _forget_stream(self) -> None:
         """What streamed is over: whole, or given up."""
-        self._stream, self._flow, self._streamed = ThoughtsStream(), None, ""
+        self._stream, self._flow, self._streamed, self._heard_text = ThoughtsStream(), None, "", ""
         self._close_line()
 
     def _close_line(self) -> None:

@@ -40,6 +40,7 @@ from autoagent.messages import (
     Told,
     Undone,
 )
+from autoagent.redact import TOLD, holds_mask
 from autoagent.schema import THOUGHTS
 from autoagent.tokens import PER_MESSAGE, Count, fits, shorten
 from autoagent.untrusted import Marks, defuse, name_source, split
@@ -192,6 +193,8 @@ class History:
             case Feedback():
                 self._feedback = (event.step, event.text)
                 self._say(f"Human feedback: {event.text}")
+                if holds_mask(event.text):
+                    self._say(TOLD)
                 self._note_outcome(f"feedback: {event.text}")
                 self._drop_waiting()
             case Forked():
@@ -346,6 +349,8 @@ class History:
             brief = f"(text from {name_source(source, _SOURCE_SHOWN)})"
         else:
             self._say(f"{name} {outcome}: {event.text}")
+        if event.data.get("masked"):
+            self._say(TOLD)
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
         if exchange and exchange.call and not event.data.get("review"):
             if event.ok:

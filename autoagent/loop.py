@@ -52,6 +52,7 @@ from autoagent.messages import (
 from autoagent.progress import Progress
 from autoagent.prompt import Prompt, build
 from autoagent.protocols import Authorizer, Listener, Memory, Model, Post, Recorder, Snapshots
+from autoagent.redact import MASK, holds_mask
 from autoagent.repeats import STOP, TELL_USER, Repeats, refusal
 from autoagent.reply import parse, written
 from autoagent.review import Review
@@ -67,6 +68,10 @@ SHORTENINGS = 2  # of the history in one step, when the endpoint says that the p
 
 MAY_HAVE_RUN = (
     "The program ended while this command ran: it may have run, wholly or in part. Look before you repeat it."
+)
+SECRET_GONE = (
+    f"{MASK} stands in it for a secret, which only the process knew that has ended. Give the command again, with what "
+    "belongs there."
 )
 
 
@@ -128,6 +133,8 @@ class Agent:
             self._history, self._budget, self._repeats, self._review, self._progress, self._ledger, self._guard,
         )  # fmt: skip
         self._step = 0
+        self._further: tuple[str, ...] = ()  # the further commands of a reply, with their secrets
+        self._unknown: frozenset[str] = frozenset()  # those of a reply to an earlier process, where it had secrets
 
     def run(self) -> Iterator[Event]:
         """Yield the events of the run as they happen; the last is an `Ended`.
@@ -162,6 +169,7 @@ class Agent:
                 if event.agent == self._key:
                     self._fold(event)
             self._step = self._progress.step
+            self._unknown = frozenset(filter(holds_mask, self._progress.waiting))
         open_call, began, returned = self._progress.call, self._progress.started, self._progress.returned
         started = self._record(self._start)
         assert isinstance(started, RunStarted)
@@ -180,6 +188,8 @@ class Agent:
     def _take_up(self, call: Call) -> Generator[Event, None, Call | None]:
         """A call that waited when the program ended, or that may as well run again, if this run still offers it."""
         try:
+            if holds_mask(call.args):
+                raise ReplyError(SECRET_GONE)
             return self._registry.check(call)
         except ReplyError as error:
             yield self._record(Decided(call_id=call.id, allowed=False, by="resume", reason=str(error)))
@@ -206,7 +216,8 @@ class Agent:
         self._step += 1
         if self._progress.waiting:
             self._budget.check_time(self._clock())  # it is paid for already
-            return Completion(self._progress.waiting[0], Usage())
+            known = self._further[-len(self._progress.waiting) :]
+            return Completion((known or self._progress.waiting)[0], Usage())
         memories = yield from self._recall()
         shortened = 0
         while True:
@@ -235,6 +246,8 @@ class Agent:
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
         """The call in the reply, the first of several; None where there is none to run, which the model reads next."""
         try:
+            if completion.text in self._unknown:
+                raise ReplyError(SECRET_GONE)
             reply = parse(completion, self._registry.check, call_id=f"{self._step}")
         except ReplyError as error:
             yield self._record(
@@ -254,13 +267,13 @@ class Agent:
             Thought(thoughts=reply.thoughts, call=reply.call, text=reply.text, usage=completion.usage, more=reply.more)
         )
         yield thought
-        assert isinstance(thought, Thought)
-        return thought.call  # as it is in the log, without secrets: what is shown and resumed is what runs
+        self._further = reply.more or self._further
+        return reply.call
 
     def _authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """The call to run, perhaps with arguments the user changed; None where it may not run."""
         proposal = self._propose(call)
-        if earlier := self._repeats.barred(proposal):
+        if earlier := self._repeats.barred(replace(proposal, call=self._logged(call))):
             yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=refusal(earlier)))
             return None
         asked = call
@@ -302,11 +315,13 @@ class Agent:
         except KeyboardInterrupt:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
+        if (text := self._log.masked(result.text)) != result.text or self._logged(call) is not call:
+            result = replace(result, text=text, data={**result.data, "masked": True})
         if "finished" in result.data and (unmet := (yield from self._unmet())):
             result = Result(call.id, False, unmet, {"unmet": True})
         elif "finished" in result.data and (look := self._reviewed()):
             result = Result(call.id, False, look, {"review": True})
-        elif (earlier := self._repeats.same(call, result.text)) and self._history.shows(earlier.step):
+        elif (earlier := self._repeats.same(self._logged(call), result.text)) and self._history.shows(earlier.step):
             result = Result(call.id, result.ok, f"The same as in step {earlier.step}.", {"repeat": True})
         seconds = self._clock() - began
         if changing and self._snapshots is not None:
@@ -441,6 +456,11 @@ class Agent:
     def _propose(self, call: Call) -> Proposal:
         """A checked call as it is decided on: with what it would change, its risk, and what there is to warn of."""
         return self._guard.examine(self._registry.propose(call, self._context))
+
+    def _logged(self, call: Call) -> Call:
+        """A call as the log has it, without secrets; the call itself where it has none."""
+        args = self._log.masked(call.args)
+        return call if args == call.args else replace(call, args=args)
 
     def _only_looks(self, call: Call) -> bool:
         """Whether the command is declared to change nothing."""

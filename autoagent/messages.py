@@ -174,7 +174,8 @@ class Result:
     """What a command gave: `text` for the model, `data` (JSON values) for log and screen.
 
     Keys of `data` that the program reads: `changed` (workspace paths), `finished` (the reason the run may end),
-    `untrusted` (where a text from outside came from, such as its URL), `private` (true: it holds what is the user's).
+    `untrusted` (where a text from outside came from, such as its URL), `private` (true: it holds what is the user's),
+    `masked` (true: a secret in the arguments or in the text is not shown).
     """
 
     call_id: str

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from autoagent.errors import SettingsError, StateError, StopRun
 from autoagent.messages import Outcome, Parameter, Proposal, Status, Verdict
 from autoagent.protocols import Authorizer
+from autoagent.redact import MASK, holds_mask
 from autoagent.rules import Rule, Rulebook
 
 MOST_IN_ADVANCE = 9999  # the largest N of `y -N`
@@ -125,11 +126,19 @@ class Ask:
 
     Ctrl-C takes back all that was. An edit allows nothing: the edited call comes back as a new proposal. A proposal
     with a warning is always asked about, and uses up nothing of what was authorized in advance. `rulebook` takes the
-    rules that are made at the question.
+    rules that are made at the question. `mask` takes secrets out of the arguments that are shown to be edited.
     """
 
-    def __init__(self, terminal: Terminal, yes: str = "y", no: str = "n", rulebook: Rulebook | None = None) -> None:
+    def __init__(
+        self,
+        terminal: Terminal,
+        yes: str = "y",
+        no: str = "n",
+        rulebook: Rulebook | None = None,
+        mask: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
         self._terminal = terminal
+        self._mask = mask
         self._yes = yes
         self._no = no
         self._rulebook = rulebook
@@ -277,10 +286,11 @@ class Ask:
     def _edit(self, proposal: Proposal) -> dict[str, Any] | None:
         """New arguments, or None where they stay as they are."""
         args = dict(proposal.call.args)
-        self._terminal.say(json.dumps(args, ensure_ascii=False, indent=2))
+        shown = dict(self._mask(args))
+        self._terminal.say(json.dumps(shown, ensure_ascii=False, indent=2))
         while line := self._listen("New arguments: one line of JSON, or NAME=VALUE; Enter keeps them").strip():
             try:
-                edited = edit_arguments(args, line, proposal.spec.parameters)
+                edited = _with_secrets(edit_arguments(shown, line, proposal.spec.parameters), shown, args)
             except ValueError as error:
                 self._terminal.say(f"{error} Nothing was changed.")
                 continue
@@ -308,6 +318,18 @@ def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Para
         return {**args, name: json.loads(value)}
     except json.JSONDecodeError as error:
         raise ValueError(f"{name} is of type {kinds[name]}, and {value!r} is not.") from error
+
+
+def _with_secrets(edited: Mapping[str, Any], shown: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """The edited arguments; one left as it was shown is what it was, with its secret.
+
+    Raises ValueError for one that was changed around a secret which was not shown.
+    """
+    kept = {name for name, value in edited.items() if name in args and value == shown[name]}
+    for name in edited.keys() - kept:
+        if name in args and shown[name] != args[name] and holds_mask(edited[name]):
+            raise ValueError(f"{MASK} stands in {name} for a secret that is not shown; write the whole value anew.")
+    return {name: args[name] if name in kept else value for name, value in edited.items()}
 
 
 class Continuous:

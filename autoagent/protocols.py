@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from autoagent.messages import (
     Asking,
@@ -386,6 +386,9 @@ class Recorder(Protocol):
 
     @property
     def run(self) -> str: ...
+
+    def masked(self, value: Any) -> Any:
+        """A JSON value as the log would hold it: without secrets."""
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         """Stamp the event with run, seq and time; return it once it is on disk. Raises StateError if it cannot be.

@@ -1,6 +1,9 @@
 """Masking of secrets in whatever is stored or shown: the known ones by value, others by their shape.
 
-Not covered: a secret that is encoded (base64, hex), split over several texts, or of a shape that is not listed here.
+What a command is given and what a file holds is never masked: only what is told of it.
+
+Not covered: a secret that is encoded (base64, hex), split over several texts, or of a shape that is not listed here; a
+password of up to three plain words (see is_placeholder).
 """
 
 from __future__ import annotations
@@ -15,7 +18,22 @@ from urllib.parse import quote, unquote
 from autoagent.settings import Settings
 
 MASK = "[masked]"
-SHORTEST = 8  # a shorter known value would mask ordinary words
+TOLD = f"{MASK} stands for a secret that is shown nowhere; files and programs have it as it was written."
+"""What the model is told where something was masked."""
+
+SHORTEST = 8  # characters; a shorter value would mask ordinary words
+_LONGEST_WORD = 14  # letters; a longer run of them may well be random
+_FEW_WORDS = 3  # more of them may be a passphrase
+_STAND_INS = frozenset(
+    {
+        *("your", "my", "key", "keys", "token", "secret", "password", "pass", "api", "auth", "not", "none", "no"),
+        *("required", "needed", "dummy", "fake", "sample", "example", "test", "placeholder", "change", "changeme"),
+        *("insert", "replace", "here", "empty", "unused"),
+    }
+)
+
+_KEPT = frozenset({"changed"})
+"""Members of a JSON object that are never masked: names of files, which the program acts on."""
 
 # A digit is asked for where the shape alone also fits ordinary hyphenated words.
 _SHAPES = (
@@ -27,7 +45,7 @@ _SHAPES = (
     r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}",  # Hugging Face
     r"(?<![A-Za-z0-9])AIza[\w-]{35}",  # Google
     r"(?i:(?<=bearer ))(?=[\w.~+/=-]{0,200}?\d)[\w.~+/=-]{20,}",  # HTTP
-    r"(?<=://)[^\s/:@]{1,100}:[^\s/@]{1,200}(?=@)",  # user:password in an address
+    r"(?<=://)[^\s/:@]{1,100}:(?P<password>[^\s/@]{1,200})(?=@)",  # user:password in an address
     # A private key in PEM, also one whose end was cut off; `\n` may be written as two characters.
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?:\s|\\[nr])*+[A-Za-z-]{3,20}: [^\n\\]{0,100})*+"
@@ -46,11 +64,45 @@ _SIGN_IN_ANY_CASE = "bearer "
 _PASSWORD = re.compile(r"(?:^|://)[^\s/:@]*:([^\s/@]+)(?:@|$)")  # of USER:PASSWORD, alone or in an address
 
 
+def is_placeholder(value: str) -> bool:
+    """Whether a value that stands where a secret belongs is none: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
+
+    Such a value is short, or consists of few plain words without a digit; of more words where one of them says so.
+    """
+    return len(value) < SHORTEST or _stands_in(value)
+
+
+def _stands_in(value: str) -> bool:
+    """Whether a value, of any length, is made of words as a placeholder is."""
+    words = re.findall(r"[^\W_]+", value)
+    plain = all(_is_plain(word) for word in words)
+    return plain and (len(words) <= _FEW_WORDS or not _STAND_INS.isdisjoint(word.lower() for word in words))
+
+
+def _is_plain(word: str) -> bool:
+    """Whether it looks like a word, in one of the usual cases, or repeats one character as `xxxx` does."""
+    if len(word) > 3 and len(set(word)) == 1:
+        return True
+    return word.isalpha() and len(word) <= _LONGEST_WORD and (word.islower() or word.isupper() or word.istitle())
+
+
 def secrets_of(settings: Settings) -> list[str]:
     """Every secret that is set among the settings, and the password alone of those that hold one in them."""
     values = [str(getattr(settings, f.name)) for f in dataclasses.fields(settings) if f.metadata["secret"]]
-    passwords = [found[1] for value in values if (found := _PASSWORD.search(value))]
-    return list(dict.fromkeys(filter(None, (*values, *passwords, *map(unquote, passwords)))))
+    secrets: list[str] = []
+    for value in values:
+        password = _PASSWORD.search(value)
+        if password and is_placeholder(unquote(password[1])):
+            continue
+        if "://" in value and not re.search("[@?]", value):  # an address without a password
+            continue
+        secrets += [value, password[1], unquote(password[1])] if password else [value]
+    return [secret for secret in dict.fromkeys(secrets) if not is_placeholder(secret)]
+
+
+def holds_mask(value: Any) -> bool:
+    """Whether `[masked]` stands anywhere in a JSON value."""
+    return MASK in _written(value)
 
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
@@ -62,20 +114,23 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 class Redactor:
-    """Replaces secrets by `[masked]`. `secrets` are known values; shorter ones than 8 characters are left alone."""
+    """Replaces secrets by `[masked]`. `secrets` are known values; those that are placeholders are left alone."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
+        known = {form for secret in secrets if not is_placeholder(secret) for form in _forms(secret)}
         longest_first = sorted(known, key=len, reverse=True)
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), *_SHAPES]))
         self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))
 
     def mask(self, text: str) -> str:
         """The text without secrets; all else stays as it is."""
-        return self._pattern.sub(MASK, text) if self._may_hold_one(text) else text
+        return self._pattern.sub(_mask_of, text) if self._may_hold_one(text) else text
 
     def mask_json(self, value: Any) -> Any:
-        """A JSON value with every text in it masked, keys too; the value itself where there is nothing to mask."""
+        """A JSON value with every text in it masked, keys too; the value itself where there is nothing to mask.
+
+        Names of changed files stay as they are.
+        """
         if not self._may_hold_one(_written(value)):  # one look at all the texts is far quicker than one at each
             return value
         return self._masked(value)
@@ -87,7 +142,12 @@ class Redactor:
         if isinstance(value, str):
             return self.mask(value)
         if isinstance(value, Mapping):
-            return {self.mask(str(key)): self._masked(item) for key, item in value.items()}
+            return {self.mask(str(key)): item if key in _KEPT else self._masked(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._masked(item) for item in value]
         return value
+
+
+def _mask_of(found: re.Match[str]) -> str:
+    password = found["password"]
+    return found[0] if password and _stands_in(unquote(password)) else MASK

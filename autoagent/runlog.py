@@ -193,6 +193,9 @@ class RunLog:
         log._look_through()
         return log
 
+    def masked(self, value: Any) -> Any:
+        return self._mask(value)
+
     def append(self, event: Event, *, passing: bool = False) -> Event:
         """Stamp the event and write it, synced where something acts on it; what is returned is what is written."""
         with self._turn:

@@ -7,15 +7,15 @@ neither command the terminal nor pose as a line of the program. The program's ow
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from colorama import Fore, Style
 
 from autoagent.messages import Ended, Proposal, Resumed, Returned, RunStarted, Thoughts
 from autoagent.printable import escape, fold_blanks, mixed_script, shorten, shorten_lines, width
-from autoagent.redact import MASK
+from autoagent.redact import MASK, holds_mask
 from autoagent.tally import Tally
 from autoagent.wrapping import cut, wrap
 
@@ -134,12 +134,15 @@ def counted(number: int, noun: str) -> str:
 # What waits for authorization ------------------------------------------------------------------------------------
 
 
-def proposal(proposed: Proposal, page: Page, *, whole: bool = False) -> Iterator[str]:
+def proposal(
+    proposed: Proposal, page: Page, *, mask: Callable[[Any], Any] = lambda value: value, whole: bool = False
+) -> Iterator[str]:
     """The command, its arguments, what is odd in them, and the diff.
 
-    Long runs of blanks are folded; what else is long is cut, unless the `whole` is wanted.
+    `mask` takes secrets out of what is shown. Long runs of blanks are folded; what else is long is cut, unless the
+    `whole` is wanted.
     """
-    call, preview = proposed.call, proposed.preview
+    call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
     label = f"NEXT ACTION OF {escape(proposed.agent)}:" if proposed.agent else "NEXT ACTION:"
     yield page.said(label, f"COMMAND = {call.name}  ARGUMENTS ={'' if call.args else ' none'}", "action")
     for name, value in call.args.items():
@@ -155,10 +158,12 @@ def proposal(proposed: Proposal, page: Page, *, whole: bool = False) -> Iterator
         yield from _diff(preview, page, whole)
     elif preview:
         yield page.said("NOTE:", preview if whole else shorten(preview, ARGUMENT_CHARACTERS), "alarm")
-    if any(MASK in str(value) for value in call.args.values()):
-        yield page.alarm(f"An argument holds what looks like a secret. It is masked, and would be used as {MASK}.")
+    if call.args != proposed.call.args:
+        yield page.alarm(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
+    if holds_mask(proposed.call.args):
+        yield page.alarm(f"The agent wrote {MASK} itself, without knowing what it stands for; it is used as it is.")
     if proposed.warning:
-        yield page.said("WARNING:", proposed.warning, "alarm")
+        yield page.said("WARNING:", mask(proposed.warning), "alarm")
 
 
 def _argument(name: str, text: str, page: Page, whole: bool) -> Iterator[str]:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pyte
@@ -48,7 +49,7 @@ from autoagent.messages import (
 )
 from autoagent.permissions import Ask
 from autoagent.printable import width
-from autoagent.redact import MASK
+from autoagent.redact import MASK, Redactor
 from autoagent.thoughts_stream import ThoughtsStream
 
 SCREENS = Path(__file__).parent / "screens"
@@ -78,7 +79,7 @@ def thought(thoughts: Thoughts, call: Call, cost: float | None = 0.0021, step: i
 class Screen:
     """A console that writes into memory."""
 
-    def __init__(self, columns: int = 80, stdin: str = "", **options: bool) -> None:
+    def __init__(self, columns: int = 80, stdin: str = "", **options: Any) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
         self.console = Console(self.out, self.err, io.StringIO(stdin), columns=columns, **options)
 
@@ -332,7 +333,25 @@ def test_an_argument_with_a_masked_secret_is_pointed_out_also_in_the_middle_of_a
     screen = Screen()
     text = f"{'a' * 50_000}{MASK}{'b' * 50_000}"
     screen.console.proposed(Proposal(Call("1", "write_to_file", {"filename": "a", "text": text}), WRITE))
+    assert "The agent wrote [masked] itself" in screen.text
+    screen = Screen(mask=Redactor(["hunter2-hunter2"]).mask_json)
+    text = text.replace(MASK, "hunter2-hunter2")
+    screen.console.proposed(Proposal(Call("1", "write_to_file", {"filename": "a", "text": text}), WRITE))
     assert "An argument holds what looks like a secret." in screen.text
+
+
+def test_a_secret_in_thoughts_that_stream_in_is_never_shown() -> None:
+    pem = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADANBgkqhkiG9w0B\n" * 3 + "-----END PRIVATE KEY-----"
+    said = {"text": f"The key is hunter2-hunter2, and 北京 has\n{pem}\nto itself."}
+    redactor = Redactor(["hunter2-hunter2"])
+    screen = Screen(mask=redactor.mask_json)
+    for char in json.dumps({"thoughts": said}, ensure_ascii=False):
+        screen.console.text(char)
+    assert "The key is [masked], and 北京 has" in screen.text
+    masked = Thoughts(redactor.mask(said["text"]))
+    screen.console.show(Thought(step=1, thoughts=masked, call=Call("1", "do_nothing", {}), text="", usage=Usage()))
+    assert "hunter2" not in screen.text and "MIIEv" not in screen.text
+    assert screen.text.count("to itself.") == 1
 
 
 def test_what_has_no_price_is_named_once() -> None:

@@ -315,12 +315,13 @@ def test_an_edit_that_does_not_fit_is_asked_again(bench: Bench) -> None:
     assert next(event for event in events if isinstance(event, Decided)).args is None, "nobody has changed them"
 
 
-def test_a_secret_that_the_model_writes_is_masked_before_anybody_is_asked(bench: Bench) -> None:
+def test_a_secret_that_the_model_writes_goes_into_the_file_and_into_no_prompt_and_no_log(bench: Bench) -> None:
     authorizer = Allow()
     model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="key = hunter2-hunter2")]))
     list(bench.agent(model, authorizer).run())
-    assert authorizer.asked[0].call.args["text"] == "key = [masked]"
-    assert (bench.workspace / "a.txt").read_text() == "key = [masked]"
+    assert authorizer.asked[0].call.args["text"] == "key = hunter2-hunter2"
+    assert (bench.workspace / "a.txt").read_text() == "key = hunter2-hunter2"
+    assert "hunter2" not in "".join(map(str, bench.events()))
     assert not [prompt for prompt in model.prompts for message in prompt if "hunter2" in message.content]
 
 

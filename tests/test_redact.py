@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.redact import MASK, Redactor, secrets_of
+from autoagent.redact import MASK, Redactor, is_placeholder, secrets_of
 from autoagent.settings import Settings
 
 PEM = (
@@ -52,9 +52,9 @@ def test_what_stands_around_a_secret_is_kept() -> None:
 
 
 def test_known_values_are_masked_also_as_part_of_an_address() -> None:
-    mask = Redactor(["pass word/1", "longer-pass-word"]).mask
+    mask = Redactor(["pass word/1", "longer-pass-word-2"]).mask
     assert mask("x pass word/1 y pass%20word%2F1 z") == f"x {MASK} y {MASK} z"
-    assert mask("longer-pass-word") == MASK
+    assert mask("longer-pass-word-2") == MASK
 
 
 def test_known_values_are_masked_also_in_json_that_was_not_parsed() -> None:
@@ -85,7 +85,7 @@ def test_a_short_known_value_does_not_eat_words() -> None:
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
-    assert Redactor(["known-secret"]).mask(text) == text
+    assert Redactor(["known-secret-1"]).mask(text) == text
 
 
 @given(st.text())
@@ -93,9 +93,60 @@ def test_text_without_a_known_value_stays(text: str) -> None:
     assert Redactor(["\x00known\x00value\x00"]).mask(text) in (text, MASK) or MASK not in text
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("none", "dummy", "EMPTY", "ollama", "lm-studio", "sk-no-key-required", "your-openai-api-key"),
+        *(
+            "YOUR_API_KEY_HERE",
+            "<your api key>",
+            "llama-cpp",
+            "xxxxxxxxxxxxxxxx",
+            "sk-xxxxxxxxxxxxxxxxxxxx",
+            "********",
+        ),
+        *("postgres", "changeme", "${OPENAI_API_KEY}", "Not-Needed", "short-1"),
+    ],
+)
+def test_a_placeholder_is_no_secret(value: str) -> None:
+    assert is_placeholder(value)
+    assert Redactor([value]).mask(f"a {value} b") == f"a {value} b"
+    assert secrets_of(Settings(openai_api_key=value, memory_url=f"postgresql://me:{value}@db/x")) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("hunter2-hunter2", "correct-horse-battery-staple", "qWeRtYuIoPaSd", "abcdefghijklmnopqrstuvwxyz", "12345678"),
+        *("my-key-0123456789", "sk-proj-AbCdEfGhIjKlMnOp"),
+    ],
+)
+def test_a_secret_is_no_placeholder(value: str) -> None:
+    assert not is_placeholder(value)
+    assert Redactor([value]).mask(f"a {value} b") == f"a {MASK} b"
+
+
+@pytest.mark.parametrize(
+    "password", ["postgres", "root", "password", "$PASSWORD", "${DB_PASSWORD}", "<password>", "***"]
+)
+def test_an_address_with_a_placeholder_for_a_password_stays(password: str) -> None:
+    text = f"DATABASE_URL=postgres://postgres:{password}@db:5432/app"
+    assert Redactor().mask(text) == text
+
+
+def test_an_address_without_a_password_is_no_secret() -> None:
+    assert secrets_of(Settings(memory_url="redis://localhost:6379/0")) == []
+
+
+def test_names_of_changed_files_are_never_masked() -> None:
+    names = ["hunter2-hunter2.txt"]
+    masked = Redactor(["hunter2-hunter2"]).mask_json({"data": {"changed": names}, "text": names[0]})
+    assert masked == {"data": {"changed": names}, "text": f"{MASK}.txt"}
+
+
 def test_json_is_masked_at_every_depth_and_keeps_its_shape() -> None:
-    masked = Redactor(["known-secret"]).mask_json(
-        {"a": ["known-secret", 1, None, True], "known-secret": {"b": ("x known-secret",)}, "c": 1.5}
+    masked = Redactor(["known-secret-1"]).mask_json(
+        {"a": ["known-secret-1", 1, None, True], "known-secret-1": {"b": ("x known-secret-1",)}, "c": 1.5}
     )
     assert masked == {"a": [MASK, 1, None, True], MASK: {"b": [f"x {MASK}"]}, "c": 1.5}
 
@@ -104,19 +155,19 @@ def test_json_is_masked_at_every_depth_and_keeps_its_shape() -> None:
 def test_no_text_makes_it_slow(piece: str) -> None:
     text = "-----BEGIN PRIVATE KEY-----" + piece * (200_000 // len(piece))
     start = time.perf_counter()
-    Redactor(["known-secret"]).mask(text)
+    Redactor(["known-secret-1"]).mask(text)
     assert time.perf_counter() - start < 5  # 0.3 s on an idle machine; a quadratic pattern takes minutes
 
 
 def test_every_secret_of_the_settings_is_known_and_the_password_in_it() -> None:
     settings = Settings(
-        openai_api_key="plain-looking-key",
+        openai_api_key="plain-looking-key-1",
         memory_url="postgresql://me:pass%2Fword-1@db.example/x",
-        sd_webui_auth="user:web-password",
+        sd_webui_auth="user:web-password-1",
         google_engine="no-secret-at-all",
     )
     mask = Redactor(secrets_of(settings)).mask
-    for secret in ("plain-looking-key", "pass%2Fword-1", "pass/word-1", "web-password"):
+    for secret in ("plain-looking-key-1", "pass%2Fword-1", "pass/word-1", "web-password-1"):
         assert mask(f"x {secret} y") == f"x {MASK} y"
     assert mask("no-secret-at-all") == "no-secret-at-all"
     assert secrets_of(Settings()) == []
@@ -125,5 +176,5 @@ def test_every_secret_of_the_settings_is_known_and_the_password_in_it() -> None:
 def test_no_setting_that_is_a_secret_is_left_out() -> None:
     names = {f.name for f in dataclasses.fields(Settings) if re.search("key|token|secret|password|auth", f.name)}
     names -= {"authorise_command_key", "exit_key", "max_tokens"}
-    settings = Settings(**{name: f"value-of-{name}" for name in names})
-    assert {f"value-of-{name}" for name in names} <= set(secrets_of(settings))
+    settings = Settings(**{name: f"value-1-of-{name}" for name in names})
+    assert {f"value-1-of-{name}" for name in names} <= set(secrets_of(settings))

@@ -54,8 +54,9 @@ class Context:
     `python` is the interpreter of Python programs. `shell_rule(line)` gives the arguments with which a shell line is
     run, or raises CommandError where it is refused. `shown` is the preview on which this very call was allowed, for
     commands that must do exactly what was shown; None where nothing was. `origin()` is what a text that the agent has
-    remembered now comes from, after all that this run has read. `git_authorization` gives the Authorization header for
-    cloning from an address, '' where there is none.
+    remembered now comes from, after all that this run has read. `mask` takes secrets out of a text that goes where
+    others may read it, such as the memory. `git_authorization` gives the Authorization header for cloning from an
+    address, '' where there is none.
     """
 
     workspace: Workspace
@@ -67,6 +68,7 @@ class Context:
     take_usage: Callable[[], Usage] = Usage
     progress: Callable[[str], None] = _unheard
     origin: Callable[[], Origin] = Origin
+    mask: Callable[[str], str] = str
     python: str = sys.executable
     shell_rule: Callable[[str], Sequence[str]] = in_a_shell
     shown: str | None = None

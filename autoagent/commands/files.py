@@ -14,6 +14,7 @@ from autoagent.commands.encoding import Decoded, decode
 from autoagent.commands.registry import Command, Output, command
 from autoagent.documents import Reading
 from autoagent.errors import CommandError
+from autoagent.redact import MASK
 from autoagent.workspace import Entry, shown
 
 READ_LIMIT = 1_000_000  # bytes of one file that are read, and at most changed
@@ -53,6 +54,7 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     found = context.workspace.find(filename)
     if found is None:
         return _diff(context, filename, "", text)
+    _refuse_mask(context, filename, text)
     before = decode(context.workspace.read(filename, READ_LIMIT + 1))
     if before is None or found.size > READ_LIMIT:
         return f"Replaces all {_count(found.size, 'byte')} of {found.path}.\n{_diff(context, filename, '', text)}"
@@ -61,8 +63,21 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
 
 @command("write_to_file", "Write to file", risk="write", aliases=["write_file"], preview=_preview_write)
 def write_to_file(context: Context, filename: Filename, text: Annotated[str, "the whole content"]) -> Output:
+    _refuse_mask(context, filename, text)
     context.workspace.write(filename, _encoded(text, Decoded("")))
     return _changed(context, filename, f"Wrote {_size(text)} to")
+
+
+def _refuse_mask(context: Context, filename: str, text: str) -> None:
+    """Refuse to write the letters that stood for a secret of the file over the secret itself."""
+    if MASK not in text or context.workspace.find(filename) is None:
+        return
+    before = decode(context.workspace.read(filename, READ_LIMIT))
+    if before is not None and context.mask(before.text) != before.text and MASK not in before.text:
+        raise CommandError(
+            f"{filename} holds a secret, which you were shown as {MASK}: your text would replace it by these letters. "
+            "Change the passages around it with edit_file."
+        )
 
 
 def _preview_append(context: Context, filename: str, text: str) -> str:

@@ -10,6 +10,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Output, command
 from autoagent.errors import CommandError, ModelError, StateError
 from autoagent.messages import Recollection
+from autoagent.redact import MASK
 from autoagent.settings import Settings
 from autoagent.untrusted import name_source
 
@@ -22,22 +23,23 @@ def _switched_on(settings: Settings) -> str:
 
 @command("memory_add", "Remember a text", risk="write", aliases=["remember"], available=_switched_on)
 def memory_add(context: Context, text: Annotated[str, "what to remember, in full sentences"]) -> Output:
-    origin = context.origin()
+    origin, kept = context.origin(), context.mask(text)
     try:
         memory = context.memory.add(
-            text, kind="note", source=origin.source or "agent", trusted=origin.trusted, run=context.run
+            kept, kind="note", source=origin.source or "agent", trusted=origin.trusted, run=context.run
         )
     except (ModelError, StateError) as error:  # the run can go on without this memory
         raise CommandError(f"It was not remembered: {error}") from error
     if memory is None:
         raise CommandError("Nothing was remembered, as the text is empty.")
-    return Output(f"Remembered as memory {memory}.", {"memory": memory})
+    without = f", with {MASK} in place of a secret" if kept != text else ""
+    return Output(f"Remembered as memory {memory}{without}.", {"memory": memory})
 
 
 @command("recall", "Search the long-term memory", risk="read", available=_switched_on)
 def recall(context: Context, query: Annotated[str, "what the memories are about"]) -> Output:
     try:
-        memories = context.memory.recall(query).memories
+        memories = context.memory.recall(context.mask(query)).memories
     except (ModelError, StateError) as error:  # the run can go on without what it would have recalled
         raise CommandError(f"The memory cannot be searched: {error}") from error
     lines = [_line(number, memory) for number, memory in enumerate(memories, 1)]

@@ -19,9 +19,17 @@ from autoagent.messages import (
     Usage,
 )
 from autoagent.protocols import Listener
+from autoagent.redact import MASK, holds_mask
 
 WINDOW = 128_000  # tokens, where the recording does not say
 _PIECE = 12  # characters handed to the listener at a time
+
+
+def _ended_by_secret(event: Thought) -> ModelError:
+    return ModelError(
+        f"The reply of step {event.step} held a secret, which the log has as {MASK}: it cannot be given once more. "
+        "Resume the run with another model."
+    )
 
 
 class ReplayModel:
@@ -34,20 +42,22 @@ class ReplayModel:
     reasoning_room = 0
     asking: Asking = "text"
 
-    def __init__(self, replies: Iterable[str | Completion], name: str = "replay", window: int = WINDOW) -> None:
+    def __init__(
+        self, replies: Iterable[str | Completion | ModelError], name: str = "replay", window: int = WINDOW
+    ) -> None:
         self.name = name
         self.window = window
-        self._replies: Iterator[str | Completion] = iter(replies)
+        self._replies: Iterator[str | Completion | ModelError] = iter(replies)
         self._given = 0
 
     @classmethod
     def from_events(cls, events: Iterable[Event], name: str = "replay") -> ReplayModel:
         """The replies of a run, usable or not, in their order and with the run's own window."""
         recorded = list(events)
-        replies: list[str | Completion] = []
+        replies: list[str | Completion | ModelError] = []
         for event in recorded:
             if isinstance(event, Thought):
-                replies.append(event.text)
+                replies.append(_ended_by_secret(event) if holds_mask(event.call.args) else event.text)
             elif isinstance(event, Rejected):
                 replies.append(Completion(event.text, Usage(), truncated=event.truncated))
         windows = [event.window for event in recorded if isinstance(event, RunStarted)]
@@ -77,6 +87,8 @@ class ReplayModel:
             raise ModelError(
                 f"The recording {self.name!r} ended after {self._given} replies; resume the run with another model."
             )
+        if isinstance(reply, ModelError):
+            raise reply
         self._given += 1
         completion = Completion(reply, Usage()) if isinstance(reply, str) else reply
         if listener is not None:

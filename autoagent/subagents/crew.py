@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from autoagent.budget import Budget
 from autoagent.errors import CommandError, ForModel, ForUser, StateError, StopRun
@@ -190,6 +190,10 @@ class Crew:
         if isinstance(answer, StopRun):
             raise StopRun(answer.outcome)
         return answer
+
+    def masked(self, value: Any) -> Any:
+        """A JSON value without secrets, as the run's log has it."""
+        return self._log.masked(value)
 
     def record(self, member: Member, event: Event) -> Event:
         """Append an event of a sub-agent, to be shown later. Raises StopRun where it was left to its thread."""

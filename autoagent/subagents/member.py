@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoagent.budget import Budget
 from autoagent.errors import StopRun
@@ -154,6 +154,9 @@ class _Log:
     @property
     def run(self) -> str:
         return self._crew.run
+
+    def masked(self, value: Any) -> Any:
+        return self._crew.masked(value)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         return self._crew.record(self._member, event)

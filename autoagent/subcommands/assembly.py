@@ -57,7 +57,7 @@ def open_console(settings: Settings, *, json: bool) -> Console:
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
-    return Console(sys.stdout, sys.stderr, sys.stdin, color=color, plain=plain, json=json)
+    return Console(sys.stdout, sys.stderr, sys.stdin, color=color, plain=plain, json=json, mask=mask_of(settings))
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:
@@ -230,7 +230,7 @@ def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:
 
 def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool) -> Authorizer:
     """Who is asked before a command."""
-    ask = Ask(console, settings.authorise_command_key, settings.exit_key, rulebook)
+    ask = Ask(console, settings.authorise_command_key, settings.exit_key, rulebook, mask_of(settings))
     inner = Continuous(ask if attended else None) if settings.continuous else ask
     return FailClosed(Rules(rulebook, inner))
 

@@ -55,5 +55,6 @@ def open_context(
             take_usage=lambda: sum((one.take_usage() for one in paid), Usage()),
             progress=say,
             origin=lambda: guard.origin,
+            mask=mask,
             **reached,
         )
