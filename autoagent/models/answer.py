@@ -1,47 +1,53 @@
 """From the bytes of a chat completion to its parts, streamed or in one piece; nothing here knows a client or a key.
 
 The format is OpenAI's, read as widely as its cousins write it: several usage blocks (the last counts), tool calls
-without an index or all under the same one, content in parts, the older `function_call`, no `[DONE]`. What is never
-accepted is a part: a stream counts as whole once it has said why it finished.
+without an index or all under the same one, content in parts or as the whole delta, the older `function_call`, no
+`[DONE]`. What is never accepted is a part: a stream counts as whole once it has said why it finished. Whatever has
+another form than these is Broken: no later reader has to doubt the type of what it is given.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from autoagent.messages import ToolCall
+from autoagent.models.body import LARGEST, Broken, TooLong, json_object, json_text, within
 
-LARGEST = 32 * 2**20  # bytes of an answer; a stream spends some 300 on each token
 LONGEST = 8 * 10**6  # characters of what the model says; no model offers a reply of a fourth of it
+MOST_CALLS = 1000  # tool calls of one answer; far fewer are ever run
+MOST_TOKENS = 10**9  # of one call; a larger figure is no count of tokens
 
 _CUT_OFF = ("length", "max_tokens", "content_filter")
-
-
-class Broken(Exception):
-    """The answer is cut short or not readable; its text says how. Asking again may help."""
-
-
-class TooLong(Exception):
-    """The answer goes on past what any reply needs; its text names the limit."""
+_THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mistral; OpenRouter, Ollama, newer vLLM
 
 
 class ToldInStream(Exception):
     """The server put an error into a stream that began well; `error` is what it said."""
 
     def __init__(self, error: Any) -> None:
-        super().__init__(str(error))
+        super().__init__("the server reports an error")
         self.error = error
 
 
 @dataclass(slots=True)
 class _Call:
-    index: Any
     id: str
     name: str = ""
     pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, or a long one takes minutes
+
+    def continued_by(self, call_id: str, name: str, arguments: str) -> bool:
+        """Whether a part with the same index belongs to this call: another id says no, then another name.
+
+        The same name again begins another call where this one looks complete and the part as if it began.
+        """
+        if call_id and self.id:
+            return call_id == self.id
+        if not name or not self.name:
+            return True
+        complete = bool(self.pieces) and self.pieces[-1].rstrip().endswith("}")
+        return name == self.name and not (complete and arguments[:1] in ("", "{"))
 
 
 @dataclass(slots=True)
@@ -51,16 +57,23 @@ class Answer:
     finish: str = ""
     usage: Mapping[str, Any] | None = None
     _pieces: list[str] = field(default_factory=list)  # of the text
+    _thoughts: list[str] = field(default_factory=list)
     _length: int = 0  # of all that the model said, in characters
     _calls: list[_Call] = field(default_factory=list)
+    _latest: dict[int | str | None, _Call] = field(default_factory=dict)  # of the calls, by index
 
     @property
     def text(self) -> str:
         return encodable("".join(self._pieces))
 
     @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered, where the server keeps that apart from the text."""
+        return encodable("".join(self._thoughts))
+
+    @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(ToolCall(call.name, encodable("".join(call.pieces))) for call in self._calls)
+        return tuple(ToolCall(encodable(call.name), encodable("".join(call.pieces))) for call in self._calls)
 
     @property
     def truncated(self) -> bool:
@@ -71,12 +84,12 @@ class Answer:
 
         Raises:
             Broken: it ends before it finished, or is no chat completion.
-            TooLong: it has more than LARGEST bytes, or says more than LONGEST characters.
+            TooLong: it has more than LARGEST bytes, or says more than LONGEST characters or MOST_CALLS calls.
             ToldInStream: the server reports an error in it.
         """
-        chunks = _within(chunks, LARGEST)
+        chunks = within(chunks, LARGEST)
         if "json" in content_type:  # the server does not stream
-            whole = _object(b"".join(chunks).decode("utf-8", "replace"))
+            whole = json_object(b"".join(chunks).decode("utf-8", "replace"))
             self._take(whole, heard)
             if not whole.get("choices"):
                 raise Broken("the answer is no chat completion")
@@ -91,40 +104,55 @@ class Answer:
             raise ToldInStream(error)
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
-        for choice in chunk.get("choices") or ():
-            if not isinstance(choice, dict):
-                raise Broken("the answer is no chat completion")
-            self._add(choice.get("delta") or choice.get("message") or {}, heard)
-            self.finish = choice.get("finish_reason") or self.finish
+        for choice in _list(chunk.get("choices")):
+            fields = _fields(choice)
+            self._add(fields.get("delta") or fields.get("message"), heard)
+            finish = _string(fields.get("finish_reason"))
+            if finish == "error":
+                raise ToldInStream(fields.get("error") or "an error, without a reason")
+            self.finish = finish or self.finish
 
-    def _add(self, delta: Mapping[str, Any], heard: Callable[[str], None]) -> None:
-        content = _text(delta.get("content")) or _text(delta.get("refusal"))
-        if content:
+    def _add(self, said: Any, heard: Callable[[str], None]) -> None:
+        delta = {"content": said} if isinstance(said, str) else _fields(said or {})
+        if thought := _thought(delta):
+            self._thoughts.append(thought)
+            self._lengthen(thought)
+        if content := _text(delta.get("content")) or _text(delta.get("refusal")):
             self._pieces.append(content)
-            self._said(content, heard)
-        for part in delta.get("tool_calls") or ():
-            self._add_call(part.get("index"), part.get("id") or "", part.get("function") or {}, heard)
+            self._lengthen(content)
+            heard(encodable(content))
+        for part in _list(delta.get("tool_calls")):
+            if part is not None:
+                call = _fields(part)
+                index = call.get("index")
+                if not isinstance(index, (int, str, type(None))):
+                    raise Broken("the answer is no chat completion: a tool call's index is no number")
+                self._add_call(index, _string(call.get("id")), _fields(call.get("function") or {}), heard)
         if legacy := delta.get("function_call"):
-            self._add_call("function_call", "", legacy, heard)
+            self._add_call("function_call", "", _fields(legacy), heard)
 
-    def _add_call(self, index: Any, call_id: str, function: Mapping[str, Any], heard: Callable[[str], None]) -> None:
-        """Append to the call that this part continues. A new id, or a name where one is complete, begins another."""
-        call = next((c for c in reversed(self._calls) if c.index == index), None)
-        name, arguments = function.get("name") or "", function.get("arguments") or ""
-        if call is None or (call_id and call.id and call_id != call.id) or (index is None and name):
-            call = _Call(index, call_id)
+    def _add_call(
+        self, index: int | str | None, call_id: str, function: Mapping[str, Any], heard: Callable[[str], None]
+    ) -> None:
+        """Append to the call that this part continues, or begin another with it."""
+        name, arguments = _string(function.get("name")), function.get("arguments")
+        piece = arguments if isinstance(arguments, str) else "" if arguments is None else json_text(arguments)
+        call = self._latest.get(index)
+        if call is None or (index is None and name) or not call.continued_by(call_id, name, piece):
+            if len(self._calls) == MOST_CALLS:
+                raise TooLong(f"the reply has more than {MOST_CALLS:,} tool calls")
+            call = self._latest[index] = _Call(call_id)
             self._calls.append(call)
-        call.name = call.name or name
-        piece = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        call.id, call.name = call.id or call_id, call.name or name
         if piece:
             call.pieces.append(piece)
-            self._said(piece, heard)
+            self._lengthen(piece)
+            heard(encodable(piece))
 
-    def _said(self, piece: str, heard: Callable[[str], None]) -> None:
+    def _lengthen(self, piece: str) -> None:
         self._length += len(piece)
         if self._length > LONGEST:
             raise TooLong(f"the reply has more than {LONGEST:,} characters")
-        heard(encodable(piece))
 
 
 def encodable(text: str) -> str:
@@ -137,14 +165,47 @@ def encodable(text: str) -> str:
 
 
 def tokens_in(value: Any) -> int | None:
-    """A number of tokens as a server wrote it; None for what is none: missing, negative, of another type."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A number of tokens as a server wrote it; None for what is none: missing, negative, endless, of another type."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
 def _text(content: Any) -> str:
+    """The text of a content; of one in parts, that of its parts. Other content (a picture) has none."""
     if isinstance(content, list):
-        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
+        return "".join(_string(part.get("text")) for part in content if isinstance(part, dict))
+    return _string(content)
+
+
+def _thought(delta: Mapping[str, Any]) -> str:
+    """What is thought in a delta; some servers write the same under both names. Of another form, it is let be."""
+    named = next((value for name in _THOUGHTS if isinstance(value := delta.get(name), str) and value), "")
+    content = delta.get("content")
+    if named or not isinstance(content, list):
+        return named
+    thinking = (part["thinking"] for part in content if isinstance(part, dict) and "thinking" in part)  # Mistral
+    return "".join(_text(thought) for thought in thinking)
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Broken("the answer is no chat completion: a list is missing")
+    return value
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise Broken("the answer is no chat completion: an object is missing")
+    return value
+
+
+def _string(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Broken("the answer is no chat completion: a text is missing")
+    return value
 
 
 def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -154,22 +215,15 @@ def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         name, _, value = line.partition(":")
         if name == "data":
             data.append(value.removeprefix(" "))
+        elif name == "error":  # older llama.cpp
+            raise ToldInStream(value.strip())
         elif not line and data:
             if data[0].startswith("[DONE]"):
                 return
-            yield _object("\n".join(data))
+            yield json_object("\n".join(data))
             data = []
     if data and not data[0].startswith("[DONE]"):
-        yield _object("\n".join(data))  # some servers leave out the last blank line
-
-
-def _within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    size = 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > limit:
-            raise TooLong(f"the answer has more than {limit / 2**20:g} MB")
-        yield chunk
+        yield json_object("\n".join(data))  # some servers leave out the last blank line
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
@@ -182,13 +236,3 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
             begun = [other]
     if rest := b"".join(begun):
         yield rest.decode("utf-8", "replace")
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise Broken(f"the answer is not valid JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise Broken("the answer is no JSON object")
-    return value

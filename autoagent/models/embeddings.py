@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +9,8 @@ from typing import Any
 
 from autoagent.errors import ModelError
 from autoagent.messages import Price, Usage
-from autoagent.models.answer import Broken, encodable, tokens_in
+from autoagent.models.answer import encodable, tokens_in
+from autoagent.models.body import LARGEST, json_object, within
 from autoagent.models.endpoint import Endpoint
 from autoagent.models.prices import cost
 from autoagent.protocols import Listener
@@ -71,12 +71,12 @@ class OpenAIEmbedder:
 
     def _embed(self, texts: list[str]) -> list[bytes]:
         body = {"model": self._model, "input": texts}
-        answer, _ = self._endpoint.post("/embeddings", body, _json, self._listener)
-        usage = answer.get("usage") if isinstance(answer, dict) else None
+        answer, _ = self._endpoint.post("/embeddings", body, _read, self._listener)
+        usage = answer.get("usage")
         said = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
         tokens = said or sum(map(self._count, texts))
         self._owed += Usage(tokens, cost=cost(self._price, tokens, 0, 0))
-        data = answer.get("data") if isinstance(answer, dict) else None
+        data = answer.get("data")
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         if len(rows) != len(texts):
             raise ModelError(
@@ -87,16 +87,17 @@ class OpenAIEmbedder:
 
     def _vector(self, values: Any) -> bytes:
         """The values as a unit vector of float32."""
-        if not isinstance(values, list) or not all(isinstance(v, (int, float)) and math.isfinite(v) for v in values):
+        numbers = _numbers(values)
+        if numbers is None:
             raise ModelError(f"{self.name} gave an embedding that is no list of numbers; use another EMBEDDING_MODEL")
-        length = math.hypot(*values)
+        length = math.hypot(*numbers)
         if length == 0:
             raise ModelError(f"{self.name} gave an empty embedding; use another EMBEDDING_MODEL")
         if self._dim is None:
-            self._dim = len(values)
-        if len(values) != self._dim:
-            raise ModelError(f"{self.name} gave an embedding of {len(values)} values instead of {self._dim}")
-        return struct.pack(f"<{len(values)}f", *(value / length for value in values))
+            self._dim = len(numbers)
+        if len(numbers) != self._dim:
+            raise ModelError(f"{self.name} gave an embedding of {len(numbers)} values instead of {self._dim}")
+        return struct.pack(f"<{len(numbers)}f", *(value / length for value in numbers))
 
     def _cut(self, text: str) -> str:
         # A token is a character or more (but for rare ones): so many characters hold at most as many tokens.
@@ -104,8 +105,16 @@ class OpenAIEmbedder:
         return text if short else text[:_LIMIT]
 
 
-def _json(content_type: str, chunks: Iterable[bytes]) -> Any:
+def _numbers(values: Any) -> list[float] | None:
+    """The values as floats that have a length together; None where they are anything else."""
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        return None
     try:
-        return json.loads(b"".join(chunks))
-    except ValueError as error:
-        raise Broken("the answer is not valid JSON") from error
+        numbers = [float(value) for value in values]
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return numbers if math.isfinite(math.hypot(*numbers)) else None
+
+
+def _read(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+    return json_object(b"".join(within(chunks, LARGEST)))

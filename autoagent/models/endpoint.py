@@ -3,30 +3,33 @@
 The only module that imports `openai` (when it is first used: it takes half a second). Requests go through the
 client's `post`, not through its typed `create`, which walks all messages anew at every call.
 
-Not covered by the total limit: a server that drips its headers or the body of an error, byte by byte. The user is
-told of it as of a silence, and Ctrl-C ends it.
+The server is not trusted: what it sends is bounded and read by `body` and `answer`, also where it says no, and a
+redirect is followed only on the same server, as the prompt and the key would go along.
+
+Not covered by the total limit: a server that drips its headers, byte by byte. The user is told of it as of a silence,
+and Ctrl-C ends it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import socket
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from autoagent.addresses import is_private
 from autoagent.causes import causes
 from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError
 from autoagent.messages import Price
 from autoagent.models import prices
-from autoagent.models.answer import Broken, ToldInStream, TooLong
+from autoagent.models.answer import ToldInStream
+from autoagent.models.body import LARGEST, Broken, TooLong, json_object, json_text, json_value, unpacked, within
 from autoagent.models.retry import Fault, Policy, deserves, persist, retry_after
 from autoagent.models.silence import LONGEST, Silence
 from autoagent.models.timers import Timers
@@ -41,7 +44,11 @@ Read = Callable[[str, Iterable[bytes]], T]
 """Makes something of a content type and the chunks of a body; raises Broken where they hold only a part of it."""
 
 OPENAI = "https://api.openai.com/v1"
+ERROR_LIMIT = 100_000  # bytes of an answer that says no
+MOST_REDIRECTS = 20
 END_SECONDS = 0.1  # for the end of an answer that has said all; waiting longer would cost more than a new connection
+
+_REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want the request again, body and all
 
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceed_context", re.I
@@ -60,14 +67,25 @@ def preload() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds: to connect, between two pieces of an answer, for all of it."""
+    """Seconds: to connect, between two pieces of an answer, for all of it; for the body of one that says no."""
 
     connect: float = 10.0
     silence: float = 60.0
     total: float = 600.0
+    refusal: float = 10.0
 
 
 _OWN_MACHINE = Limits(silence=300.0, total=1800.0)  # a CPU may read a long prompt for minutes before its first word
+
+
+class _SaidNo(Exception):
+    """An answer whose status says no, with the beginning of its body."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+        self.headers = headers
+        self.body = body
 
 
 class Refused(ModelError):
@@ -135,13 +153,11 @@ class Endpoint:
     def models(self) -> list[dict[str, Any]]:
         """What the endpoint lists of its models; each has an `id`. Raises as Model.complete does, without a retry."""
         try:
-            listed = self._attempt("/models", None, lambda _, chunks: json.loads(b"".join(chunks)))
+            data = self._attempt("/models", None, _read_object).get("data")
         except Fault as fault:
-            raise ModelError(fault.reason) from fault
-        except ValueError as error:
-            raise ModelError(f"{self.base_url}/models does not answer with a list of models") from error
-        data = listed.get("data") if isinstance(listed, dict) else None
-        return [model for model in data or () if isinstance(model, dict) and isinstance(model.get("id"), str)]
+            raise ModelError(f"{self.base_url}/models lists no models: {fault.reason}") from fault
+        models = data if isinstance(data, list) else []
+        return [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
     def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
         """One request. Here, and nowhere else, the errors of the client become ours, or a Fault to try again."""
@@ -151,12 +167,13 @@ class Endpoint:
         end = time.monotonic() + self._limits.total
         try:
             with self._breaking_silence(listener) as silence, contextlib.closing(self._send(path, body)) as response:
-                chunks = self._in_time(response.iter_bytes(), end, silence)
-                answer = read(response.headers.get("content-type", ""), chunks)
+                chunks = self._in_time(within(response.iter_raw(), LARGEST), end, silence)
+                packing = response.headers.get("content-encoding", "")
+                answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
                 self._read_out(response, chunks)
                 return answer
-        except openai.APIStatusError as error:
-            raise self._status_error(error.status_code, error.response.headers, error.body, body) from error
+        except _SaidNo as error:
+            raise self._status_error(error.status, error.headers, _error_in(error.body), body) from error
         except openai.APIConnectionError as error:
             raise self._connection_error(error.__cause__ or error) from error
         except httpx2.HTTPError as error:  # while the body was read
@@ -169,16 +186,65 @@ class Endpoint:
             raise ModelError(f"{self.host} does not stop: {error}; try again, or another model") from error
 
     def _send(self, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
-        """POST the body, or GET without one. The response still streams; one that says no is raised by the client."""
+        """POST the body, or GET without one. The response still streams.
+
+        Raises:
+            _SaidNo: its status says no.
+            SetupError: it redirects to where the request may not go.
+            Fault: it redirects in a circle.
+        """
         import httpx2
         import openai
 
         stream_cls = openai.Stream[object]  # never made: a Response is asked for, and given as it is
-        if body is None:
-            got = self._client.get(path, cast_to=httpx2.Response, stream=True, stream_cls=stream_cls)
-        else:
-            got = self._client.post(path, body=body, cast_to=httpx2.Response, stream=True, stream_cls=stream_cls)
-        return cast("httpx2.Response", got)
+        ask = self._client.get if body is None else partial(self._client.post, body=body)
+        for _ in range(MOST_REDIRECTS + 1):
+            try:
+                return cast("httpx2.Response", ask(path, cast_to=httpx2.Response, stream=True, stream_cls=stream_cls))
+            except _SaidNo as no:
+                location = no.headers.get("location")
+                if no.status not in _REDIRECTS or not location:
+                    raise
+                path = self._redirected(path, body is None or no.status in _REPEATS, location)
+        raise Fault(f"{self.host} redirects in a circle")
+
+    def _redirected(self, path: str, to_be_repeated: bool, location: str) -> str:
+        """Where a redirect leads. Raises SetupError where it is another server, or it wants another request."""
+        here = urlsplit(urljoin(f"{self.base_url}/", path.lstrip("/")))
+        try:
+            there = urlsplit(urljoin(here.geturl(), location))
+            origin = _origin(there)
+        except ValueError:  # an address that is none
+            there, origin = here, ""
+        if origin != _origin(here):
+            to = ascii(origin)[1:-1] or "an address that is none"
+            raise SetupError(
+                f"{self.host} redirects to {to[:200]}; prompts and keys go to the server in OPENAI_BASE_URL and to no "
+                "other: set it to the address that is meant"
+            )
+        if not to_be_repeated:
+            raise SetupError(f"{self.host} redirects to {there.path[:200]!r}; check the path in OPENAI_BASE_URL")
+        return there.geturl()
+
+    def _refuse(self, response: httpx2.Response) -> None:
+        """Raise _SaidNo for a status that is no success, with as much of its body as comes in bounded time."""
+        import httpx2
+
+        if response.status_code < 300:
+            return
+        said = bytearray()
+        connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+        cancel = self._timers.after(self._limits.refusal, lambda: _shut(connection))
+        try:
+            for piece in unpacked(response.iter_raw(), response.headers.get("content-encoding", "")):
+                said += piece
+                if len(said) >= ERROR_LIMIT:
+                    break
+        except (httpx2.HTTPError, Broken):
+            pass  # the status counts; of the reason there is what came until then
+        finally:
+            cancel()
+        raise _SaidNo(response.status_code, response.headers, bytes(said[:ERROR_LIMIT]))
 
     @cached_property
     def _client(self) -> openai.OpenAI:
@@ -192,8 +258,13 @@ class Endpoint:
             organization=self._organization,
             max_retries=0,
             timeout=timeout,
-            # no proxy stands before a server of one's own
-            http_client=openai.DefaultHttpxClient(mounts={f"all://{self.host}": None}) if self.private else None,
+            default_headers={"Accept-Encoding": "gzip"},
+            http_client=openai.DefaultHttpxClient(
+                follow_redirects=False,
+                event_hooks={"response": [self._refuse]},
+                # no proxy stands before a server of one's own
+                mounts={f"all://{self.host}": None} if self.private else None,
+            ),
         )
         weakref.finalize(self, client.close)  # the connections end with the endpoint
         return client
@@ -258,15 +329,14 @@ class Endpoint:
     def _said(self, body: Any) -> tuple[str, str, str]:
         """Of an error's body: everything it says, its message on one line and without keys, the parameter it names."""
         error = body.get("error", body) if isinstance(body, dict) else body
-        said = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
-        message, param = said, ""
-        if isinstance(error, dict):
-            message = error.get("message") or error.get("detail") or said
-            param = error.get("param") or ""
+        said = error if isinstance(error, str) else _as_text(error)
+        fields = error if isinstance(error, dict) else {}
+        message, param = fields.get("message") or fields.get("detail") or said, fields.get("param")
+        line = " ".join((message if isinstance(message, str) else _as_text(message)).split())
         if self._key:
-            message = str(message).replace(self._key, "***")
-        line = _KEYS.sub(r"\1-***", " ".join(str(message).split())).rstrip(".")
-        return said, line[:300] or "no reason given", str(param)
+            line = line.replace(self._key, "***")
+        line = _KEYS.sub(r"\1-***", line).rstrip(".")
+        return said, line[:300] or "no reason given", param if isinstance(param, str) else ""
 
     def _connection_error(self, error: BaseException) -> Exception:
         import ssl
@@ -285,6 +355,29 @@ class Endpoint:
         if any(isinstance(cause, ConnectionRefusedError) for cause in came_from):
             return Fault(f"nothing answers at {self.base_url} (connection refused); is the server running?")
         return Fault(f"the connection to {self.host} broke: {error}")
+
+
+def _read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+    return json_object(b"".join(within(chunks, LARGEST)))
+
+
+def _error_in(body: bytes) -> Any:
+    try:
+        return json_value(body)
+    except Broken:
+        return body.decode("utf-8", "replace").strip()
+
+
+def _as_text(error: Any) -> str:
+    try:
+        return json_text(error)
+    except Broken:
+        return "an error that cannot be read"
+
+
+def _origin(address: SplitResult) -> str:
+    port = address.port or {"http": 80, "https": 443}.get(address.scheme)
+    return f"{address.scheme}://{address.hostname}:{port}"
 
 
 def _limits(usual: Limits, patience: float) -> Limits:

@@ -16,6 +16,7 @@ from autoagent.services.provider import Provider
 _PICTURES = re.compile(r"gpt-image-2(\.[56]-(flare|sunburst))?")
 _PROMPT, _PICTURE = 5.0, 30.0  # USD per million tokens
 _MINUTES = {"gpt-transcribe": 0.0045, "whisper-1": 0.006}  # USD per minute of a recording
+_MOST = 1e9  # tokens or seconds of one answer; a larger figure is none
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
@@ -49,4 +50,4 @@ def _usage(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _number(value: Any) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) in (int, float) and 0 <= value <= _MOST else None

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from autoagent.errors import CommandError
 from autoagent.services import charges
-from autoagent.services.provider import Provider
+from autoagent.services.provider import Provider, whole
 
 OFFLINE_SECONDS = 900.0  # for one recording; a CPU hears about ten times as fast as people talk
 OFFLINE_EXTRA = "pip install 'autoagent[offline-audio]'"
@@ -148,4 +148,4 @@ class OfflineTranscriber:
 def _text(name: str, text: object) -> str:
     if not isinstance(text, str):
         raise CommandError(f"{name} sent no text in its answer.")
-    return text.strip()
+    return whole(text).strip()

@@ -68,7 +68,7 @@ class Twitter:
             raise CommandError(f"{self.host} did not answer with JSON; {_LOOK_FIRST}.") from error
         except requests.RequestException as error:
             raise CommandError(f"{unreachable('X', self.host, 'TW_URL', error)} ({_LOOK_FIRST})") from error
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, RecursionError) as error:
             raise CommandError(f"{self.host} did not say where the tweet is; {_LOOK_FIRST}.") from error
 
 

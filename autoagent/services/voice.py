@@ -21,7 +21,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from autoagent.errors import CommandError
-from autoagent.services.provider import Provider
+from autoagent.services.provider import Provider, whole
 from autoagent.settings import Settings
 
 SPOKEN_LIMIT = 500  # characters of one text; the paid voices count each
@@ -95,9 +95,10 @@ class ElevenLabsVoice:
     def _first_voice(self) -> str:
         voices = self.provider.get("/v1/voices").fields().get("voices")
         first = voices[0] if isinstance(voices, list) and voices else None
-        if not isinstance(first, Mapping) or "voice_id" not in first:
+        voice = first.get("voice_id") if isinstance(first, Mapping) else None
+        if not isinstance(voice, str):
             raise CommandError(f"{self.provider.name} has no voice for this key; name one in ELEVENLABS_VOICE_ID.")
-        return str(first["voice_id"])
+        return whole(voice)
 
 
 @dataclass(frozen=True, slots=True)

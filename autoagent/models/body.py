@@ -1,0 +1,78 @@
+"""The bytes of an answer as an endpoint sends them, which is not trusted with our memory or our stack.
+
+What is compressed is unpacked in small pieces, so that a limit holds before the memory is taken, and what is no JSON
+that we can hold is Broken, whatever it is instead.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+LARGEST = 32 * 2**20  # bytes of an answer; a stream spends some 300 on each token
+
+_PIECE = 1 << 16  # bytes
+_ENCODINGS = ("gzip", "x-gzip", "deflate")
+
+
+class Broken(Exception):
+    """The answer is cut short or not readable; its text says how. Asking again may help."""
+
+
+class TooLong(Exception):
+    """The answer goes on past what any reply needs; its text names the limit."""
+
+
+def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    """The chunks, up to `limit` bytes of them. Raises TooLong."""
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise TooLong(f"the answer has more than {limit / 2**20:g} MB")
+        yield chunk
+
+
+def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """The chunks without their compression (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        yield from chunks
+        return
+    if encoding not in _ENCODINGS:
+        raise Broken("the answer is compressed in a way that was not asked for")
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, as its first bytes say
+    try:
+        for chunk in chunks:
+            while chunk and not unpacking.eof:
+                yield unpacking.decompress(chunk, _PIECE)
+                chunk = unpacking.unconsumed_tail
+        yield unpacking.flush()  # less than a piece: all input was taken
+    except zlib.error as error:
+        raise Broken("the answer is compressed and cannot be unpacked") from error
+
+
+def json_value(text: str | bytes) -> Any:
+    """The JSON value. Raises Broken for what is none, is nested too deeply or holds a number of thousands of digits."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Broken(f"the answer is not valid JSON ({error})") from error
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object. Raises Broken as `json_value`, and for another value."""
+    value = json_value(text)
+    if not isinstance(value, dict):
+        raise Broken("the answer is no JSON object")
+    return value
+
+
+def json_text(value: Any) -> str:
+    """A value that came as JSON, as JSON again. Raises Broken where it is nested more deeply than can be written."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError as error:
+        raise Broken("the answer is nested too deeply") from error
