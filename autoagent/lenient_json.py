@@ -94,7 +94,7 @@ def _refuse(constant: str) -> NoReturn:
 
 _STRICT = json.JSONDecoder(strict=False, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
 
-_SPACE = re.compile(r"(?:[\s\ufeff\u200b\u2060]|//[^\n]*|#[^\n]*|/\*.*?\*/)*+", re.DOTALL)
+_SPACE = re.compile(r"(?:[\s\ufeff\u200b\u2060]|//[^\n]*|#[^\n]*|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)*+")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _WORD = re.compile(r"[\w.+-]+")
 _NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+)?")

@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from autoagent.errors import ReplyError
-from autoagent.lenient_json import Unreadable, excerpt, place, read_object, same
+from autoagent.lenient_json import Unreadable, excerpt, read_object
 from autoagent.messages import Call, Completion, Reply, Thoughts, ToolCall
 from autoagent.schema import THOUGHTS
+from autoagent.written_reply import find_command
 
 # Words that stand for an argument in a template; none is the name of an HTML element, which may well be an argument.
 _PLACEHOLDERS = {
@@ -45,7 +46,7 @@ def parse(completion: Completion, check: Check, call_id: str) -> Reply:
         )
     if completion.calls:
         return _from_tool_calls(completion, check, call_id)
-    return _understood(_from_text(completion.text), completion.text, check, call_id)
+    return _understood(find_command(completion.text), completion.text, check, call_id)
 
 
 def written(completion: Completion) -> str:
@@ -107,60 +108,6 @@ def _tool_call_as_text(call: ToolCall, text: str) -> str:
         return json.dumps(_tool_call_as_reply(call, text), ensure_ascii=False)
     except ReplyError:  # kept as it came, so that it can be seen and is refused again
         return f'{text}\n{{"command": {{"name": {json.dumps(call.name)}, "args": {call.arguments}}}}}'.lstrip()
-
-
-# Written replies -------------------------------------------------------------------------------------------------
-
-
-def _from_text(text: str) -> dict[str, Any]:
-    """The one object of the text that holds a command."""
-    if not text.strip():
-        raise ReplyError("The reply is empty; answer with one JSON object that holds a command.")
-    found: dict[str, Any] | None = None
-    other: dict[str, Any] | None = None
-    start = text.find("{", _after_thinking(text))
-    while start >= 0:
-        try:
-            members, end = read_object(text, start)
-        except Unreadable as error:
-            end = _after_braces_in_prose(text, start, error)
-        else:
-            if "command" not in members:
-                other = members
-            elif found is not None and not same(found["command"], members["command"]):
-                raise ReplyError(f"The reply holds a second, different command at {place(text, start)}; send only one.")
-            else:
-                found = found or members
-        start = text.find("{", end)
-    if found is None:
-        raise ReplyError(_nothing_found(other))
-    return found
-
-
-def _after_thinking(text: str) -> int:
-    """Where the reply proper begins: reasoning models may draft commands inside <think> first."""
-    if not text.lstrip().startswith("<think>"):
-        return 0
-    end = text.find("</think>")
-    if end < 0:
-        raise ReplyError("The reply ends inside <think>; close it and answer with one JSON object.")
-    return end
-
-
-def _after_braces_in_prose(text: str, start: int, error: Unreadable) -> int:
-    """The end of a `{word}` in prose; whatever else cannot be read may have been meant as the reply, or is code."""
-    end = text.find("}", start)
-    if error.begun or end < 0 or text.find("{", start + 1, end) >= 0:
-        raise ReplyError(f"The reply is no valid JSON at {error}.") from error
-    return end
-
-
-def _nothing_found(other: Mapping[str, Any] | None) -> str:
-    wanted = 'answer with one JSON object {"thoughts": {...}, "command": {"name": ..., "args": {...}}}'
-    if other is None:
-        return f"The reply holds no JSON object; {wanted}."
-    keys = ", ".join(excerpt(key) for key in list(other)[:5]) or "an empty object"
-    return f"The reply has no 'command', only {keys}; {wanted}."
 
 
 # What a reply holds ----------------------------------------------------------------------------------------------

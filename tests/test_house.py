@@ -33,7 +33,7 @@ RANKS = {
     1: {
         *("protocols", "settings", "tokens", "workspace", "schema", "window", "interrupts", "lenient_json"),
         *("redact", "printable", "servers", "dotenv", "yamlfile", "textfile", "taskfile", "autogpt_env"),
-        "typed_goal",
+        *("typed_goal", "written_reply"),
         *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks", "causes"),
         "workspace_lock",
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from autoagent.errors import ReplyError
 from autoagent.lenient_json import DEPTH, Unreadable, read_object
 from autoagent.messages import Call, Completion, Reply, Thoughts, ToolCall, Usage
 from autoagent.reply import parse, written
+from autoagent.written_reply import MOST_BRACES, find_command
 
 CASES = yaml.safe_load((Path(__file__).parent / "replies" / "cases.yaml").read_text(encoding="utf-8"))
 
@@ -120,6 +122,34 @@ def test_a_truncated_reply_is_refused_though_it_looks_whole() -> None:
 )
 def test_hostile_values_are_refused(value: str, reason: str) -> None:
     assert reason in refusal('{"command": {"name": "wait", "args": {"seconds": ' + value + "}}}")
+
+
+COMMAND = '{"command": {"name": "do_nothing"}}'
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *("{/*}", "{//}", "{#}", "{\u201c}", "{'}", '{"}', "{x}", "{}", "{{", '{"a":', 'x {"a": [', "[", "</think>"),
+        *("<think></think>", 'x {"a": 1 </think>', 'x {"a": \u201c </think>', COMMAND, f"x {COMMAND}</think>"),
+    ],
+)
+def test_a_reply_is_looked_through_in_steps_linear_in_its_length(shape: str) -> None:
+    def steps(length: int) -> tuple[int, int]:
+        """All calls, and the reads of an object that may go up to the end of the reply and come to nothing."""
+        calls: list[str] = []
+        sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            find_command(shape * (length // len(shape)))
+        except ReplyError:
+            pass
+        finally:
+            sys.setprofile(None)
+        return len(calls), calls.count("_read")
+
+    (calls, reads), (more_calls, more_reads) = steps(4_000), steps(16_000)
+    assert more_calls <= 5 * calls + 100
+    assert max(reads, more_reads) <= MOST_BRACES + 1
 
 
 def test_nesting_up_to_the_limit_is_read() -> None:

@@ -25,10 +25,16 @@ def write(name: str) -> str:
     return f'{{"name": "write_to_file", "args": {{"filename": "{name}", "text": "x"}}}}'
 
 
+DRAFT = '{"thoughts": {"text": "No."}, "command": {"name": "delete_file", "args": {"filename": "kept"}}}'
+
 # Written replies that have one meaning, and write the file they are named after.
 READABLE: dict[str, Step] = {
-    "prose": text(write("prose"), "Sure! Here it is:\n", "\nI hope this helps."),
-    "fence": text(write("fence"), "```json\n", "\n```"),
+    "before": text(write("before"), "Sure! Here it is:\n"),
+    "after": text(write("after"), after="\nI hope this helps."),
+    "fence": text(write("fence"), "Sure! Here it is:\n```json\n", "\n```\nI hope this helps."),
+    "thinking": text(write("thinking"), f"Okay. <think>{DRAFT}</think> Now: "),
+    "swallowed": text(write("swallowed"), f"Or {DRAFT}, or {{'command': ...}}?\n</think>\n\n"),
+    "content": text(write("content").replace('"x"', '"<think></think>x"')),
     "single": Reply("{'command': {'name': 'write_to_file', 'args': {'filename': 'single', 'text': 'x'}}}"),
     "comma": text('{"name": "write_to_file", "args": {"filename": "comma", "text": "x",},}'),
     "comment": text(f"{write('comment')} // the command\n"),
@@ -52,6 +58,15 @@ UNREADABLE: dict[str, tuple[Step, str]] = {
     "args null": (text('{"name": "write_to_file", "args": null}'), "'filename'"),
     "beside": (text('{"name": "write_to_file", "filename": "x", "args": {}}'), "'filename'"),
     "half a character": (text('{"name": "write_to_file", "args": {"filename": "\\ud800", "text": ""}}'), "\\ud800"),
+    "draft after words": (Reply(f"Okay. <think>I could {DRAFT}, but no.</think> I need more information."), "no JSON"),
+    "draft in another mark": (Reply(f"<thinking>{DRAFT}</thinking> I need more information."), "no JSON"),
+    "draft in a second block": (Reply(f"<think>Hm.</think> Well. <think>{DRAFT}</think> I wait."), "no JSON"),
+    "draft in swallowed thinking": (Reply(f"I could {DRAFT}, but no.\n</think>\n\nWhich file?"), "no JSON"),
+    "draft without an end": (Reply(f"Okay. <think>I could {DRAFT}"), "<think>"),
+    "negated": (Reply(f"Do NOT run this: {DRAFT}"), "'NOT'"),
+    "negated in a fence": (Reply(f"Never do this:\n```json\n{DRAFT}\n```"), "'Never'"),
+    "taken back": (Reply(f"{DRAFT}\nThat was a mistake."), "'mistake'"),
+    "amid prose": (Reply(f"The page has {DRAFT} in its text."), "before and after"),
     "template": (text('{"name": "command name", "args": {"arg name": "value"}}'), "template"),
 }
 
@@ -103,7 +118,10 @@ def called() -> Iterator[Section]:
 def test_d34_the_run_went_on_and_only_what_was_clear_was_run(written: Section) -> None:
     written.went_on()
     files = {path.name: path.read_text() for path in written.room.workspace.iterdir()}
-    assert files == {"kept": "kept", **dict.fromkeys(READABLE, "x"), "newline": "a\nb"}
+    assert files == {
+        **{"kept": "kept", **dict.fromkeys(READABLE, "x")},
+        **{"newline": "a\nb", "content": "<think></think>x"},
+    }
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
