@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TextIO
 
@@ -73,17 +73,29 @@ def _whole(minimum: int) -> click.IntRange:
     return click.IntRange(min=minimum)
 
 
-class _Amount(click.FloatRange):
-    """A number above 0; `nan`, which no limit is ever reached by, and `inf` are none."""
+NO_LIMIT = "none"
+
+
+class _Ceiling(click.FloatRange):
+    """A number above 0; 0 and `none` lift the limit. `nan`, which none is ever reached by, and `inf` are no numbers."""
 
     def __init__(self) -> None:
-        super().__init__(min=0, min_open=True)
+        super().__init__(min=0)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if value == NO_LIMIT:
+            return 0.0
         number: float = super().convert(value, param, ctx)
         if number != number or number == float("inf"):
             self.fail(f"{value} is no amount.", param, ctx)
         return number
+
+
+class _Tokens(click.IntRange):
+    """A whole number; 0 and `none` lift the limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return 0 if value == NO_LIMIT else int(super().convert(value, param, ctx))
 
 
 # Every flag of a run. The parameter's name is that of the setting it sets (see Settings); None: not given.
@@ -126,10 +138,11 @@ _RUN_FLAGS = (
     click.option("--allow-downloads", is_flag=True, default=None, help="Let it download files."),
     click.option("--speak", is_flag=True, default=None, help="Say its words to you aloud."),
     click.option("--commands", metavar="NAMES", help="Commands or categories to offer, comma-separated, or all."),
-    click.option("--budget", type=_Amount(), metavar="USD",
-                 help="Stop before this is spent."),
-    click.option("--max-tokens", type=_whole(1), metavar="N", help="Stop before so many tokens are used."),
-    click.option("--max-seconds", type=_Amount(), metavar="S", help="Stop after so long."),
+    click.option("--base-url", "openai_base_url", metavar="URL", help="The address of an OpenAI-compatible endpoint."),
+    click.option("--budget", type=_Ceiling(), metavar="USD",
+                 help="Stop before this is spent; 'none' lifts this limit, and so it does the next two."),
+    click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),
+    click.option("--max-seconds", type=_Ceiling(), metavar="S", help="Stop after so long."),
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
@@ -149,6 +162,16 @@ _COMMON_FLAGS = (  # taken before and after the name of every subcommand; what t
                  help="Runs and memory. Default: ./.autoagent."),
     click.option("--debug", is_flag=True, default=None, expose_value=False, callback=_keep, help="Show tracebacks."),
 )  # fmt: skip
+
+
+def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that were given, those of later layers first. A 0 is given: it lifts a limit."""
+    return {
+        name: value
+        for flags in layers
+        for name, value in flags.items()
+        if value is not None and value is not False and value not in ("", ())
+    }
 
 
 def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:

@@ -25,6 +25,9 @@ from autoagent.yamlfile import read_mapping
 WITHOUT_ENDPOINT = ("local", "human", "demo", "replay")
 """The values of `model`, up to a colon, with which nothing but this machine thinks."""
 
+EMBEDDER = "text-embedding-3-small"
+"""What embeds at OpenAI's own endpoint where nobody names another model."""
+
 # ruff: noqa: RUF009 - `setting` is dataclasses.field with our metadata, and the paths in it cannot change
 
 
@@ -50,7 +53,9 @@ class Settings:
     fast_llm: str = setting("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
     temperature: float = setting(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = setting(0, "AUTOAGENT_WINDOW", help="context length in tokens; 0: as the model has it")
-    embedding_model: str = setting("text-embedding-3-small", "EMBEDDING_MODEL", help="the endpoint's embedder")
+    embedding_model: str = setting(
+        "", "EMBEDDING_MODEL", help=f"the endpoint's embedder; empty: {EMBEDDER}, where it is OpenAI's own"
+    )
     openai_api_key: str = setting("", "OPENAI_API_KEY", help="the key of the endpoint", secret=True)
     openai_base_url: str = setting(
         "", "OPENAI_BASE_URL", "OPENAI_API_BASE_URL", help="an OpenAI-compatible endpoint; empty: OpenAI's own"
@@ -252,7 +257,8 @@ def load(flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path, user_confi
     """All layers in one record; nothing is created, and only `.env` in `cwd` and the user config are read.
 
     `flags` holds settings by field name; None and () stand for a flag that was not given, other names are ignored but
-    for AutoGPT's `gpt3only` and `gpt4only`. An empty variable counts as not set.
+    for AutoGPT's `gpt3only` and `gpt4only`, and KEPT, what a run has kept: that goes next below the flags. An empty
+    variable counts as not set.
 
     Raises:
         SettingsError: names the variable or flag, or file, line and key, of a value that cannot be used.
@@ -300,17 +306,25 @@ def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
 _FLAGS = {  # where the flag has another name than the setting
     "memory_backend": "use-memory",
     "workspace": "workspace-directory",
+    "openai_base_url": "base-url",
     "ai_settings_file": "ai-settings",
     "prompt_settings_file": "prompt-settings",
     "plain_output": "plain",
 }
 
 
+KEPT = "kept"
+"""Among the flags: the settings, by name, that a run which is taken up again has kept in its log."""
+
+
 def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
+    kept = flags.get(KEPT, {})
     for name in _kinds():
         value = flags.get(name)
         if value not in (None, ()):
             yield name, f"--{_FLAGS.get(name, name).replace('_', '-')}", value, "flag"
+        elif name in kept:
+            yield name, f"{name} in the log of the run", kept[name], "the run"
 
 
 def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ from autoagent.models.weights import installed
 from autoagent.protocols import Sandbox
 from autoagent.redact import Redactor, secrets_of
 from autoagent.servers import Answer, list_models, request
-from autoagent.settings import WITHOUT_ENDPOINT, Loaded, Settings, load
+from autoagent.settings import EMBEDDER, WITHOUT_ENDPOINT, Loaded, Settings, load
 from autoagent.subcommands.memory_setup import embeds_remotely, memory_folder
 from autoagent.taskfile import is_saved, read_prompt_settings, read_task
 from autoagent.workspace import Workspace
@@ -176,7 +176,7 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
     if settings.memory_backend == "none":
         yield Finding("embedder", "ok", "not needed: the memory is off")
         return
-    name = settings.embedding_model
+    name = settings.embedding_model or EMBEDDER
     if embeds_remotely(settings) and not settings.openai_api_key.startswith("your-"):
         base_url = settings.openai_base_url or OPENAI
         answer = request(base_url, "/embeddings", settings.openai_api_key, {"model": name, "input": "doctor"})

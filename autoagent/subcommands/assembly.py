@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from autoagent.messages import Message, Resumed, RunStarted, Task, Usage
 from autoagent.permissions import Ask, Continuous, FailClosed, Rules
 from autoagent.protocols import Authorizer, Model
 from autoagent.settings import Settings, user_config_path
+from autoagent.subcommands.here import said_here
 from autoagent.window import SMALL_WINDOW
 from autoagent.workspace import Workspace
 
@@ -30,7 +31,8 @@ COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dre
 
 MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url")
 
-# What a resumed run takes over from the run itself, its paths absolute; that it runs without asking must be said anew.
+# What a resumed run takes over from the run itself, its paths absolute. That it runs without asking, and until when,
+# must be said anew.
 KEPT_SETTINGS = (
     "model",
     "smart_llm",
@@ -210,12 +212,18 @@ def describe(
 
 
 def _kept_settings(settings: Settings, began: RunStarted | None) -> dict[str, Any]:
-    kept = {name: getattr(settings, name) for name in KEPT_SETTINGS}
-    earlier = began.settings.get("protected", ()) if began else ()
+    before = began.settings if began else {}
     return {
-        **{name: str(value.absolute()) if isinstance(value, Path) else value for name, value in kept.items()},
-        "protected": list(dict.fromkeys([*earlier, *protected_paths(settings)])),
+        **as_kept({name: getattr(settings, name) for name in KEPT_SETTINGS}),
+        "said": {**before.get("said", {}), **as_kept(said_here(KEPT_SETTINGS))},
+        "protected": list(dict.fromkeys([*before.get("protected", ()), *protected_paths(settings)])),
     }
+
+
+def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a log has them: lists, and paths that lead to the same place from everywhere."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in plain.items()}
 
 
 def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from autoagent.cli import resume_flags
+from autoagent.cli import given_in, resume_flags
 from autoagent.errors import SettingsError, StateError
 from autoagent.messages import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runlog import RunLog, find_run, read
@@ -45,7 +45,7 @@ def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folde
     Its workspace is a folder of its own with the files as they were after STEP; RUN and its workspace stay as they
     are. Settings and flags are as with resume.
     """
-    given = {name: value for flags in (ctx.obj or {}, given) for name, value in flags.items() if value}
+    given = given_in(ctx.obj or {}, given)
     state_dir = settings_here(given).state_dir
     run = find_run(state_dir, run)
     shared = list(itertools.takewhile(lambda event: event.agent or event.step <= step, read(state_dir, run)))

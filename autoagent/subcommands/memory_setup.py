@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autoagent.errors import SettingsError
-from autoagent.settings import WITHOUT_ENDPOINT, Settings
+from autoagent.settings import EMBEDDER, WITHOUT_ENDPOINT, Settings
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.life import LivingMemory, Rules
@@ -129,8 +129,7 @@ def embeds_remotely(settings: Settings) -> bool:
     """
     if settings.model.partition(":")[0] in WITHOUT_ENDPOINT:
         return False
-    named = settings.embedding_model != Settings().embedding_model
-    return named if settings.openai_base_url else bool(settings.openai_api_key)
+    return bool(settings.embedding_model if settings.openai_base_url else settings.openai_api_key)
 
 
 def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
@@ -143,5 +142,5 @@ def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
     from autoagent.subcommands.assembly import open_endpoint
     from autoagent.tokens import counter
 
-    count, endpoint = counter(settings.embedding_model), open_endpoint(settings)
-    return OpenAIEmbedder(model=settings.embedding_model, endpoint=endpoint, count=count, listener=listener)
+    model = settings.embedding_model or EMBEDDER
+    return OpenAIEmbedder(model=model, endpoint=open_endpoint(settings), count=counter(model), listener=listener)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from autoagent.cli import resume_flags
+from autoagent.cli import given_in, resume_flags
 from autoagent.console import Console
 from autoagent.errors import StateError
 from autoagent.messages import Event, Noticed, Rejected, Rewound, RunStarted, Task, Thought
@@ -29,7 +29,7 @@ from autoagent.subcommands.restoring import (
     trail_until,
     workspace_of,
 )
-from autoagent.subcommands.run import check_flags, goals_of_flags
+from autoagent.subcommands.run import check_flags, goals_of_flags, without_budget
 from autoagent.subcommands.runs import ends, newest_unfinished, settings_of_run
 from autoagent.taint import TaintedFiles
 
@@ -52,7 +52,7 @@ def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool
     Flags given here go before the settings of the run; goals given here take the place of its own. Whether it runs
     without asking must be said anew (-c).
     """
-    given = {name: value for flags in (ctx.obj or {}, given) for name, value in flags.items() if value}
+    given = given_in(ctx.obj or {}, given)
     state_dir = settings_here(given).state_dir
     run = find_run(state_dir, run) if run else newest_unfinished(state_dir)
     began, finished = ends(state_dir, run)
@@ -65,12 +65,12 @@ def task_of_run(began: RunStarted, given: Mapping[str, Any], say: Callable[[str]
     """The task of a run, changed as the flags `given` say. Raises click.UsageError for a goal without text."""
     goals = goals_of_flags(given, say) or began.task.goals
     name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
-    return replace(began.task, name=name, role=role, goals=goals)
+    return without_budget(replace(began.task, name=name, role=role, goals=goals), given)
 
 
 def tell_changes(began: RunStarted, start: RunStarted, console: Console) -> Iterator[Event]:
     """Tell the user what is not as it was in the run so far; the events that tell the agent."""
-    if start.task != began.task:
+    if replace(start.task, budget=began.task.budget) != began.task:
         goals = "; ".join(f"{number}. {goal}" for number, goal in enumerate(start.task.goals, 1))
         text = f"The task has changed. You are {start.task.name}, {start.task.role}. Goals now: {goals}"
         console.say(text)
@@ -83,8 +83,9 @@ def tell_changes(began: RunStarted, start: RunStarted, console: Console) -> Iter
 
 def _comparable(start: RunStarted) -> dict[str, Any]:
     """The settings as the log has them, without what follows from where the program was started."""
-    shown = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace")}
-    compared: dict[str, Any] = json.loads(json.dumps({**shown, "model": start.model, "window": start.window}))
+    shown = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace", "said")}
+    more = {"model": start.model, "window": start.window, "api_budget": start.task.budget}
+    compared: dict[str, Any] = json.loads(json.dumps({**shown, **more}))
     return compared
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from autoagent.cli import run_flags
+from autoagent.cli import given_in, run_flags
 from autoagent.dotenv import store_variables
 from autoagent.errors import SettingsError
 from autoagent.messages import Goal, Task, Usage
@@ -42,7 +43,7 @@ NO_EFFECT = ("install_plugin_deps",)
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> None:
     """Start the agent: set-up where something is missing, then the run."""
-    ctx.exit(start({**ctx.obj, **{name: value for name, value in given.items() if value}}))
+    ctx.exit(start({**ctx.obj, **given_in(given)}))
 
 
 def start(given: Mapping[str, Any]) -> int:
@@ -56,7 +57,7 @@ def start(given: Mapping[str, Any]) -> int:
     console = assembly.open_console(settings, json=bool(given.get("json_output")))
     model = assembly.open_model(settings, console)
     proposals = _Proposals(model, console)
-    task = told or _task(given, settings, terminal, proposals)
+    task = without_budget(told or _task(given, settings, terminal, proposals), given)
     attended = not settings.continuous or sys.stdin.isatty()
     registry = assembly.open_registry(settings, task, model.window, attended=attended)
     begin = assembly.describe(task, settings, model, registry)
@@ -84,6 +85,11 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
         raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MOST_GOALS} are taken.")
     if given.get("gpt3only") and given.get("gpt4only"):
         raise click.UsageError("--gpt3only and --gpt4only exclude each other.")
+
+
+def without_budget(task: Task, given: Mapping[str, Any]) -> Task:
+    """The task, its own budget with it unless a flag lifts that."""
+    return replace(task, budget=0.0) if given.get("budget") == 0 else task
 
 
 def preload(settings: Settings) -> None:

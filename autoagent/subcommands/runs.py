@@ -10,14 +10,15 @@ from typing import Any
 
 import click
 
+from autoagent.cli import given_in
 from autoagent.errors import StateError
 from autoagent.messages import Ended, Resumed, Rewound, RunStarted
 from autoagent.printable import escape, shorten
 from autoagent.runlog import find_run, read, run_ids
 from autoagent.screen_text import counted
-from autoagent.settings import Settings
+from autoagent.settings import EMBEDDER, KEPT, Settings
 from autoagent.subcommands import assembly
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import said_here, settings_here
 from autoagent.tally import Tally
 
 
@@ -85,9 +86,16 @@ def show(ctx: click.Context, run: str, as_json: bool) -> None:
 
 
 def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
-    """The settings a run takes up again, with those of the flags `given` before its own."""
+    """The settings a run takes up again. Before its own go those of the flags `given`, and those that environment,
+    `.env` or user config say now and did not say when it last began: the user has set them since.
+    """
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
-    return settings_here({**own, **{name: value for name, value in given.items() if value}})
+    if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
+        del own["embedding_model"]
+    before = began.settings.get("said", {})
+    said = assembly.as_kept(said_here(name for name in assembly.KEPT_SETTINGS if name != "workspace"))
+    since = [name for name, value in said.items() if name not in before or before[name] != value]
+    return settings_here({KEPT: {name: value for name, value in own.items() if name not in since}, **given_in(given)})
 
 
 def last_start(state_dir: Path, run: str) -> RunStarted:

@@ -140,7 +140,7 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
         (["-l", "3"], "-l/--continuous-limit goes with -c/--continuous"),
         (["-c", "-l", "0"], "0 is not in the range"),
         (["-c", "-l", "-2"], "-2 is not in the range"),
-        (["-c", "--budget", "0"], "'--budget'"),
+        (["-c", "--budget", "-1"], "'--budget'"),
         (["-c", "--budget", "nan"], "nan is no amount"),
         (["-c", "--max-seconds", "inf"], "inf is no amount"),
         (["-c", "--model", "replay"], "'replay' names no run"),

@@ -36,6 +36,7 @@ def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server:
     resumed = next(event for event in served.log() if event["type"] == "resumed")
     for kept in ("model", "window", "commands", "workspace", "task", "system", "asking"):
         assert resumed[kept] == began[kept], kept
+    assert resumed["settings"].pop("said") == began["settings"].pop("said")
     hidden, hidden_now = began["settings"].pop("protected"), resumed["settings"].pop("protected")
     assert resumed["settings"] == began["settings"]
     assert hidden_now[: len(hidden)] == hidden
