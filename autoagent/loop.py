@@ -53,9 +53,10 @@ from autoagent.progress import Progress
 from autoagent.prompt import Prompt, build
 from autoagent.protocols import Authorizer, Listener, Memory, Model, Post, Recorder, Snapshots
 from autoagent.redact import MASK, holds_mask
-from autoagent.repeats import STOP, TELL_USER, Repeats, refusal
+from autoagent.repeats import Repeats, refusal
 from autoagent.reply import parse, written
 from autoagent.review import Review
+from autoagent.standstill import Standstill
 from autoagent.tokens import Count
 
 RECALLED = 10  # memories asked for at every step
@@ -125,12 +126,15 @@ class Agent:
         self._key = key
         self._place = self._place_in(log.run)
         self._history = History(count)
-        self._repeats = Repeats({spec.name: spec for spec in registry.specs})
+        specs = {spec.name: spec for spec in registry.specs}
+        self._repeats = Repeats(specs)
+        self._standstill = Standstill(specs)
         self._review = Review()
         self._ledger = Ledger()
         self._progress = Progress()
         self._folds = (
-            self._history, self._budget, self._repeats, self._review, self._progress, self._ledger, self._guard,
+            self._history, self._budget, self._repeats, self._standstill, self._review, self._progress, self._ledger,
+            self._guard,
         )  # fmt: skip
         self._step = 0
         self._further: tuple[str, ...] = ()  # the further commands of a reply, with their secrets
@@ -342,7 +346,7 @@ class Agent:
         return result
 
     def _store(self, data: Mapping[str, Any]) -> Generator[Event, None, None]:
-        """Remember the step, end the run where the result's data says so, look whether it goes in circles."""
+        """Remember the step, end the run where the result's data says so, look whether it gets anywhere."""
         text = self._history.newest
         if text:
             try:
@@ -366,13 +370,11 @@ class Agent:
             yield from self._charge("embedding", self._memory.take_usage())
         if "finished" in data:
             raise StopRun(Outcome("finished", str(data["finished"])))
-        if alarm := self._repeats.alarm():
-            rounds, length = self._repeats.rounds()
-            what = "call" if length == 1 else f"{length} calls"
-            text = f"The same {what} with the same results, {rounds} times over."
-            if alarm == STOP:
+        if alarm := self._standstill.alarm:
+            text = self._standstill.says
+            if alarm == "stop":
                 raise StopRun(Outcome("stuck", text))
-            advice = "The user has been told." if alarm == TELL_USER else "Try something else."
+            advice = "The user has been told." if alarm == "user" else "Try something else."
             yield self._record(Noticed(text=f"{text} {advice}"))
 
     def _leave(self, outcome: Outcome) -> Generator[Event, None, None]:

@@ -175,7 +175,9 @@ class Result:
 
     Keys of `data` that the program reads: `changed` (workspace paths), `finished` (the reason the run may end),
     `untrusted` (where a text from outside came from, such as its URL), `private` (true: it holds what is the user's),
-    `masked` (true: a secret in the arguments or in the text is not shown).
+    `masked` (true: a secret in the arguments or in the text is not shown),
+    `failed` (true: what the command did failed, though the command itself did not), `waits` (it waited for something,
+    or looked how it goes on; true while it still does).
     """
 
     call_id: str

@@ -1,14 +1,12 @@
-"""The loop guard: a fold over the log that notices an agent going round in circles.
+"""Repeats, as a fold over the log: which call need not run again, and which command is not offered for a while.
 
 A repeat that gives nothing new is barred: a change that changes nothing before it runs, a look that shows the same
-once it has been taken, as only looking tells. A cycle of up to four calls that keeps giving the same results is told
-to the model, then to the user, then ends the run. Polling is neither: its results change.
+once it has been taken, as only looking tells. When a run that gets nowhere is to end, standstill.py says.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,9 +24,7 @@ from autoagent.messages import (
     Thought,
 )
 
-LONGEST_CYCLE = 4
 QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
-TELL_MODEL, TELL_USER, STOP = 3, 4, 6  # rounds of the same cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ def refusal(earlier: Earlier) -> str:
 
 
 class Repeats:
-    """Add every event in order; ask `barred` before a call is authorized, `same` and `alarm` after it ran.
+    """Add every event in order; ask `barred` before a call is authorized, `same` after it ran.
 
     `barred_names`: commands with which the agent insists on a repeat. They are not offered again until another has
     run: a small model that is bound to what is offered gets out of its circle that way.
@@ -65,8 +61,6 @@ class Repeats:
         self._results: dict[str, Earlier] = {}
         self.barred_names: set[str] = set()
         self._pending: Call | None = None
-        self._recent: deque[int] = deque(maxlen=LONGEST_CYCLE * STOP)
-        self._told = 1
         self._insisted = ""  # the newest repeat
 
     def add(self, event: Event) -> None:
@@ -74,10 +68,8 @@ class Repeats:
         match event:
             case Thought() | Started():
                 self._pending = event.call  # as it was asked for, then as it runs
-            case Rejected():
-                self._recent.append(hash(event.text))
-                if event.command:  # its values are not known yet: something else has to come first
-                    self.barred_names.add(event.command)
+            case Rejected() if event.command:  # its values are not known yet: something else has to come first
+                self.barred_names.add(event.command)
             case Decided(allowed=False, by="loop guard") if self._pending:
                 self._repeated(self._pending)
                 self.barred_names.add(self._pending.name)
@@ -109,37 +101,14 @@ class Repeats:
             return None
         return earlier if earlier.gave == hash(text) else None
 
-    def alarm(self) -> int:
-        """TELL_MODEL, TELL_USER or STOP when the newest cycle has just come round that often; else 0."""
-        rounds, _ = self.rounds()
-        if rounds <= self._told:
-            self._told = min(self._told, rounds) if rounds < TELL_MODEL else self._told
-            return 0
-        self._told = rounds
-        return STOP if rounds >= STOP else rounds if rounds in (TELL_MODEL, TELL_USER) else 0
-
-    def rounds(self) -> tuple[int, int]:
-        """How often the newest cycle of calls and results has come round without a change, and its length."""
-        best = (1, 1)
-        recent = list(self._recent)
-        for length in range(1, LONGEST_CYCLE + 1):
-            cycle, count = recent[-length:], 1
-            while recent[-length * (count + 1) : -length * count or None] == cycle and len(cycle) == length:
-                count += 1
-            best = max(best, (count, length))
-        return best
-
     def _repeated(self, call: Call) -> bool:
-        """Count a repeat with the result it gave before, so that a cycle of them is seen; whether it is insisted on."""
+        """Note a repeat; whether it is insisted on."""
         key = _key(call)
-        earlier = self._results.get(key)
-        self._recent.append(hash((key, earlier.gave if earlier else 0)))
         insisted, self._insisted = self._insisted == key, key
         return insisted
 
     def _returned(self, call: Call, event: Returned) -> None:
         key, gave = _key(call), hash(event.text)
-        self._recent.append(hash((key, gave)))
         spec = self._specs.get(call.name)
         if event.ok and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another

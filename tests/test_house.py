@@ -26,7 +26,7 @@ RANKS = {
     },
     2: {
         *("prompt", "history", "reply", "budget", "repeats", "review", "progress", "ledger", "runlog", "permissions"),
-        *("standing", "snapshots", "trail"),
+        *("standstill", "standing", "snapshots", "trail"),
         "guard",
         *("commands", "memory", "models", "sandbox", "services"),
     },

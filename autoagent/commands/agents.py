@@ -52,7 +52,8 @@ def message_agent(context: Context, key: Key, message: Annotated[str, "it reads 
 @command("list_agents", "List your sub-agents, or wait for one", risk="read", available=_switched_on, repeatable=True)
 def list_agents(context: Context, wait: Annotated[float | None, "seconds to wait until one ends"] = None) -> Output:
     agents = context.agents.listed(wait or 0.0)
-    return Output("\n".join(map(_line, agents)) or "You have started no agent.", _labels(agents))
+    waits = any(agent.status in ("running", "asking") for agent in agents)
+    return Output("\n".join(map(_line, agents)) or "You have started no agent.", {**_labels(agents), "waits": waits})
 
 
 @command("delete_agent", "End a sub-agent", risk="write", available=_switched_on)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from autoagent.commands.context import Context, in_a_shell
 from autoagent.commands.encoding import decode
 from autoagent.commands.files import write_to_file
-from autoagent.commands.program_output import described, ending
+from autoagent.commands.program_output import described, ending, has_failed
 from autoagent.commands.registry import Command, Output, command
 from autoagent.commands.shell_lines import name_of, programs, risk_of
 from autoagent.errors import CommandError, ModelError
@@ -151,7 +152,9 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
     repeatable=True,
 )
 def execute_shell(context: Context, command_line: CommandLine) -> Output:
-    return _result(context.sandbox.run(_arguments(context, command_line)))
+    exit = context.sandbox.run(_arguments(context, command_line))
+    waits = {"waits": _still_run(context.sandbox.programs())} if "sleep" in programs(command_line) else {}
+    return _result(exit, **waits)
 
 
 @command(
@@ -165,13 +168,18 @@ def execute_shell(context: Context, command_line: CommandLine) -> Output:
 )
 def execute_shell_popen(context: Context, command_line: CommandLine) -> Output:
     started = context.sandbox.start(_arguments(context, command_line), output=_new_log(context, command_line))
-    text = f"Started as program {started.pid}. What it prints goes to {started.output}; stop_program ends it."
+    text = (
+        f"Started as program {started.pid}. What it prints goes to {started.output}; wait_for waits for its end, "
+        "stop_program ends it."
+    )
     return Output(text, {"pid": started.pid, "changed": [started.output]})
 
 
 @command("list_programs", "List the programs in the background", risk="read", available=_shell_allowed, repeatable=True)
-def list_programs(context: Context) -> str:
-    return "\n".join(map(_listed, context.sandbox.programs())) or "No program was started in the background."
+def list_programs(context: Context) -> Output:
+    found = context.sandbox.programs()
+    text = "\n".join(map(_listed, found)) or "No program was started in the background."
+    return Output(text, {"waits": _still_run(found)})
 
 
 @command("stop_program", "End a program in the background", risk="run", available=_shell_allowed)
@@ -211,9 +219,13 @@ def _listed(program: Background) -> str:
     return f"{program.pid}: {state}; {program.command}; prints to {program.output}"
 
 
+def _still_run(programs: Sequence[Background]) -> bool:
+    return any(program.exit is None for program in programs)
+
+
 def _result(exit: Exit, **data: Any) -> Output:
     """What a program came to. A failure of the program is none of the command."""
-    how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
+    how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit, "failed": has_failed(exit)}
     return Output(described(exit), {**data, **how})
 
 

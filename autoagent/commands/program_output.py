@@ -20,6 +20,11 @@ def ending(exit: Exit) -> str:
     return f"exit status {exit.status}{_meaning(exit.status or 0)}"
 
 
+def has_failed(exit: Exit) -> bool:
+    """Whether the program did not do its work; 1 without a word is an answer, as grep, test and diff give it."""
+    return exit.status != 0 and not (exit.status == 1 and not exit.output.strip())
+
+
 def described(exit: Exit) -> str:
     """How the program ended, and what it printed: head and tail where that is long, with its size."""
     printed = _last_states(exit.output.decode("utf-8", "replace"))

@@ -72,9 +72,10 @@ def test_each_stands_in_a_line_of_its_own(tmp_path: Path) -> None:
 
 
 def test_their_words_carry_what_they_have_read(tmp_path: Path) -> None:
-    assert run(tmp_path, Known(ANNA), "list_agents").data == {}
+    assert run(tmp_path, Known(ANNA), "list_agents").data == {"waits": True}
     both = run(tmp_path, Known(ANNA, BEA, CLEO), "list_agents").data
-    assert both == {"untrusted": "https://example.org/", "private": True}
+    assert both == {"untrusted": "https://example.org/", "private": True, "waits": True}
+    assert run(tmp_path, Known(BEA), "list_agents").data["waits"] is False
     assert run(tmp_path, Known(BEA), "message_agent", key="2", message="hi").data["untrusted"] == "https://example.org/"
     assert run(tmp_path, Known(BEA), "delete_agent", key="2").data["untrusted"] == "https://example.org/"
 

@@ -116,8 +116,24 @@ def test_what_is_not_there_or_not_executable_is_named(ws: Room) -> None:
 
 def test_the_data_says_how_it_ended(ws: Room) -> None:
     result = ws.run("execute_shell", command_line="exit 3")
-    assert (result.ok, result.data) == (True, {"exit": 3, "signal": "", "limit": ""})
+    assert (result.ok, result.data) == (True, {"exit": 3, "signal": "", "limit": "", "failed": True})
     assert ws.run("execute_shell", command_line="kill -KILL $$").data["signal"] == "SIGKILL"
+
+
+def test_whether_a_program_failed_and_whether_it_only_waits_is_told(ws: Room) -> None:
+    def data(line: str) -> dict[str, object]:
+        return dict(ws.run("execute_shell", command_line=line).data)
+
+    failed = [data(line)["failed"] for line in ("true", "false", "echo no; exit 1", "exit 2", "kill -KILL $$")]
+    assert failed == [False, False, True, True, True], "1 without a word is an answer, as of grep"
+    assert "waits" not in data("true")
+    assert data("sleep 0")["waits"] is False
+    assert ws.run("list_programs").data["waits"] is False
+    pid = ws.run("execute_shell_popen", command_line="exec sleep 1000").data["pid"]
+    assert data("sleep 0; ls")["waits"] is True
+    assert ws.run("list_programs").data["waits"] is True
+    ws.text("stop_program", pid=pid)
+    assert ws.run("list_programs").data["waits"] is False
 
 
 def test_a_limit_is_named_with_what_came_before_it(hasty: Room) -> None:
@@ -257,7 +273,8 @@ def test_a_program_in_the_background_is_listed_and_ended(ws: Room) -> None:
     result = ws.run("execute_shell_popen", command_line="echo begun; sleep 1000")
     pid = result.data["pid"]
     assert result.text == (
-        f"Started as program {pid}. What it prints goes to background/echo-1.log; stop_program ends it."
+        f"Started as program {pid}. What it prints goes to background/echo-1.log; wait_for waits for its end, "
+        "stop_program ends it."
     )
     assert result.data["changed"] == ["background/echo-1.log"]
     log = ws.root / "background" / "echo-1.log"

@@ -197,7 +197,7 @@ def drive(
 ) -> Section:
     """Run the program in continuous mode on these replies, one a step, and let it finish.
 
-    `apart`: a harmless command stands between them, as some unusable replies in a row end a run.
+    `apart`: a harmless command that brings something new stands between them, as a run that gets nowhere ends.
     """
     steps: list[Step] = []
     number: dict[str, int] = {}
@@ -205,7 +205,7 @@ def drive(
         steps.append(reply)
         number[name] = len(steps)
         if apart:
-            steps.append(command("read_file", filename=f"not-there-{len(steps)}"))
+            steps.append(command("search_in_files", pattern=f"not-there-{len(steps)}", directory="."))
     with ScriptedServer(*steps, *FINISH, rejects=rejects) as server:
         room.point_at(server)
         before = room.picture()

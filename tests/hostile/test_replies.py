@@ -209,7 +209,7 @@ def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -
         if "(AUTOAGENT_AGENTS)" in request.prompt:
             full.set()
         if "You are Spade" in first and "not handed on" in request.prompt:
-            return command("read_file", filename=f"missing-{len(server.requests)}")
+            return command("search_in_files", pattern=f"missing-{len(server.requests)}", directory=".")
         return command("start_agent", name="Spade", task="dig", prompt=f"Dig {len(server.requests)}")
 
     flags = ("--ai-name", "Boss", "--ai-role", "who has others dig", *GOAL)
