@@ -1,4 +1,4 @@
-"""The budget: hard ceilings on money, tokens, seconds and commands, as a fold over the log.
+"""The budget: hard ceilings on money, tokens, seconds, commands and requests to the model, as a fold over the log.
 
 Every call counts, also one whose reply could not be used. A ceiling is checked before a call, with an estimate of
 that call, so that it is not passed and then noticed. Money cannot be counted where the price is unknown: that is
@@ -13,18 +13,36 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autoagent.errors import StopRun
-from autoagent.messages import Event, Outcome, Price, Rejected, Resumed, RunStarted, Spent, Started, Thought, Usage
+from autoagent.messages import (
+    Event,
+    Outcome,
+    Price,
+    Prompted,
+    Rejected,
+    Resumed,
+    RunStarted,
+    Spent,
+    Started,
+    Thought,
+    Usage,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Ceilings; 0 means none. `usd` and `tokens` and `seconds` hold for the whole run, over all its processes;
-    `commands` for the present process alone, so that a resumed run goes on."""
+    `commands` and `requests` (to the model) for the present process alone, so that a resumed run goes on."""
 
     usd: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
     commands: int = 0
+    requests: int = 0
+
+
+def requests_for(commands: int) -> int:
+    """The requests to the model that so many commands may take, with replies that come to no command; 0: no limit."""
+    return 2 * commands + 3 if commands else 0
 
 
 class Budget:
@@ -38,6 +56,7 @@ class Budget:
         self._own = Usage()
         self._own_usd = 0.0
         self._own_commands = 0
+        self._own_requests = 0
         self._shares: list[Budget] = []
         self._is_open = False  # as a share: it is kept back in whole
         self._seconds = 0.0  # of earlier processes
@@ -50,7 +69,7 @@ class Budget:
             case Resumed():
                 self._seconds += self._last - (self._since if self._since is not None else self._last)
                 self._since = event.t
-                self._own_commands = 0
+                self._own_commands = self._own_requests = 0
             case RunStarted():
                 self._since = event.t
             case Thought() | Rejected() | Spent():
@@ -58,6 +77,8 @@ class Budget:
                 self._own_usd += event.usage.cost or 0.0
             case Started():
                 self._own_commands += 1
+            case Prompted():
+                self._own_requests += 1
         self._last = event.t
 
     def add_former(self, event: Event) -> None:
@@ -85,17 +106,23 @@ class Budget:
     def commands(self) -> int:
         return self._own_commands + sum(share.commands for share in self._shares)
 
+    @property
+    def requests(self) -> int:
+        return self._own_requests + sum(share.requests for share in self._shares)
+
     def share(self, part: float, now: float) -> Budget | None:
         """A budget for a sub-agent: this part of what is left; None where that is nothing."""
         limits, committed = self.limits, self._committed
-        commands = limits.commands - committed.commands
+        left = limits.commands - committed.commands
+        commands = max(int(left * part), min(1, left - 1))
         own = Limits(
             usd=(limits.usd - committed.usd) * part,
             tokens=int((limits.tokens - committed.tokens) * part),
             seconds=limits.seconds - self.seconds(now),
-            commands=max(int(commands * part), min(1, commands - 1)),
+            commands=commands,
+            requests=min(requests_for(max(commands, 0)), limits.requests - committed.requests),
         )
-        for name in ("usd", "tokens", "seconds", "commands"):
+        for name in ("usd", "tokens", "seconds", "commands", "requests"):
             if not getattr(limits, name):
                 own = replace(own, **{name: 0})  # no ceiling
             elif getattr(own, name) <= 0:
@@ -118,15 +145,19 @@ class Budget:
             usd=self._own_usd + sum(share.usd for share in kept),
             tokens=own.prompt + own.completion + sum(share.tokens for share in kept),
             commands=self._own_commands + sum(share.commands for share in kept),
+            requests=self._own_requests + sum(share.requests for share in kept),
         )
 
     @property
     def _kept_back(self) -> Limits:
         if not self._is_open:
-            return Limits(self.usd, self.tokens, commands=self.commands)
+            return Limits(self.usd, self.tokens, commands=self.commands, requests=self.requests)
         limits = self.limits
         return Limits(
-            max(limits.usd, self.usd), max(limits.tokens, self.tokens), commands=max(limits.commands, self.commands)
+            max(limits.usd, self.usd),
+            max(limits.tokens, self.tokens),
+            commands=max(limits.commands, self.commands),
+            requests=max(limits.requests, self.requests),
         )
 
     def seconds(self, now: float) -> float:
@@ -137,6 +168,14 @@ class Budget:
         """Raises StopRun where a call of this size would pass a ceiling, or time is up."""
         self.check_time(now)
         limits, committed = self.limits, self._committed
+        if limits.requests and committed.requests >= limits.requests:
+            raise StopRun(
+                Outcome(
+                    "limit",
+                    f"The limit of {limits.requests} requests to the model is reached (-l {limits.commands}: as many "
+                    f"commands, and 2 x {limits.commands} + 3 requests).",
+                )
+            )
         if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
             raise StopRun(
                 Outcome(

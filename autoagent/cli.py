@@ -121,7 +121,7 @@ _TASK_FLAGS = (
 _RUN_FLAGS = (
     click.option("-c", "--continuous", is_flag=True, default=None, help="Run without asking (warns first)."),
     click.option("-l", "--continuous-limit", type=_whole(1), metavar="N",
-                 help="With -c: at most N commands, then stop."),
+                 help="With -c: at most N commands, and 2 N + 3 requests to the model."),
     click.option("--model", metavar="NAME",
                  help="openai, local, local:FILE.gguf, human, demo, replay:RUN, or a model's name."),
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),

@@ -71,9 +71,10 @@ class Standstill:
         self.alarm: Alarm = ""
         self._call: Call | None = None
         self._trees: set[str] = set()  # states of the workspace that were there
-        self._is_old = False  # the state that the running command has led to was there before
+        self._state: Literal["", "new", "old"] = ""  # that the running command has led to; '' where it is not known
         self._changes: set[Hashable] = set()  # what came of steps that changed files
-        self._rest: set[Hashable] = set()  # what came of all others since the last change
+        self._rest: set[Hashable] = set()  # what came of all others since the last change that was progress
+        self._nearly: set[Hashable] = set()  # the same, but for the numbers in it, since the last new state
         self._newest: dict[str, Hashable] = {}  # what came of each call when it last ran
         # Since the last progress: how often each thing came, what came last, the steps, and how much they count.
         self._times: Counter[Hashable] = Counter()
@@ -86,14 +87,14 @@ class Standstill:
             case Thought():
                 self._call = event.call
             case Rejected():
-                self._stands_still("unusable")
+                self._count("unusable")
             case Decided(allowed=False) if self._call:
                 key = _key(self._call)
-                self._stands_still(self._newest.get(key, key))
+                self._count(self._newest.get(key, key))
             case Started():
-                self._call, self._is_old = event.call, False
+                self._call, self._state = event.call, ""
             case Snapshot():
-                self._is_old = event.tree in self._trees
+                self._state = "old" if event.tree in self._trees else "new"
                 self._trees.add(event.tree)
             case Returned(known=True) if self._call:
                 self._returned(self._call, event)
@@ -104,6 +105,7 @@ class Standstill:
             case Feedback() | Resumed():  # the user had the word, and may have changed anything
                 self._changes.clear()
                 self._rest.clear()
+                self._nearly.clear()
                 self._start_again()
 
     @property
@@ -121,36 +123,40 @@ class Standstill:
     def _returned(self, call: Call, event: Returned) -> None:
         key = _key(call)
         if event.wants_a_look:  # the end was put off: whatever is said of that, nothing is new
-            self._stands_still(_END)
+            self._count(_END)
         elif event.data.get("repeat"):
-            self._stands_still(self._newest.get(key, key))
+            self._count(self._newest.get(key, key))
         else:
             self._compare(call, event)
 
     def _compare(self, call: Call, event: Returned) -> None:
         """Tell by what came of earlier steps whether this one has brought anything new."""
         changed = tuple(map(str, event.data.get("changed", ())))
-        known = self._changes if changed else self._rest
         has_failed = not event.ok or bool(event.data.get("failed"))
-        text = without_varying(event.text)
         about = call.name if has_failed else _key(call)  # the same failure of another call is nothing new
+        text = without_varying(event.text)
         came = hash((about, text, changed))
-        nearly = hash((about, _NUMBER.sub("0", _without(call, text) if has_failed else text), changed, "nearly"))
-        self._newest[_key(call)] = came
-        if came in known or (changed and self._is_old):
+        nearly = hash((about, _NUMBER.sub("0", _without(call, text) if has_failed else text), changed))
+        known = self._changes if changed else self._rest
+        leads_on = bool(changed) and self._state == "new"
+        if leads_on:
+            self._nearly.clear()  # the number of what is left to do is news
+        if came in known or (changed and self._state == "old"):
             if "waits" in event.data:
-                self._count(_UNIT // WAITS if event.data["waits"] else _UNIT, "wait", again=0)
-            else:
-                self._stands_still(came)
-        elif nearly in known and has_failed:
-            self._count(_UNIT, came, again=0)
-        elif nearly in known and not self._only_looks(call):
-            self._count(_UNIT // NUMBERS, came, again=0)
+                self._count(came, _UNIT // WAITS if event.data["waits"] else _UNIT, again=0)
+            else:  # to add the same line for ever leads on too, so it counts
+                self._count(came, again=0 if leads_on else 1)
+        elif nearly in self._nearly and has_failed:
+            self._count(came, again=0)
+        elif nearly in self._nearly and not self._only_looks(call):
+            self._count(came, _UNIT // NUMBERS, again=0)
         else:
             if changed:
                 self._rest.clear()  # all may be looked at anew
             self._start_again(came)
-        known |= {came, nearly}
+        known.add(came)
+        self._nearly.add(nearly)
+        self._newest[_key(call)] = came
 
     def _heard(self, news: Hashable) -> None:
         """What comes beside the steps is progress the first time, and else nothing."""
@@ -158,10 +164,7 @@ class Standstill:
             self._changes.add(news)
             self._start_again()
 
-    def _stands_still(self, what: Hashable) -> None:
-        self._count(_UNIT, what, again=1)
-
-    def _count(self, weight: int, what: Hashable, *, again: int) -> None:
+    def _count(self, what: Hashable, weight: int = _UNIT, *, again: int = 1) -> None:
         """Count a step without progress; `again`: how often more the very same has come."""
         before = self._level
         self._steps += 1

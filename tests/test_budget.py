@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autoagent.budget import Budget, Limits
+from autoagent.budget import Budget, Limits, requests_for
 from autoagent.errors import StopRun
-from autoagent.messages import Call, Goal, Price, Rejected, Resumed, RunStarted, Spent, Started, Task, Usage
+from autoagent.messages import Call, Goal, Price, Prompted, Rejected, Resumed, RunStarted, Spent, Started, Task, Usage
 
 PRICE = Price(1.0, 10.0, 0.1)
 START = {
@@ -63,3 +63,21 @@ def test_time_is_that_of_all_processes_and_commands_those_of_this_one() -> None:
         budget.check(1, 1, None, 5041.0)
     assert stopped.value.outcome.status == "limit"
     assert budget.left(5030.0) == "You have left: 2 of 2 commands, 10 seconds."
+
+
+def test_requests_are_counted_beside_commands_and_sub_agents_have_their_share_of_both() -> None:
+    assert [requests_for(commands) for commands in (0, 1, 3)] == [0, 5, 9]
+    budget = Budget(Limits(commands=3, requests=9))
+    share = budget.share(0.25, 0.0)
+    assert share is not None
+    assert (share.limits.commands, share.limits.requests) == (1, 5)
+    prompted = Prompted(sha256="", tokens=1, messages=1, at=0.0, estimate=None)
+    for _ in range(3):
+        budget.add(prompted)
+        budget.check(1, 1, None, 0.0)
+    budget.add(prompted)
+    with pytest.raises(StopRun, match="limit of 9 requests to the model"):
+        budget.check(1, 1, None, 0.0)
+    share.give_back()
+    budget.check(1, 1, None, 0.0)
+    assert budget.requests == 4

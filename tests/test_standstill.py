@@ -101,7 +101,7 @@ NOWHERE: dict[str, tuple[tuple[Callable[[int], Step], ...], int]] = {  # and aft
     "the same look": ((lambda n: did("read_file", "x", filename="a"),), 6),
     "a red pytest whose seconds vary": ((lambda n: shell("pytest -q", PYTEST.format(n / 7), 1),), 6),
     "a red pytest that leaves traces": (
-        (lambda n: shell("pytest", PYTEST.format(n), 1, data={"changed": ["c.pyc"]}, tree=f"{n}"),), 6),
+        (lambda n: shell("pytest", PYTEST.format(n), 1, data={"changed": ["c.pyc"]}, tree=f"{n}"),), 21),
     "other arguments with the same failure": (
         (lambda n: shell(f"true {n}; echo 'Error: file not found'; exit 1", "Error: file not found", 1),), 6),
     "other names that are not there": (
@@ -123,7 +123,7 @@ NOWHERE: dict[str, tuple[tuple[Callable[[int], Step], ...], int]] = {  # and aft
         (lambda n: shell(f"sed 1 # {n}x{n * n}", "", data={"changed": ["a"]}, tree="one"),
          lambda n: shell(f"sed 2 # {n}y{n * n}", "", data={"changed": ["a"]}, tree="two")), 22),
     "the same line added for ever": (
-        (lambda n: did("edit_file", "Added.", data={"changed": ["log"]}, tree=f"{n}", text="x"),), 6),
+        (lambda n: did("edit_file", "Added.", data={"changed": ["log"]}, tree=f"{n}", text="x"),), 21),
     "two commands in turn that print the time": (
         (lambda n: shell("date", f"Sun Nov 22 02:{n % 60:02}:37 UTC 2026"),
          lambda n: shell("date; ls", f"2026-11-22T02:41:{n % 60:02}.{n:03}Z\na.txt")), 12),
@@ -185,6 +185,14 @@ SOMEWHERE: dict[str, Callable[[], Iterator[Step]]] = {
     ),
     "one test after the other is fixed": lambda: fixing(40),
     "one hard test": lambda: hard(40),
+    "one line mends one test after the other": lambda: (
+        step
+        for n in range(60)
+        for step in (
+            shell("sed -i 0,/bug/s//fix/ a", "", data={"changed": ["a"]}, tree=f"{n}"),
+            shell("pytest -q", f"{60 - n} failed, {n} passed in {n / 7:.2f}s", 1),
+        )
+    ),
     "after a change all is looked at again": lambda: (
         step
         for n in range(10)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
-from autoagent.budget import Limits
+from autoagent.budget import Limits, requests_for
 from autoagent.commands.registry import Registry
 from autoagent.console import Console, decide_color
 from autoagent.errors import CommandError, SettingsError
@@ -296,9 +296,11 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
 
 def limits_of(settings: Settings, task: Task) -> Limits:
     """The ceilings; a budget given by flag or variable goes before the one saved with the task."""
+    commands = settings.continuous_limit if settings.continuous else 0
     return Limits(
         usd=settings.budget or task.budget,
         tokens=settings.max_tokens,
         seconds=settings.max_seconds,
-        commands=settings.continuous_limit if settings.continuous else 0,
+        commands=commands,
+        requests=requests_for(commands),
     )
