@@ -4,19 +4,25 @@ irreversibly, needs a fresh answer of a person for it. Any two of the three are 
 A text from outside may tell the model to send away what it knows. Whether the model obeys cannot be seen; that all
 three have come together can. So the guard does not judge what a call says, only what the run has read before it.
 
-- Untrusted: a result marked so by its command, what is read of a tainted file, what a program prints in a tainted run
-  or in a workspace with tainted files, a memory that is not trusted.
-- Private: a result marked so by its command, a file of the user's that is read (or may have been, by a program), an
-  answer of the user's, a memory of the user's or of a run that held private data. Ordinary memories are not, nor are
-  the goals, feedback, and files that this run has made or that are tainted: else no research could go on by itself.
+- Untrusted: a result marked so by its command, or of one that declares that it is from outside; what is shown of a
+  tainted file; what a program prints in a tainted run or in a workspace with tainted files; a memory that is not
+  trusted.
+- Private: a result marked so by its command; a file of the user's of which anything is shown, or may have been, by a
+  program; an answer of the user's; a memory of the user's or of a run that held private data. Ordinary memories are
+  not, nor are the goals, feedback, and files that this run has made or that are tainted: else no research could go on
+  by itself.
 - Outward or irreversible: risk `network`, `run` or `irreversible`, and words to a sub-agent that can do any such thing.
+
+What a command does is declared with it (see Effects), and no command is known by its name here. One that declares
+nothing counts as the worst: its results are untrusted and private, and each of its calls needs an answer. What is shown
+of files is declared by nobody: the workspace tells the guard of all that it hands out to a call.
 
 What an untrusted run writes and remembers is untrusted in turn. Taint is never taken back within a run.
 
 Not covered: what a call within the workspace does (wrong files written, texts falsified); names of files, which are
 not taken for private data; data that leaves in the prompts to the model's own endpoint; files that the user makes
-while a run goes on at a path that this run had made, or after a crash, in the look before the end; what a sub-agent's
-command wrote just before a crash; a person who answers without reading.
+while a run goes on at a path that this run had made; what a sub-agent's command wrote just before a crash; a person who
+answers without reading.
 """
 
 from __future__ import annotations
@@ -28,6 +34,9 @@ from typing import Any
 from autoagent.messages import (
     PRIVATE,
     Call,
+    Checked,
+    CommandSpec,
+    Effects,
     Event,
     Origin,
     Proposal,
@@ -39,52 +48,65 @@ from autoagent.messages import (
     Started,
     Tainted,
     Told,
+    Undone,
 )
 from autoagent.taint import TaintedFiles
 from autoagent.untrusted import marked, name_source
 
-__all__ = ["Guard", "TaintedFiles"]
+__all__ = ["Guard", "Seen", "TaintedFiles"]
 
 OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})
 NAMED = 3  # sources and pieces of private data that a warning names
 
-PROGRAMS = frozenset({"execute_python_code", "execute_python_file", "execute_shell", "execute_shell_popen"})
-_READERS = {  # the argument that names what is read
-    "read_file": "filename",
-    "read_audio_from_file": "filename",
-    "search_in_files": "directory",
-    "list_files": "directory",
-}
-_NAMES_ONLY = frozenset({"list_files"})
-_AMENDING = frozenset({"append_to_file", "edit_file", "delete_file"})  # they do not make the file they change
-_TELLING = frozenset({"start_agent", "message_agent"})  # what is said to an agent may be done by it
-# Whoever has these alone cannot act outward.
-_INWARD = frozenset(
-    {
-        *("read_file", "write_to_file", "append_to_file", "list_files", "edit_file", "search_in_files"),
-        *("analyze_code", "improve_code", "write_tests", "read_audio_from_file"),
-        *("memory_add", "recall", "sleep", "ask_user", "do_nothing", "task_complete"),
-        *("start_agent", "message_agent", "list_agents", "delete_agent"),
-    }
-)
+
+class Seen:
+    """What a call has been shown of the workspace, judged at the moment it was: a source of tainted files, '' for none,
+    and whether there was a file of the user's. Satisfies workspace.Watch.
+
+    `could`: a program of the call could have read a file of the user's, whatever it then did to it.
+    """
+
+    def __init__(self, tainted: TaintedFiles, made: set[str], *, could: bool = False) -> None:
+        self._tainted = tainted
+        self._made = made
+        self.source = ""
+        self.private = False
+        self.could = could
+
+    def content(self, where: str) -> None:
+        """The content of this file."""
+        self.source = self.source or self._tainted.source_of(where)
+        self.private = self.private or self._tainted.holds_own(where, self._made)
+
+    def names(self, where: str) -> None:
+        """The names of what is in this folder, and below it: they are not taken for private data."""
+        self.source = self.source or self._tainted.source_of(where)
 
 
 class Guard:
-    """Add every event of the run in order; `examine` a proposal before it is decided on, and `label` a result before it
-    is recorded, so that all later readers of the log see what it carries.
+    """Add every event of the run in order; `examine` a proposal before it is decided on, have it `watch` the call, and
+    `label` the result before it is recorded, so that all later readers of the log see what it carries.
 
-    `network`: programs reach the network, so that what they print is from outside. `origin` is that of the task: of a
-    sub-agent, that of the agent that gave it. `add` raises StateError where a tainted file cannot be recorded.
+    `specs` are those of all commands there are: one that is not among them declares nothing. `network`: programs reach
+    the network, so that what they print is from outside. `origin` is that of the task: of a sub-agent, that of the
+    agent that gave it. `add` raises StateError where a tainted file cannot be recorded.
     """
 
-    def __init__(self, tainted: TaintedFiles, *, network: bool = False, origin: Origin | None = None) -> None:
+    def __init__(
+        self,
+        tainted: TaintedFiles,
+        specs: Iterable[CommandSpec] = (),
+        *,
+        network: bool = False,
+        origin: Origin | None = None,
+    ) -> None:
         self._tainted = tainted
+        self._specs = {spec.name: spec for spec in specs}
         self._network = network
         self._sources: dict[str, str] = {}  # what tainted the run, and in words when; the newest last
         self._held: dict[str, None] = {}  # the private data it holds, in words
         self._made: set[str] = set()  # workspace paths of files whose whole content is this run's
         self._pending: Call | None = None
-        self._own_before = True  # the program examined last had files of the user's before it
         self._agents_reach_out = True
         self._run, self._step = "", 0
         self._carried((origin or Origin()).labels, "the task it was given")
@@ -109,13 +131,17 @@ class Guard:
         self._run, self._step = event.run, event.step
         match event:
             case RunStarted():
-                self._agents_reach_out = not _INWARD.issuperset(event.commands)
+                self._agents_reach_out = any(map(self._reaches_out, event.commands))
             case Tainted():
                 self._carried(event.data, f"memory {event.memory}")
             case Started():
                 self._pending = event.call
             case Returned():
                 self._returned(event)
+            case Checked():
+                self._carried(event.data, f"the check of goal {event.goal + 1}, step {event.step}")
+            case Undone():
+                self._made.clear()  # files of the user's may be back at their places
             case Told():
                 self._carried(event.data, f"words of {event.sender}, step {event.step}")
                 self._mark(event)
@@ -131,32 +157,54 @@ class Guard:
             labels["private"] = True
         return labels
 
-    def label(self, call: Call, result: Result) -> Result:
-        """The result with `untrusted` and `private` among its data where it carries either."""
+    def watch(self, call: Call) -> Seen:
+        """What is to be told of all that the workspace hands out to the call, which is just about to run."""
+        effects = self._effects(call)
+        runs_programs = effects is not None and effects.runs_programs
+        return Seen(self._tainted, self._made, could=runs_programs and self._tainted.holds_own(".", self._made))
+
+    def label(self, call: Call, result: Result, seen: Seen) -> Result:
+        """The result with `untrusted` and `private` among its data where it carries either.
+
+        Where it quotes in marks of its own (a look back, a check), the source is `quoted`.
+        """
         if result.data.get("repeat"):  # it shows nothing, but names the step that did
             return result
-        data = dict(result.data)
-        if call.name in PROGRAMS:  # they may have read any file
+        effects = self._effects(call)
+        source, private = seen.source, seen.private or seen.could
+        if effects is None:
+            source, private = source or self._printed_by or _undeclared(call), True
+        elif effects.runs_programs:
             source = self._printed_by
-            data["private"] = self._own_before
-        elif result.ok and call.name in _READERS:
-            where = str(call.args.get(_READERS[call.name]) or ".")
-            source = self._tainted.source_of(where)
-            if call.name not in _NAMES_ONLY and self._tainted.holds_own(where, self._made):
-                data["private"] = True
-        else:
-            source = ""
-            if result.ok and call.name == "ask_user":
-                data["private"] = True
-        if source and not data.get("untrusted"):
-            data["untrusted"] = source
+        elif effects.from_outside:
+            source = self._fetched_from(call)
+        elif effects.asks_user and result.ok:
+            private = True
+        data = dict(result.data)
+        name = "quoted" if data.get("review") or data.get("unmet") else "untrusted"
+        if source and not data.get(name):
+            data[name] = source
+        if private:
+            data["private"] = True
         return replace(result, data=data)
+
+    @property
+    def printed(self) -> dict[str, Any]:
+        """`untrusted` and `private`, as far as what a program has just printed in the workspace carries either."""
+        labels = {"untrusted": self._printed_by, "private": self._tainted.holds_own(".", self._made)}
+        return {name: value for name, value in labels.items() if value}
 
     def cut_off(self, call: Call, changed: Sequence[str]) -> dict[str, Any]:
         """The data of a result that a crash has hidden: what has changed since the call began, and where that may come
         from. The run carries nothing new: it has read none of it yet.
         """
-        source = self._printed_by if call.name in PROGRAMS else self.source or str(call.args.get("url") or "")
+        effects = self._effects(call)
+        if effects is None:
+            source = self._printed_by or _undeclared(call)
+        elif effects.runs_programs:
+            source = self._printed_by
+        else:
+            source = self.source or (self._fetched_from(call) if effects.from_outside else "")
         data = {"changed": list(changed), "tainted_by": source}
         return {name: value for name, value in data.items() if changed and value}
 
@@ -167,21 +215,35 @@ class Guard:
         return marked(text, source, run=self._run, step=self._step) if source else text
 
     def examine(self, proposal: Proposal) -> Proposal:
-        """The proposal, with a warning where only a fresh answer of a person may allow it.
-
-        Of a program it is noted what files it will find: afterwards, it could have made the user's its own.
-        """
-        if proposal.call.name in PROGRAMS:
-            self._own_before = self._tainted.holds_own(".", self._made)
-        tells = proposal.call.name in _TELLING and self._agents_reach_out
+        """The proposal, with a warning where only a fresh answer of a person may allow it."""
+        name, effects = proposal.call.name, self._effects(proposal.call)
+        if effects is None:
+            does = f"{name} does not declare what it does: it may read anything, and send it anywhere."
+            return replace(proposal, warning=does)
+        tells = effects.tells_agents and self._agents_reach_out
         if not self._sources or not self._held or not (tells or proposal.risk in OUTWARD):
             return proposal
         does = "tells an agent that can act outward" if tells else _DOES[proposal.risk]
         warning = (
             f"This run has read text from outside ({_listed(self._sources.values())}) and holds private data "
-            f"({_listed(self._held)}). {proposal.call.name} {does}: what was read may have asked for it."
+            f"({_listed(self._held)}). {name} {does}: what was read may have asked for it."
         )
         return replace(proposal, warning=warning)
+
+    def _effects(self, call: Call | None) -> Effects | None:
+        """What the command declares; None where it declares nothing, or is not known."""
+        spec = self._specs.get(call.name) if call else None
+        return spec.effects if spec else None
+
+    def _reaches_out(self, command: str) -> bool:
+        """Whether who has this command can act outward; of one that declares nothing that is to be feared."""
+        spec = self._specs.get(command)
+        return spec is None or spec.effects is None or spec.risk in OUTWARD
+
+    def _fetched_from(self, call: Call) -> str:
+        """What the result of a call comes from whose command is from outside: the address it was given, or itself."""
+        addresses = (p.name for p in self._specs[call.name].parameters if p.meaning == "url")
+        return next((str(call.args[name]) for name in addresses if call.args.get(name)), call.name)
 
     @property
     def _printed_by(self) -> str:
@@ -192,22 +254,24 @@ class Guard:
         call, self._pending = self._pending, None
         self._carried(event.data, f"{_short(call)}, step {event.step}")
         self._mark(event)
-        if event.known and (call is None or call.name not in _AMENDING):
+        effects = self._effects(call)
+        if event.known and effects is not None and not effects.amends:
             self._made.update(map(str, event.data.get("changed", ())))
 
     def _carried(self, labels: Mapping[str, Any], by: str) -> None:
         """The run has read what carries these labels; `by` names it."""
-        if source := str(labels.get("untrusted") or ""):
+        for source in filter(None, (str(labels.get(name) or "") for name in ("untrusted", "quoted"))):
             self._sources.pop(source, None)  # it is the newest now
             self._sources[source] = f"{name_source(source)}: {by}"
         if labels.get("private"):
             self._held[by] = None
 
     def _mark(self, event: Returned | Told) -> None:
-        """What a run that has read untrusted text changes is tainted; after a crash it may be the user's as well."""
+        """What a run that has read untrusted text changes is tainted. It may be the user's as well where the run holds
+        such data, which it may have written there, and after a crash."""
         if source := self.source or str(event.data.get("tainted_by") or ""):
             changed = [str(path) for path in event.data.get("changed", ())]
-            shared = isinstance(event, Returned) and not event.known
+            shared = self.private or (isinstance(event, Returned) and not event.known)
             self._tainted.mark(changed, source, run=event.run, seq=event.seq, shared=shared)
 
 
@@ -216,6 +280,10 @@ _DOES: dict[Risk, str] = {
     "run": "runs a program",
     "irreversible": "cannot be undone",
 }
+
+
+def _undeclared(call: Call) -> str:
+    return f"{call.name}, which does not declare what it shows"
 
 
 def _short(call: Call | None) -> str:

@@ -6,7 +6,8 @@ something, and once more before the run may end, in the workspace and under the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from autoagent.errors import CommandError
 from autoagent.messages import Checked, Event, Exit, Goal, Returned, Rewound, RunStarted, Undone
@@ -45,8 +46,11 @@ class Ledger:
         """Whether there are checks, and something has changed since they were run."""
         return self._changed and any(goal.check for goal in self._goals)
 
-    def check(self, run: Callable[[str], Exit]) -> Iterator[Checked]:
-        """The outcome of each check; `run` runs one, and raises CommandError where that cannot be done."""
+    def check(self, run: Callable[[str], Exit], labels: Callable[[], Mapping[str, Any]] = dict) -> Iterator[Checked]:
+        """The outcome of each check; `run` runs one, and raises CommandError where that cannot be done.
+
+        `labels` is asked what is carried by the words of a program that has just run.
+        """
         for number, goal in enumerate(self._goals):
             if goal.check is None:
                 continue
@@ -55,7 +59,10 @@ class Ledger:
             except CommandError as error:
                 yield Checked(goal=number, met=False, output=str(error))
             else:
-                yield Checked(goal=number, met=end.status == 0, output=_output(end))
+                told = end.status != 0 and end.output.strip()
+                yield Checked(
+                    goal=number, met=end.status == 0, output=_output(end), data=dict(labels()) if told else {}
+                )
 
     def news(self, event: Checked, quote: Callable[[str], str] = str) -> str:
         """What is to be told of an outcome that is not yet added: where a goal has turned, or its check says another

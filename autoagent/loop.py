@@ -58,6 +58,7 @@ from autoagent.reply import parse, written
 from autoagent.review import Review
 from autoagent.standstill import Standstill
 from autoagent.tokens import Count
+from autoagent.workspace import Workspace
 
 RECALLED = 10  # memories asked for at every step
 UNUSABLE_REPLIES = 3  # in a row, then the run ends
@@ -313,9 +314,12 @@ class Agent:
         yield self._record(Started(call=call), passing=not changing)  # a look that a power cut hides is taken again
         began = self._clock()
         interrupted = False
+        seen = self._guard.watch(call)
+        workspace = self._context.workspace.watched(seen)
         try:
             with self._interruptible():
-                result = self._registry.execute(call, replace(self._context, shown=proposal.preview))
+                context = replace(self._context, workspace=workspace, shown=proposal.preview)
+                result = self._registry.execute(call, context)
         except KeyboardInterrupt:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
@@ -323,7 +327,7 @@ class Agent:
             result = replace(result, text=text, data={**result.data, "masked": True})
         if "finished" in result.data and (unmet := (yield from self._unmet())):
             result = Result(call.id, False, unmet, {"unmet": True})
-        elif "finished" in result.data and (look := self._reviewed()):
+        elif "finished" in result.data and (look := self._reviewed(workspace)):
             result = Result(call.id, False, look, {"review": True})
         elif (earlier := self._repeats.same(self._logged(call), result.text)) and self._history.shows(earlier.step):
             result = Result(call.id, result.ok, f"The same as in step {earlier.step}.", {"repeat": True})
@@ -334,7 +338,7 @@ class Agent:
                 if proposal.risk != "write":  # programs sync nothing, and what a step is said to have done shall last
                     self._context.workspace.sync(changed)
                 result = replace(result, data={**result.data, "changed": changed})
-        result = self._guard.label(call, result)
+        result = self._guard.label(call, result, seen)
         yield self._record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds))
         yield from self._charge(call.name, self._context.take_usage())
         if self._ledger.stale and not interrupted:
@@ -477,7 +481,11 @@ class Agent:
         """Run the checks of the goals, and tell model and user what is new; False where Ctrl-C cut them short."""
         try:
             with self._interruptible():
-                outcomes = list(self._ledger.check(lambda check: self._context.sandbox.run(["/bin/sh", "-c", check])))
+                outcomes = list(
+                    self._ledger.check(
+                        lambda check: self._context.sandbox.run(["/bin/sh", "-c", check]), lambda: self._guard.printed
+                    )
+                )
         except KeyboardInterrupt:
             yield from self._interrupted()
             return False
@@ -488,9 +496,19 @@ class Agent:
                 yield self._record(Noticed(text=news))
         return True
 
-    def _reviewed(self) -> str:
+    def _reviewed(self, workspace: Workspace) -> str:
         """What has to be looked at before the run may end; '' once it was."""
-        return self._review.text(self._start.task.goals, self._read, self._guard.quote)
+
+        def read(path: str) -> str:
+            return workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
+
+        def is_there(path: str) -> bool:
+            with suppress(CommandError):
+                found = workspace.find(path)
+                return found is not None and found.kind == "file"
+            return False
+
+        return self._review.text(self._start.task.goals, read, is_there, self._guard.quote)
 
     def _unmet(self) -> Generator[Event, None, str]:
         """Why the run may not be finished, as the checks of its goals say now."""
@@ -511,9 +529,6 @@ class Agent:
                     return self._authorizer.decide(proposal)
             except KeyboardInterrupt:  # it came before there was a question
                 yield from self._interrupted()
-
-    def _read(self, path: str) -> str:
-        return self._context.workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
 
     def _interrupted(self) -> Generator[Event, None, None]:
         """Ctrl-C came: what was allowed in advance is forfeited, and the user has the word."""

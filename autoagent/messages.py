@@ -139,6 +139,10 @@ class Reply:
 # Commands --------------------------------------------------------------------------------------------------------
 
 
+Meaning = Literal["exact", "path", "url", "shell", "text"]
+"""What the value of an argument is, for a pattern to fit it (see rules); "exact": nothing but the very text does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One argument of a command; `kind` is a JSON type, `choices` the only values it takes."""
@@ -149,11 +153,38 @@ class Parameter:
     default: Any = None
     help: str = ""
     choices: tuple[str, ...] = ()
+    meaning: Meaning = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What a command's result holds and what its call does, beyond its risk; what is not set here, it does not.
+
+    What it shows of the workspace's files is not declared: the workspace notes all that it hands out.
+
+    Attributes:
+        runs_programs: its result holds what programs print, and they may have read any file of the workspace.
+        from_outside: its result, a failure too, may hold text from outside, and so may the files it writes.
+        asks_user: its result holds an answer of the user; only the run's own agent can have it.
+        tells_agents: what it is given, another agent reads, which may do anything that agent can.
+        amends: the files that it changes stay whose they were, as it does not write them anew.
+        ends_run: the run ends with it, so that every agent has it.
+    """
+
+    runs_programs: bool = False
+    from_outside: bool = False
+    asks_user: bool = False
+    tells_agents: bool = False
+    amends: bool = False
+    ends_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """What the model, the screen and the checks know of a command; made from its function by `@command`."""
+    """What the model, the screen and the checks know of a command; made from its function by `@command`.
+
+    `effects` None: it declares none, which counts as the worst.
+    """
 
     name: str
     label: str
@@ -162,6 +193,10 @@ class CommandSpec:
     parameters: tuple[Parameter, ...] = ()
     aliases: tuple[str, ...] = ()
     repeatable: bool = False  # the same call may give another result though nothing here changed: the time, a page
+    effects: Effects | None = None
+    keywords: tuple[str, ...] = ()  # it is offered in a small window where the goals hold one of them
+    always_offered: bool = False  # whatever the goals hold
+    autogpt: tuple[str, ...] = ()  # the modules of AutoGPT that it stands for, without "autogpt.commands."
 
     def signature(self) -> str:
         """`web_search(query, num_results=8)`."""
@@ -174,10 +209,10 @@ class Result:
     """What a command gave: `text` for the model, `data` (JSON values) for log and screen.
 
     Keys of `data` that the program reads: `changed` (workspace paths), `finished` (the reason the run may end),
-    `untrusted` (where a text from outside came from, such as its URL), `private` (true: it holds what is the user's),
-    `masked` (true: a secret in the arguments or in the text is not shown),
-    `failed` (true: what the command did failed, though the command itself did not), `waits` (it waited for something,
-    or looked how it goes on; true while it still does).
+    `untrusted` (where a text from outside came from, such as its URL), `quoted` (the same, where the text has marks
+    around it already), `private` (true: it holds what is the user's), `masked` (true: a secret in the arguments or in
+    the text is not shown), `failed` (true: what the command did failed, though the command itself did not), `waits` (it
+    waited for something, or looked how it goes on; true while it still does).
     """
 
     call_id: str
@@ -399,7 +434,7 @@ class Dream:
     """What a sleep came to: the memories that fell a level, those forgotten (ids), and the dream made of the latter.
 
     `text` is '' where nothing was forgotten, or where no dream could be made of it: `problem` then says why.
-    `trusted` is False once a fragment came from an untrusted source.
+    `trusted` is False once a fragment came from an untrusted source, `private` True once one was the user's own.
     """
 
     text: str = ""
@@ -408,6 +443,7 @@ class Dream:
     t: float = 0.0
     trusted: bool = True
     problem: str = ""
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -658,12 +694,16 @@ class Forked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked(Event):
-    """The check of a goal was run: which goal (from 0), whether it is met, and the end of what it printed."""
+    """The check of a goal was run: which goal (from 0), whether it is met, and the end of what it printed.
+
+    `data` is `untrusted`, `private`, as in Returned, where the agent is told what it printed.
+    """
 
     type: ClassVar[str] = "checked"
     goal: int
     met: bool
     output: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,11 +44,16 @@ class Review:
                 self._due = False
 
     def text(
-        self, goals: tuple[Goal, ...], read: Callable[[str], str], quote: Callable[[str, str], str] = _as_it_is
+        self,
+        goals: tuple[Goal, ...],
+        read: Callable[[str], str],
+        is_there: Callable[[str], bool],
+        quote: Callable[[str, str], str] = _as_it_is,
     ) -> str:
         """The goals beside the files as they are now.
 
-        `read` gives a file's text or raises CommandError; `quote` puts marks around it where it comes from outside.
+        `read` gives a file's text or raises CommandError; `is_there` says whether there is a file, and shows nothing of
+        it; `quote` puts marks around a text that comes from outside.
         """
         if not self._due:
             return ""
@@ -56,19 +61,17 @@ class Review:
         lines += [f"Goal {number}: {goal.text}" for number, goal in enumerate(goals, 1)]
         if not self.changed:
             lines.append("You have made or changed no file in this run.")
-        lines += self._missing(goals, read)
+        lines += self._missing(goals, is_there)
         for path in list(self.changed)[-_FILES_SHOWN:]:
             lines.append(_shown(path, read, quote))
         lines.append("If every goal is met, call task_complete again. If not, do what is missing.")
         return "\n".join(lines)
 
-    def _missing(self, goals: tuple[Goal, ...], read: Callable[[str], str]) -> Iterator[str]:
+    def _missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
         """A line for each file that a goal names and that is not there under that name."""
         named = dict.fromkeys(path for goal in goals for path in _FILE.findall(goal.text))
         for path in named:
-            try:
-                read(path)
-            except CommandError:
+            if not is_there(path):
                 others = [other for other in self.changed if posixpath.basename(other) == posixpath.basename(path)]
                 instead = f"; what you made is {others[0]}, another file" if others else ""
                 yield f"There is no file {path}{instead}."

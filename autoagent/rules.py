@@ -7,8 +7,8 @@ What a pattern means follows from that argument; `*` stands for any text but wha
   no user name, no `..`.
 - a shell line (`execute_shell:git status`): the whole line; `*` stands for no character that a shell reads as more than
   itself, such as `;`, `|`, `$`, quotes or a new line.
-- code: the whole of it; `*` is an asterisk.
 - any other text: the whole of it.
+- code, and whatever its command does not declare to be one of these: the whole of it; `*` is an asterisk.
 
 The other arguments are not looked at. Rules come from the user alone: flags, the user's config, and a file in the state
 folder; nothing in the workspace is read.
@@ -23,11 +23,10 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from autoagent.errors import CommandError, SettingsError, StateError
@@ -37,16 +36,6 @@ from autoagent.textfile import read_text, write_text
 
 CALLS_SHOWN, CALL_SHOWN = 20, 160  # before a rule is saved: calls, characters of each
 
-Kind = Literal["path", "url", "shell", "code", "text"]
-
-_KINDS: Mapping[str, Kind] = {
-    "filename": "path",
-    "directory": "path",
-    "clone_path": "path",
-    "url": "url",
-    "command_line": "shell",
-    "code": "code",
-}
 _PLAIN = r"[^;&|<>()$`\\\"'*?\[\]{}~#!^\x00-\x1f\x7f\x85\u2028\u2029]"  # of a shell line: each stands for itself
 _RULE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::(.*))?", re.DOTALL)
 
@@ -94,22 +83,17 @@ def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) 
         return False
     first = spec.parameters[0]
     value = str(call.args.get(first.name, first.default))
-    match kind_of(first.name):
+    match first.meaning:
         case "path":
             return _path_matches(rule.pattern, value, place)
         case "url":
             return _url_matches(rule.pattern, value)
         case "shell":
             return _fits(_single_spaced(rule.pattern), _single_spaced(value), _PLAIN)
-        case "code":
+        case "exact":
             return rule.pattern == value.strip()
         case "text":
             return _fits(rule.pattern, value, ".")
-
-
-def kind_of(parameter: str) -> Kind:
-    """What the value of an argument with this name is taken to be."""
-    return _KINDS.get(parameter, "text")
 
 
 def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
@@ -123,7 +107,7 @@ def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
     if rule.pattern is not None:
         if not spec.parameters:
             raise SettingsError(f"The rule {rule}: {spec.name} has no argument; leave out the pattern.")
-        if kind_of(spec.parameters[0].name) == "url" and not re.match(r"https?://[^/]", rule.pattern):
+        if spec.parameters[0].meaning == "url" and not re.match(r"https?://[^/]", rule.pattern):
             raise SettingsError(f"The rule {rule}: the pattern must begin with https:// or http:// and a host.")
     return Rule(spec.name, rule.pattern)
 

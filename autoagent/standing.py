@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from autoagent.messages import Ended, Event, Outcome, Returned, RunStarted, SubAgent, Task, Thought
+from autoagent.messages import (
+    PRIVATE,
+    Checked,
+    Ended,
+    Event,
+    Origin,
+    Outcome,
+    Returned,
+    RunStarted,
+    SubAgent,
+    Tainted,
+    Task,
+    Thought,
+    Told,
+)
 
 SAID = 600  # characters of its last words
 
@@ -10,7 +24,8 @@ SAID = 600  # characters of its last words
 class Standing:
     """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
 
-    `outcome` is None while it runs; `changed` holds the workspace paths it has changed, in that order.
+    `outcome` is None while it runs; `changed` holds the workspace paths it has changed, in that order. `origin` is what
+    its words come from, after what it has read; what its task comes from, whoever started it had read before.
     """
 
     def __init__(self, key: str, task: Task | None = None) -> None:
@@ -22,12 +37,18 @@ class Standing:
         self.began = False
         self.outcome: Outcome | None = None
         self._commands: tuple[str, ...] = ()
+        self._sources: dict[str, None] = {}
+        self._private = False
         self._since = self._last = 0.0
 
     def add(self, event: Event) -> None:
         """Take up one event."""
         self.step = max(self.step, event.step)
         self._last = event.t
+        if isinstance(event, (Returned, Told, Tainted, Checked)):
+            read = (str(event.data.get(name) or "") for name in ("untrusted", "quoted"))
+            self._sources |= dict.fromkeys(filter(None, read))
+            self._private = self._private or bool(event.data.get("private"))
         match event:
             case RunStarted():
                 self.task, self._commands, self._since, self.began = event.task, event.commands, event.t, True
@@ -38,6 +59,11 @@ class Standing:
                 self.said = str(event.data.get("finished") or self.said)
             case Ended():
                 self.outcome = Outcome(event.status, event.reason)
+
+    @property
+    def origin(self) -> Origin:
+        """What its words come from."""
+        return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
 
     @property
     def label(self) -> str:
@@ -57,4 +83,5 @@ class Standing:
             steps=self.step,
             seconds=max(0.0, until - self._since) if self.began else 0.0,
             said=self.said if len(self.said) <= SAID else f"{self.said[:SAID]}…",
+            origin=self.origin,
         )

@@ -98,6 +98,8 @@ class TaintedFiles:
         where = self._locate(path)
         if (mark := self._nearest(where)) is not None:
             return mark.source
+        if not self._marks or not (self._root / where).is_dir():
+            return ""
         beneath = "" if where == "." else f"{where}/"
         return next((m.source for m in list(self._marks.values()) if m.path.startswith(beneath)), "")
 

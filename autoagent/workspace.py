@@ -11,6 +11,7 @@ so can a file system mounted inside the workspace.
 
 from __future__ import annotations
 
+import copy
 import errno
 import functools
 import os
@@ -24,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, Self
 
 from autoagent.errors import CommandError, SettingsError
 
@@ -56,6 +57,16 @@ class Entry:
     size: int = 0
 
 
+class Watch(Protocol):
+    """Is told what of the workspace is handed out, before it is; places are relative to the root."""
+
+    def content(self, where: str) -> None:
+        """The content of this file."""
+
+    def names(self, where: str) -> None:
+        """The names of what is in this folder, and below it."""
+
+
 class Workspace:
     """Files beneath `root`, which is made if it is not there.
 
@@ -73,8 +84,15 @@ class Workspace:
             raise SettingsError(
                 f"The workspace {root} cannot be used: {error.strerror}. Choose another with --workspace-directory."
             ) from error
+        self._watch: Watch | None = None
         self.protected = self._inside(protected)
         self._protected = frozenset(place.casefold() for place in self.protected)
+
+    def watched(self, watch: Watch) -> Self:
+        """The same workspace, of which `watch` is told what is handed out."""
+        view = copy.copy(self)
+        view._watch = watch
+        return view
 
     def display(self, path: str, *, of_file: bool = False) -> str:
         """The path as the model and the user see it: relative to the root, links resolved.
@@ -99,6 +117,8 @@ class Workspace:
     def read(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a regular file."""
         with self._regular(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+            if self._watch is not None:
+                self._watch.content(self._locate(path))
             return file.read(limit)
 
     def write(self, path: str, data: bytes) -> None:
@@ -134,6 +154,8 @@ class Workspace:
         """A file to read and write in place, made with its folders if it is not there; on the disk once closed."""
         if self.find(path) is None:
             self.write(path, b"")
+        elif self._watch is not None:
+            self._watch.content(self._locate(path))
         with self._regular(path, os.O_RDWR) as descriptor:
             if os.fstat(descriptor).st_nlink > 1:
                 raise CommandError(f"{shown(path)} has another hard link, and is not written through it.")
@@ -180,6 +202,8 @@ class Workspace:
         Links are listed and never followed; folders whose name is in `skip` are listed and not entered.
         """
         start = self._locate(directory)
+        if self._watch is not None:
+            self._watch.names(start)
         pending = deque([start])
         while pending:
             folder = pending.popleft()

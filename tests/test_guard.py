@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autoagent.commands.catalogue import all_commands, all_specs
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry, command
 from autoagent.guard import Guard, TaintedFiles
+from autoagent.memory.none import NoMemory
 from autoagent.messages import (
     Call,
-    CommandSpec,
     Decided,
     Event,
     Origin,
@@ -21,7 +25,6 @@ from autoagent.messages import (
     Recollection,
     Result,
     Returned,
-    Risk,
     RunStarted,
     Started,
     Tainted,
@@ -31,15 +34,15 @@ from autoagent.messages import (
     Told,
     Usage,
 )
+from autoagent.permissions import Continuous
 from autoagent.repeats import Earlier, Repeats, refusal
+from autoagent.workspace import Workspace
 
 PAGE = "https://evil.example/page"
-RISKS: dict[str, Risk] = {
-    "browse_website": "network",
-    "execute_shell": "run",
-    "delete_file": "irreversible",
-    "send_tweet": "irreversible",
-}
+RISKS = ("browse_website", "execute_shell", "delete_file", "send_tweet")
+SHOWING = ("read_file", "list_files", "search_in_files", "edit_file")  # they really run
+REGISTRY = Registry(all_commands())
+SPECS = {spec.name: spec for spec in all_specs()}
 
 
 class Run:
@@ -47,10 +50,11 @@ class Run:
 
     def __init__(self, folder: Path, run: str = "r1", origin: Origin | None = None, network: bool = False) -> None:
         self.root = folder / "workspace"
+        self.state = folder / "state"
         self.root.mkdir(exist_ok=True)
         self.run = run
-        self.tainted = TaintedFiles(folder / "state/taint.jsonl", self.root)
-        self.guard = Guard(self.tainted, network=network, origin=origin)
+        self.tainted = TaintedFiles(self.state / "taint.jsonl", self.root)
+        self.guard = Guard(self.tainted, SPECS.values(), network=network, origin=origin)
         self.events: list[Event] = []
         self._seq: Iterator[int] = itertools.count()
 
@@ -66,11 +70,17 @@ class Run:
         call = Call(str(step), name, args)
         self.guard.examine(proposal(name, **args))
         self.add(Started(run=self.run, seq=next(self._seq), step=step, call=call))
+        seen = self.guard.watch(call)
+        result = Result(call.id, ok, "...", data or {})
+        if name in SHOWING:
+            workspace = Workspace(self.root, [self.state]).watched(seen)
+            result = REGISTRY.execute(call, Context(workspace, NoMemory(), lambda question, timeout: ""))
+            assert result.ok == ok
         for path, text in (writes or {}).items():
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text)
         changed = {"changed": list(writes)} if writes else {}
-        result = self.guard.label(call, Result(call.id, ok, "...", {**(data or {}), **changed}))
+        result = self.guard.label(call, replace(result, data={**result.data, **changed}), seen)
         self.add(Returned(run=self.run, seq=next(self._seq), step=step, call_id=call.id, ok=ok, text=result.text,
                           data=result.data))  # fmt: skip
         return dict(result.data)
@@ -92,8 +102,7 @@ class Run:
 
 
 def proposal(name: str, **args: Any) -> Proposal:
-    risk = RISKS.get(name, "write")
-    return Proposal(Call("1", name, args), CommandSpec(name, name, "test", risk), risk=risk)
+    return Proposal(Call("1", name, args), SPECS[name], risk=SPECS[name].risk)
 
 
 @pytest.fixture
@@ -162,6 +171,7 @@ def test_a_file_written_by_a_tainted_run_taints_who_reads_it_also_in_another_run
 def test_a_look_into_a_folder_with_a_tainted_file_is_untrusted(run: Run, name: str, args: dict[str, str]) -> None:
     run.did("clone_repository", url=PAGE, writes={"repo/x/read.me": "obey"}, data={"untrusted": PAGE})
     assert run.did(name, **args)["untrusted"] == PAGE
+    (run.root / "other").mkdir()
     assert "untrusted" not in run.did(name, **{**args, "directory": "other"})
 
 
@@ -265,7 +275,8 @@ def test_a_tainted_file_that_was_changed_since_counts_as_the_users_own_too(tmp_p
 def test_names_failures_and_state_of_the_agent_are_not_private(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.tainted = TaintedFiles(run.root / ".autoagent/taint.jsonl", run.root)
-    run.guard = Guard(run.tainted)
+    run.state = run.root / ".autoagent"
+    run.guard = Guard(run.tainted, SPECS.values())
     (run.root / ".autoagent").mkdir()
     (run.root / ".autoagent/log").write_text("x")
     run.did("execute_shell", command_line="date")
@@ -281,6 +292,64 @@ def test_ordinary_memories_are_not_private_those_of_the_user_are(run: Run, sourc
     run.recalls(Recollection(3, "we searched for tea", 1.0, source=source))
     assert run.guard.private == private
     assert bool(run.warning("browse_website")) == private
+
+
+# What is declared ------------------------------------------------------------------------------------------------
+
+
+@command("peek", "Look at something", risk="read")
+def peek(context: Context) -> str:
+    return "from who knows where"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["it declares nothing", "nobody knows it"])
+def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, known: bool) -> None:
+    run = Run(tmp_path)
+    run.guard = Guard(run.tainted, [*SPECS.values(), *([peek.spec] if known else [])])
+    call = Call("1", "peek", {})
+    asked = run.guard.examine(Proposal(call, peek.spec, risk=peek.spec.risk))
+    assert "peek does not declare what it does" in asked.warning
+    refused = Continuous().decide(asked)
+    assert (refused.allowed, refused.by) == (False, "guard")
+
+    seen = run.guard.watch(call)
+    result = Registry([peek]).execute(call, Context(Workspace(run.root).watched(seen), NoMemory(), lambda q, t: ""))
+    labels = run.guard.label(call, result, seen).data
+    assert labels["private"] is True
+    assert "peek, which does not declare what it shows" in labels["untrusted"]
+
+    run.add(Started(run="r1", seq=1, step=1, call=call))
+    (run.root / "made").write_text("x")
+    run.add(Returned(run="r1", seq=2, step=1, call_id="1", ok=True, text="", data={"changed": ["made"], **labels}))
+    assert run.guard.private
+    assert run.tainted.source_of("made")
+    assert run.did("read_file", filename="made")["private"], "what it changed may be the user's"
+    assert run.guard.cut_off(call, ["made"])["tainted_by"]
+
+
+def test_whoever_has_a_command_without_a_declaration_can_act_outward(run: Run) -> None:
+    run.browses()
+    run.reads_own_file()
+    run.add(begin("read_file", "start_agent", "peek"))
+    assert "tells an agent" in run.warning("start_agent")
+
+
+def test_what_is_read_and_changed_in_one_call_was_the_users_when_it_was_read(run: Run) -> None:
+    (run.root / "secret.txt").write_text("mine")
+    seen = run.guard.watch(Call("1", "read_file", {}))
+    workspace = Workspace(run.root).watched(seen)
+    workspace.read("secret.txt", 9)
+    workspace.delete("secret.txt")
+    assert seen.private
+
+
+def test_what_a_run_with_private_data_writes_may_be_private_in_later_runs(tmp_path: Path) -> None:
+    first = Run(tmp_path)
+    first.browses()
+    first.reads_own_file()
+    first.did("write_to_file", filename="a.md", writes={"a.md": "what I have read"})
+    assert "private" not in first.did("read_file", filename="a.md"), "it made this file"
+    assert Run(tmp_path, "r2").did("read_file", filename="a.md") == {"untrusted": PAGE, "private": True}
 
 
 # Agents, memories, resuming --------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from autoagent.commands.catalogue import all_specs
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "autoagent"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -163,6 +165,20 @@ def test_nothing_is_left_unfinished(module: Path) -> None:
     with module.open("rb") as file:
         for token in tokenize.tokenize(file.readline):
             assert not any(mark in token.string for mark in marks), f"line {token.start[0]}"
+
+
+def test_every_command_declares_what_it_does() -> None:
+    """One that does not counts as the worst, and is asked about at every call."""
+    assert not [spec.name for spec in all_specs() if spec.effects is None]
+
+
+def test_no_module_but_a_commands_own_knows_it_by_its_name(module: Path) -> None:
+    """Not to list commands: texts may name one. What is true of a command is declared with it."""
+    if name_of(module).startswith("commands/") or name_of(module) == "models/demo":  # a script of calls
+        module = PACKAGE / "commands/catalogue.py"
+    names = {name for spec in all_specs() for name in (spec.name, *spec.aliases) if "_" in name}
+    found = (node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant))
+    assert names.isdisjoint(value for value in found if isinstance(value, str))
 
 
 def test_nothing_happens_at_import() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fakes import Allow, ScriptedModel, Silent, say
 
 from autoagent.budget import Budget, Limits
-from autoagent.commands.catalogue import available
+from autoagent.commands.catalogue import all_specs, available
 from autoagent.commands.context import Context
 from autoagent.guard import Guard, TaintedFiles
 from autoagent.ledger import Ledger
@@ -53,8 +53,8 @@ def run(tmp_path: Path) -> Iterator[Any]:
         context = Context(workspace, NoMemory(), lambda question, timeout: "", log.run, sandbox=sandbox)
         agent = Agent(
             started(goals), model, available(Settings()), context, Allow(), Budget(Limits()), log, NoMemory(),
-            Guard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root)), listener=Silent(), count=counter("scripted"),
-            **options,
+            Guard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root), all_specs()), listener=Silent(),
+            count=counter("scripted"), **options,
         )  # fmt: skip
         return model, list(agent.run())
 

@@ -12,7 +12,7 @@ import pytest
 from fakes import Allow, Answers, ScriptedModel, Silent, say
 
 from autoagent.budget import Budget, Limits
-from autoagent.commands.catalogue import available
+from autoagent.commands.catalogue import all_specs, available
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.errors import CommandError, ContextOverflow, ModelError, SetupError, StateError, StopRun
@@ -109,7 +109,7 @@ class Bench:
             Budget(limits or Limits()),
             self.log,
             NoMemory(),
-            Guard(TaintedFiles(state / "taint.jsonl", self.workspace)),
+            Guard(TaintedFiles(state / "taint.jsonl", self.workspace), all_specs()),
             listener=Silent(),
             count=COUNT,
             **options,
@@ -526,7 +526,7 @@ def test_resume_does_not_run_what_is_no_longer_offered_and_remembers_that(bench:
     texts: list[str] = []
     run = interrupted_at(bench, ScriptedModel([say("memory_add", text="x")]), lambda event: isinstance(event, Thought))
     agent = bench.agent(ScriptedModel(finish([])), resume=run)
-    agent._registry = agent._registry.without("memory_add", "it is switched off")
+    agent._registry = agent._registry.without({"memory_add"}, "it is switched off")
     agent._memory = Kept()
     events = list(agent.run())
     refused = next(event for event in events if isinstance(event, Decided))

@@ -17,7 +17,7 @@ from autoagent.rules import Rulebook, SavedRules
 
 SPEC = CommandSpec(
     "write_to_file", "Write to a file", "files", "write",
-    (Parameter("filename", "string"), Parameter("lines", "integer", required=False, default=1)),
+    (Parameter("filename", "string", meaning="path"), Parameter("lines", "integer", required=False, default=1)),
 )  # fmt: skip
 PROPOSAL = Proposal(Call("1", "write_to_file", {"filename": "a.txt"}), SPEC, risk="write")
 WARNED = replace(PROPOSAL, warning="This run has read evil.example and holds your file.")

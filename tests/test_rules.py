@@ -11,29 +11,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoagent.commands.catalogue import all_specs
 from autoagent.errors import SettingsError, StateError
-from autoagent.messages import Call, CommandSpec, Parameter, Started
+from autoagent.messages import Call, Started
 from autoagent.rules import Rule, Rulebook, SavedRules, matches
 from autoagent.subcommands.rules import rules
 from autoagent.workspace import Workspace
 
-
-def spec(name: str, *parameters: str, aliases: tuple[str, ...] = ()) -> CommandSpec:
-    return CommandSpec(name, name, "test", "write", tuple(Parameter(p, "string") for p in parameters), aliases)
-
-
-SPECS = {
-    s.name: s
-    for s in (
-        spec("write_to_file", "filename", "text", aliases=("write_file",)),
-        spec("list_files", "directory"),
-        spec("execute_shell", "command_line"),
-        spec("execute_python_code", "code", "name"),
-        spec("browse_website", "url", "question"),
-        spec("web_search", "query"),
-        spec("do_nothing"),
-    )
-}
+SPECS = {spec.name: spec for spec in all_specs()}
 
 
 def lets(rule: str, first: str) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from fakes import Allow, ScriptedModel, Silent, say
 
 from autoagent.budget import Budget, Limits
-from autoagent.commands.catalogue import all_commands
+from autoagent.commands.catalogue import all_commands, all_specs
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.errors import CommandError, SetupError, StopRun
@@ -158,7 +158,7 @@ class Bench:
         )  # fmt: skip
         workspace = Workspace(self.workspace)
         tainted = TaintedFiles(self.folder / "state" / "tainted.jsonl", self.workspace)
-        self.guards[key] = guard = Guard(tainted, origin=self.origins.get(key, origin))
+        self.guards[key] = guard = Guard(tainted, all_specs(), origin=self.origins.get(key, origin))
         context = Context(workspace, NoMemory(), _nobody, log.run, agents=desk, origin=lambda: guard.origin)
         return Agent(
             start, model, offered, context, authorizer, budget, log, NoMemory(), guard, listener=listener,
@@ -400,7 +400,7 @@ def test_a_message_is_read_before_the_next_step_and_is_no_word_of_the_user(bench
     assert not [event for event in bench.log("1") if isinstance(event, Feedback)]
     too_late = bench.results()[3]
     assert not too_late.ok
-    assert too_late.text == "Anna (1) has ended (finished: all done); start another agent."
+    assert too_late.text == "Anna (1) has ended (finished); start another agent."
 
 
 def test_what_a_sub_agent_says_is_as_untrusted_as_what_it_has_read(bench: Bench) -> None:

@@ -15,7 +15,7 @@ from server import Request, ScriptedServer, command
 
 from autoagent.budget import Budget, Limits
 from autoagent.cli import autoagent
-from autoagent.commands.catalogue import available
+from autoagent.commands.catalogue import all_specs, available
 from autoagent.commands.context import Context
 from autoagent.errors import ContextOverflow, StateError, StopRun
 from autoagent.guard import Guard, TaintedFiles
@@ -79,7 +79,8 @@ def live(
         context = Context(Workspace(folder / "workspace"), memory, nobody, log.run)
         agent = Agent(
             start, model, registry, context, authorizer or Allow(), Budget(limits), log, memory,
-            Guard(TaintedFiles(folder / "taint.jsonl", folder / "workspace")), listener=Silent(), count=COUNT,
+            Guard(TaintedFiles(folder / "taint.jsonl", folder / "workspace"), all_specs()), listener=Silent(),
+            count=COUNT,
         )  # fmt: skip
         list(agent.run())
         return log.run, list(log.events())

@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Output, command
-from autoagent.messages import SubAgent
+from autoagent.messages import Effects, SubAgent
 from autoagent.settings import Settings
 
-Key = Annotated[str, "as start_agent gave it"]
+Key = Annotated[str, "as start_agent gave it", "text"]
+
+_KEYWORDS = ("agent", "delegate")
+_AUTOGPT = ("autogpt.app",)
 
 
 def _switched_on(settings: Settings) -> str:
@@ -26,10 +29,18 @@ def _switched_on(settings: Settings) -> str:
     return ""
 
 
-@command("start_agent", "Start a sub-agent that works in the background", risk="write", available=_switched_on)
+@command(
+    "start_agent",
+    "Start a sub-agent that works in the background",
+    risk="write",
+    available=_switched_on,
+    effects=Effects(tells_agents=True),
+    keywords=_KEYWORDS,
+    autogpt=_AUTOGPT,
+)
 def start_agent(
     context: Context,
-    name: Annotated[str, "a short name"],
+    name: Annotated[str, "a short name", "text"],
     task: Annotated[str, "what it is for, in a few words"],
     prompt: Annotated[str, "what it is to do, with all that it must know for it"],
     commands: Annotated[list[str] | None, "the only commands it may use"] = None,
@@ -43,20 +54,38 @@ def start_agent(
     return Output(text, {"agent": agent.key})
 
 
-@command("message_agent", "Tell a sub-agent something", risk="write", available=_switched_on, repeatable=True)
+@command(
+    "message_agent",
+    "Tell a sub-agent something",
+    risk="write",
+    available=_switched_on,
+    repeatable=True,
+    effects=Effects(tells_agents=True),
+    keywords=_KEYWORDS,
+    autogpt=_AUTOGPT,
+)
 def message_agent(context: Context, key: Key, message: Annotated[str, "it reads this before its next step"]) -> Output:
     agent = context.agents.message(key, message, origin=context.origin())
     return Output(f"It was told. {_line(agent)}", _labels([agent]))
 
 
-@command("list_agents", "List your sub-agents, or wait for one", risk="read", available=_switched_on, repeatable=True)
+@command(
+    "list_agents",
+    "List your sub-agents, or wait for one",
+    risk="read",
+    available=_switched_on,
+    repeatable=True,
+    effects=Effects(),
+    keywords=_KEYWORDS,
+    autogpt=_AUTOGPT,
+)
 def list_agents(context: Context, wait: Annotated[float | None, "seconds to wait until one ends"] = None) -> Output:
     agents = context.agents.listed(wait or 0.0)
     waits = any(agent.status in ("running", "asking") for agent in agents)
     return Output("\n".join(map(_line, agents)) or "You have started no agent.", {**_labels(agents), "waits": waits})
 
 
-@command("delete_agent", "End a sub-agent", risk="write", available=_switched_on)
+@command("delete_agent", "End a sub-agent", risk="write", available=_switched_on, effects=Effects(), autogpt=_AUTOGPT)
 def delete_agent(context: Context, key: Key) -> Output:
     agent = context.agents.end(key)
     return Output(_line(agent), _labels([agent]))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 from autoagent.commands.registry import Command, Registry
 from autoagent.errors import SettingsError
-from autoagent.messages import Goal
+from autoagent.messages import CommandSpec, Goal
 from autoagent.settings import Settings
 from autoagent.window import SMALL_WINDOW
 
@@ -15,38 +16,8 @@ from autoagent.window import SMALL_WINDOW
 MODULES = ("files", "code", "web", "web_download", "git", "media", "agents", "memory", "system")
 CATEGORIES = tuple(module for module in MODULES if module != "web_download")
 
-# Always offered; the others of a small window's choice come by the words of the goals.
-_CORE = ("read_file", "write_to_file", "list_files", "task_complete")
-_WORDS = {
-    "append_to_file": ("append", "add ", "log", "end of", "diary", "journal"),
-    "edit_file": ("edit", "change", "fix", "replace", "rename", "update", "correct"),
-    "delete_file": ("delete", "remove", "clean"),
-    "search_in_files": ("search", "find", "where", "grep", "look for"),
-    "execute_python_code": ("run", "execute", "python", "script", "program", "compute", "calculate"),
-    "execute_python_file": ("run", "execute", "python", "script", "program"),
-    "execute_shell": ("run", "shell", "command", "test", "build", "install", "git"),
-    "execute_shell_popen": ("server", "background", "serve"),
-    "list_programs": ("server", "background", "serve"),
-    "stop_program": ("server", "background", "serve"),
-    "analyze_code": ("analyse", "analyze", "review"),
-    "improve_code": ("improve",),
-    "write_tests": ("test",),
-    "web_search": ("web", "search", "internet", "online", "research", "look up", "find out"),
-    "browse_website": ("web", "page", "site", "http", "www", "url", "internet", "online", "research"),
-    "get_hyperlinks": ("link",),
-    "get_text_summary": ("summar",),
-    "download_file": ("download",),
-    "clone_repository": ("clone", "repository", "git"),
-    "generate_image": ("image", "picture", "draw"),
-    "read_audio_from_file": ("audio", "recording", "transcribe"),
-    "send_tweet": ("tweet", "twitter"),
-    "start_agent": ("agent", "delegate"),
-    "message_agent": ("agent", "delegate"),
-    "list_agents": ("agent", "delegate"),
-    "memory_add": ("remember", "memory", "memorise", "memorize", "later"),
-    "recall": ("remember", "memory", "recall"),
-    "ask_user": ("ask", "user"),
-}
+_AUTOGPT = "autogpt.commands."  # before the names of its modules, which its settings hold
+_AUTOGPT_ALONE = ("times",)  # its modules that none of the commands here stand for
 
 
 def all_commands() -> tuple[Command, ...]:
@@ -55,15 +26,24 @@ def all_commands() -> tuple[Command, ...]:
     return tuple(command for module in modules for command in module.COMMANDS)
 
 
+def all_specs() -> tuple[CommandSpec, ...]:
+    """What is declared of every command."""
+    return tuple(command.spec for command in all_commands())
+
+
 def available(settings: Settings) -> Registry:
-    """The commands that can be used with these settings; the others are known with the reason why not."""
+    """The commands that can be used with these settings; the others are known with the reason why not.
+
+    Raises SettingsError for a category to switch off that there is not.
+    """
+    off: dict[str, str] = {}
+    for category in settings.disabled_command_categories:
+        reason = f"the category {category} is switched off (DISABLED_COMMAND_CATEGORIES)"
+        off.update(dict.fromkeys(_meant("DISABLED_COMMAND_CATEGORIES", category), reason))
     usable, reasons = [], {}
     for command in all_commands():
         spec = command.spec
-        if spec.category in settings.disabled_command_categories:
-            reason = f"the category {spec.category} is switched off (DISABLED_COMMAND_CATEGORIES)"
-        else:
-            reason = command.available(settings) if command.available else ""
+        reason = off.get(spec.name) or (command.available(settings) if command.available else "")
         if reason:
             reasons.update(dict.fromkeys((spec.name, *spec.aliases), reason))
         else:
@@ -73,19 +53,40 @@ def available(settings: Settings) -> Registry:
 
 def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], window: int) -> Registry:
     """The commands to offer: those the user names (names or categories, `all`), or for a small window those that fit
-    the goals, or all. `task_complete` is always among them.
+    the goals, or all. What ends the run is always among them.
 
-    Raises SettingsError for a wanted name that is neither a command nor a category.
+    Raises SettingsError for a wanted name that is neither a command nor a category, or cannot be used here.
     """
-    names = [spec.name for spec in registry.specs]
-    if wanted and "all" not in wanted:
-        by_category = {c: [s.name for s in registry.specs if s.category == c] for c in CATEGORIES}
-        for name in wanted:
-            if name not in by_category and name not in names:
-                reason = registry.switched_off.get(name, f"there is neither a command nor a category {name!r}")
-                raise SettingsError(f"--commands: {reason}; `autoagent commands` lists them.")
-        names = [n for name in wanted for n in by_category.get(name, [name])] + ["task_complete"]
-    elif not wanted and window < SMALL_WINDOW:
+    names = {spec.name for spec in registry.specs}
+    chosen: set[str] = set()
+    for name in wanted:
+        chosen |= names if name == "all" else set(_meant("--commands (AUTOAGENT_COMMANDS)", name))
+        if reason := registry.switched_off.get(name):
+            raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")
+    if not wanted and window < SMALL_WINDOW:
         text = " ".join(goal.text for goal in goals).lower()
-        names = [n for n in names if n in _CORE or any(word in text for word in _WORDS.get(n, ()))]
-    return registry.only(names, "it is not offered in this run")
+        chosen = {spec.name for spec in registry.specs if spec.always_offered or any(w in text for w in spec.keywords)}
+    elif not wanted:
+        chosen = names
+    ending = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.ends_run}
+    return registry.only(chosen | ending, "it is not offered in this run")
+
+
+def _meant(setting: str, name: str) -> list[str]:
+    """The commands that a category, a command (an alias too) or a module of AutoGPT stands for.
+
+    Raises SettingsError where it is none of them; `setting` is where it was named.
+    """
+    known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ALONE}
+    for spec in all_specs():
+        modules = (module if "." in module else _AUTOGPT + module for module in spec.autogpt)
+        for called in (spec.category, spec.name, *spec.aliases, *modules):
+            known.setdefault(called, []).append(spec.name)
+    if name.lower() not in known:
+        near = get_close_matches(name.lower(), known, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise SettingsError(
+            f"{setting}: there is neither a command nor a category {name!r}.{hint} The categories are "
+            f"{', '.join(CATEGORIES)}; `autoagent commands` lists the commands."
+        )
+    return known[name.lower()]

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 
 from autoagent.commands.context import Context, in_a_shell
 from autoagent.commands.encoding import decode
-from autoagent.commands.files import write_to_file
+from autoagent.commands.files import Filename, write_to_file
 from autoagent.commands.program_output import described, ending, has_failed
 from autoagent.commands.registry import Command, Output, command
 from autoagent.commands.shell_lines import name_of, programs, risk_of
 from autoagent.errors import CommandError, ModelError
-from autoagent.messages import Background, Exit, Risk
+from autoagent.messages import Background, Effects, Exit, Risk
 from autoagent.settings import Settings
 from autoagent.workspace import shown
 
@@ -27,8 +27,12 @@ LOG_FOLDER = "background"
 SOURCE_LIMIT = 1_000_000  # bytes of a Python program
 LINE_LIMIT = 131_071  # bytes of a shell line: Linux takes no longer argument (MAX_ARG_STRLEN, with the null at its end)
 
-CommandLine = Annotated[str, "a shell command"]
+CommandLine = Annotated[str, "a shell command", "shell"]
 Code = Annotated[str, "the whole code"]
+
+_AUTOGPT = ("execute_code",)
+_PYTHON = ("run", "execute", "python", "script", "program")
+_BACKGROUND = ("server", "background", "serve")
 
 
 # Python ------------------------------------------------------------------------------------------------------------
@@ -64,6 +68,9 @@ def _preview_code(context: Context, code: str, name: str) -> str:
     risk="run",
     preview=_preview_code,
     repeatable=True,
+    effects=Effects(runs_programs=True),
+    keywords=[*_PYTHON, "compute", "calculate"],
+    autogpt=_AUTOGPT,
 )
 def execute_python_code(context: Context, code: Code, name: Annotated[str, "file name in that folder"]) -> Output:
     filename = _code_file(name)
@@ -76,10 +83,19 @@ def _preview_file(context: Context, filename: str, args: list[str] | None = None
     return _source_note(context, filename, *_source(context, filename))
 
 
-@command("execute_python_file", "Run a Python file", risk="run", preview=_preview_file, repeatable=True)
+@command(
+    "execute_python_file",
+    "Run a Python file",
+    risk="run",
+    preview=_preview_file,
+    repeatable=True,
+    effects=Effects(runs_programs=True),
+    keywords=_PYTHON,
+    autogpt=_AUTOGPT,
+)
 def execute_python_file(
     context: Context,
-    filename: Annotated[str, "path relative to the workspace"],
+    filename: Filename,
     args: Annotated[list[str] | None, "arguments of the program"] = None,
 ) -> Output:
     source, text = _source(context, filename)
@@ -150,6 +166,9 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
     preview=_preview_shell,
     assess=_assess_shell,
     repeatable=True,
+    effects=Effects(runs_programs=True),
+    keywords=["run", "shell", "command", "test", "build", "install", "git"],
+    autogpt=_AUTOGPT,
 )
 def execute_shell(context: Context, command_line: CommandLine) -> Output:
     exit = context.sandbox.run(_arguments(context, command_line))
@@ -165,6 +184,9 @@ def execute_shell(context: Context, command_line: CommandLine) -> Output:
     preview=_preview_shell,
     assess=_assess_shell,
     repeatable=True,
+    effects=Effects(runs_programs=True),
+    keywords=_BACKGROUND,
+    autogpt=_AUTOGPT,
 )
 def execute_shell_popen(context: Context, command_line: CommandLine) -> Output:
     started = context.sandbox.start(_arguments(context, command_line), output=_new_log(context, command_line))
@@ -175,15 +197,32 @@ def execute_shell_popen(context: Context, command_line: CommandLine) -> Output:
     return Output(text, {"pid": started.pid, "changed": [started.output]})
 
 
-@command("list_programs", "List the programs in the background", risk="read", available=_shell_allowed, repeatable=True)
+@command(
+    "list_programs",
+    "List the programs in the background",
+    risk="read",
+    available=_shell_allowed,
+    repeatable=True,
+    effects=Effects(),
+    keywords=_BACKGROUND,
+    autogpt=_AUTOGPT,
+)
 def list_programs(context: Context) -> Output:
     found = context.sandbox.programs()
     text = "\n".join(map(_listed, found)) or "No program was started in the background."
     return Output(text, {"waits": _still_run(found)})
 
 
-@command("stop_program", "End a program in the background", risk="run", available=_shell_allowed)
-def stop_program(context: Context, pid: Annotated[int, "as list_programs shows it"]) -> str:
+@command(
+    "stop_program",
+    "End a program in the background",
+    risk="run",
+    available=_shell_allowed,
+    effects=Effects(),
+    keywords=_BACKGROUND,
+    autogpt=_AUTOGPT,
+)
+def stop_program(context: Context, pid: Annotated[int, "as list_programs shows it", "text"]) -> str:
     return _listed(context.sandbox.stop(pid))
 
 
@@ -232,18 +271,40 @@ def _result(exit: Exit, **data: Any) -> Output:
 # Asking the model --------------------------------------------------------------------------------------------------
 
 
-@command("analyze_code", "Have code analyzed", risk="read", aliases=["evaluate_code"])
+@command(
+    "analyze_code",
+    "Have code analyzed",
+    risk="read",
+    aliases=["evaluate_code"],
+    effects=Effects(),
+    keywords=["analyse", "analyze", "review"],
+    autogpt=["analyze_code", "evaluate_code"],
+)
 def analyze_code(context: Context, code: Code) -> str:
     return _asked(context, "List what should be improved in this code: faults first, then clarity. Be specific.", code)
 
 
-@command("improve_code", "Have code improved", risk="read")
+@command(
+    "improve_code",
+    "Have code improved",
+    risk="read",
+    effects=Effects(),
+    keywords=["improve"],
+    autogpt=["improve_code"],
+)
 def improve_code(context: Context, suggestions: Annotated[list[str], "what to improve"], code: Code) -> str:
     task = "Improve this code as suggested, and answer with the whole improved code alone. The suggestions:"
     return _asked(context, "\n".join([task, *(f"- {suggestion}" for suggestion in suggestions)]), code)
 
 
-@command("write_tests", "Have tests written for code", risk="read")
+@command(
+    "write_tests",
+    "Have tests written for code",
+    risk="read",
+    effects=Effects(),
+    keywords=["test"],
+    autogpt=["write_tests"],
+)
 def write_tests(context: Context, code: Code, focus: Annotated[list[str], "what the tests should cover"]) -> str:
     task = "Write tests for this code, and answer with the whole test file alone. What they should cover above all:"
     return _asked(context, "\n".join([task, *(f"- {topic}" for topic in focus)]), code)

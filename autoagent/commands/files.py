@@ -14,6 +14,7 @@ from autoagent.commands.encoding import Decoded, decode
 from autoagent.commands.registry import Command, Output, command
 from autoagent.documents import Reading
 from autoagent.errors import CommandError
+from autoagent.messages import Effects
 from autoagent.redact import MASK
 from autoagent.workspace import Entry, shown
 
@@ -27,11 +28,13 @@ MATCH_LIMIT = 200  # lines in the answer to one search
 # Made by tools and large: listed as one line, and not searched unless named.
 NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules"})
 
-Filename = Annotated[str, "path relative to the workspace"]
-Directory = Annotated[str, "folder relative to the workspace"]
+Filename = Annotated[str, "path relative to the workspace", "path"]
+Directory = Annotated[str, "folder relative to the workspace", "path"]
+
+_AUTOGPT = ("file_operations",)
 
 
-@command("read_file", "Read a file", risk="read")
+@command("read_file", "Read a file", risk="read", effects=Effects(), always_offered=True, autogpt=_AUTOGPT)
 def read_file(context: Context, filename: Filename) -> str:
     if "://" in filename:
         raise CommandError(f"{shown(filename)} is an address of the web, not a file; browse_website reads pages.")
@@ -61,7 +64,16 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     return _diff(context, filename, before.text, text)
 
 
-@command("write_to_file", "Write to file", risk="write", aliases=["write_file"], preview=_preview_write)
+@command(
+    "write_to_file",
+    "Write to file",
+    risk="write",
+    aliases=["write_file"],
+    preview=_preview_write,
+    effects=Effects(),
+    always_offered=True,
+    autogpt=_AUTOGPT,
+)
 def write_to_file(context: Context, filename: Filename, text: Annotated[str, "the whole content"]) -> Output:
     _refuse_mask(context, filename, text)
     context.workspace.write(filename, _encoded(text, Decoded("")))
@@ -87,7 +99,16 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
     return _diff(context, filename, before.text, before.text + _with_line_ends_of(before.text, text))
 
 
-@command("append_to_file", "Append to file", risk="write", preview=_preview_append, repeatable=True)
+@command(
+    "append_to_file",
+    "Append to file",
+    risk="write",
+    preview=_preview_append,
+    repeatable=True,
+    effects=Effects(amends=True),
+    keywords=["append", "add ", "log", "end of", "diary", "journal"],
+    autogpt=_AUTOGPT,
+)
 def append_to_file(context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]) -> Output:
     before, _ = _text(context, filename)
     added = _with_line_ends_of(before.text, text)
@@ -100,7 +121,15 @@ def _preview_edit(context: Context, filename: str, old: str, new: str) -> str:
     return _diff(context, filename, before.text, after)
 
 
-@command("edit_file", "Replace a passage in a file", risk="write", preview=_preview_edit)
+@command(
+    "edit_file",
+    "Replace a passage in a file",
+    risk="write",
+    preview=_preview_edit,
+    effects=Effects(amends=True),
+    keywords=["edit", "change", "fix", "replace", "rename", "update", "correct"],
+    autogpt=_AUTOGPT,
+)
 def edit_file(
     context: Context,
     filename: Filename,
@@ -123,7 +152,15 @@ def _preview_delete(context: Context, filename: str) -> str:
     return f"Deletes {found.path} ({lines}{_count(found.size, 'byte')})."
 
 
-@command("delete_file", "Delete file", risk="irreversible", preview=_preview_delete)
+@command(
+    "delete_file",
+    "Delete file",
+    risk="irreversible",
+    preview=_preview_delete,
+    effects=Effects(amends=True),
+    keywords=["delete", "remove", "clean"],
+    autogpt=_AUTOGPT,
+)
 def delete_file(context: Context, filename: Filename) -> Output:
     context.workspace.delete(filename)
     return _changed(context, filename, "Deleted")
@@ -132,7 +169,15 @@ def delete_file(context: Context, filename: Filename) -> Output:
 # list and search ---------------------------------------------------------------------------------------------------
 
 
-@command("list_files", "List files in a folder and below", risk="read", aliases=["search_files"])
+@command(
+    "list_files",
+    "List files in a folder and below",
+    risk="read",
+    aliases=["search_files"],
+    effects=Effects(),
+    always_offered=True,
+    autogpt=_AUTOGPT,
+)
 def list_files(context: Context, directory: Directory = ".") -> str:
     names: list[str] = []
     total = 0
@@ -150,11 +195,18 @@ def list_files(context: Context, directory: Directory = ".") -> str:
     return "\n".join(names)
 
 
-@command("search_in_files", "Search in files with a regular expression", risk="read")
+@command(
+    "search_in_files",
+    "Search in files with a regular expression",
+    risk="read",
+    effects=Effects(),
+    keywords=["search", "find", "where", "grep", "look for"],
+    autogpt=_AUTOGPT,
+)
 def search_in_files(
     context: Context,
-    pattern: Annotated[str, "regular expression, matched line by line"],
-    directory: Annotated[str, "folder or file relative to the workspace"] = ".",
+    pattern: Annotated[str, "regular expression, matched line by line", "text"],
+    directory: Annotated[str, "folder or file relative to the workspace", "path"] = ".",
 ) -> str:
     texts, skipped = _searchable(context, directory)
     try:

@@ -24,7 +24,7 @@ from autoagent.addresses import Address, bracketed, parse, refusal
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, Output, command
 from autoagent.errors import CommandError
-from autoagent.messages import Exit
+from autoagent.messages import Effects, Exit
 from autoagent.settings import Settings
 from autoagent.workspace import shown
 
@@ -100,11 +100,20 @@ def _preview(context: Context, url: str, clone_path: str) -> str:
     return f"Clones {called} into the folder {_target(context, clone_path)}."
 
 
-@command("clone_repository", "Clone a git repository", risk="network", available=_available, preview=_preview)
+@command(
+    "clone_repository",
+    "Clone a git repository",
+    risk="network",
+    available=_available,
+    preview=_preview,
+    effects=Effects(from_outside=True),
+    keywords=["clone", "repository", "git"],
+    autogpt=["git_operations"],
+)
 def clone_repository(
     context: Context,
-    url: Annotated[str, "https address of the repository, without a password"],
-    clone_path: Annotated[str, "new folder relative to the workspace"],
+    url: Annotated[str, "https address of the repository, without a password", "url"],
+    clone_path: Annotated[str, "new folder relative to the workspace", "path"],
 ) -> Output:
     where = _target(context, clone_path)
     _require_git(context)

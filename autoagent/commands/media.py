@@ -8,9 +8,10 @@ from typing import Annotated
 
 from autoagent.commands.context import Context
 from autoagent.commands.extras import OFFLINE_AUDIO, TWITTER
+from autoagent.commands.files import Filename
 from autoagent.commands.registry import Command, Output, command
 from autoagent.errors import CommandError
-from autoagent.messages import Risk
+from autoagent.messages import Effects, Risk
 from autoagent.settings import Settings
 
 PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; the providers take no more, or drop the rest unsaid
@@ -23,8 +24,16 @@ def _no_pictures(settings: Settings) -> str:
     return _no_provider("IMAGE_PROVIDER", settings.image_provider, settings)
 
 
-@command("generate_image", "Generate an image", risk="network", available=_no_pictures)
-def generate_image(context: Context, prompt: Annotated[str, "what is to be seen in it"]) -> Output:
+@command(
+    "generate_image",
+    "Generate an image",
+    risk="network",
+    available=_no_pictures,
+    effects=Effects(),
+    keywords=["image", "picture", "draw"],
+    autogpt=["image_gen"],
+)
+def generate_image(context: Context, prompt: Annotated[str, "what is to be seen in it", "text"]) -> Output:
     if not prompt.strip():
         raise CommandError("The prompt is empty; say what is to be seen in the picture.")
     if len(prompt) > PROMPT_LIMIT:
@@ -51,8 +60,11 @@ def _risk_of_reading(context: Context, filename: str) -> Risk:
     aliases=["read_audio"],
     available=_no_listener,
     assess=_risk_of_reading,
+    effects=Effects(from_outside=True),
+    keywords=["audio", "recording", "transcribe"],
+    autogpt=["audio_text"],
 )
-def read_audio_from_file(context: Context, filename: Annotated[str, "path relative to the workspace"]) -> Output:
+def read_audio_from_file(context: Context, filename: Filename) -> Output:
     recording = context.workspace.read(filename, RECORDING_LIMIT + 1)
     if len(recording) > RECORDING_LIMIT:
         raise CommandError(f"{filename} is larger than {RECORDING_LIMIT // 1_000_000} MB; cut it into shorter ones.")
@@ -69,8 +81,17 @@ def _preview_tweet(context: Context, text: str) -> str:
     return f"{said} ({len(text)} of {TWEET_LIMIT} characters):\n{text}"
 
 
-@command("send_tweet", "Send a tweet", risk="irreversible", available=TWITTER.reason, preview=_preview_tweet)
-def send_tweet(context: Context, text: Annotated[str, f"at most {TWEET_LIMIT} characters"]) -> str:
+@command(
+    "send_tweet",
+    "Send a tweet",
+    risk="irreversible",
+    available=TWITTER.reason,
+    preview=_preview_tweet,
+    effects=Effects(),
+    keywords=["tweet", "twitter"],
+    autogpt=["twitter"],
+)
+def send_tweet(context: Context, text: Annotated[str, f"at most {TWEET_LIMIT} characters", "text"]) -> str:
     _check_tweet(text)
     return context.media.tweet(text)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Output, command
 from autoagent.errors import CommandError, ModelError, StateError
-from autoagent.messages import Recollection
+from autoagent.messages import Effects, Recollection
 from autoagent.redact import MASK
 from autoagent.settings import Settings
 from autoagent.untrusted import name_source
@@ -21,8 +21,16 @@ def _switched_on(settings: Settings) -> str:
     return "the memory is switched off (MEMORY_BACKEND=none)" if settings.memory_backend == "none" else ""
 
 
-@command("memory_add", "Remember a text", risk="write", aliases=["remember"], available=_switched_on)
-def memory_add(context: Context, text: Annotated[str, "what to remember, in full sentences"]) -> Output:
+@command(
+    "memory_add",
+    "Remember a text",
+    risk="write",
+    aliases=["remember"],
+    available=_switched_on,
+    effects=Effects(),
+    keywords=["remember", "memory", "memorise", "memorize", "later"],
+)
+def memory_add(context: Context, text: Annotated[str, "what to remember, in full sentences", "text"]) -> Output:
     origin, kept = context.origin(), context.mask(text)
     try:
         memory = context.memory.add(
@@ -36,8 +44,15 @@ def memory_add(context: Context, text: Annotated[str, "what to remember, in full
     return Output(f"Remembered as memory {memory}{without}.", {"memory": memory})
 
 
-@command("recall", "Search the long-term memory", risk="read", available=_switched_on)
-def recall(context: Context, query: Annotated[str, "what the memories are about"]) -> Output:
+@command(
+    "recall",
+    "Search the long-term memory",
+    risk="read",
+    available=_switched_on,
+    effects=Effects(),
+    keywords=["remember", "memory", "recall"],
+)
+def recall(context: Context, query: Annotated[str, "what the memories are about", "text"]) -> Output:
     try:
         memories = context.memory.recall(context.mask(query)).memories
     except (ModelError, StateError) as error:  # the run can go on without what it would have recalled
@@ -47,7 +62,13 @@ def recall(context: Context, query: Annotated[str, "what the memories are about"
     return Output("\n".join(lines) or "No memory fits.", data)
 
 
-@command("sleep", "Sleep: let unused memories fade, and dream of those forgotten", risk="write", available=_switched_on)
+@command(
+    "sleep",
+    "Sleep: let unused memories fade, and dream of those forgotten",
+    risk="write",
+    available=_switched_on,
+    effects=Effects(),
+)
 def sleep(context: Context) -> Output:
     try:
         dream = context.memory.sleep(None, context.complete)
@@ -59,6 +80,8 @@ def sleep(context: Context) -> Output:
     slept = f"Forgot {len(dream.forgotten)} memories"
     if not dream.text:
         return Output(f"{slept}, without a dream: {dream.problem or 'the model made none.'}", data)
+    if dream.private:
+        data["private"] = True
     if dream.trusted:
         return Output(f"{slept}, and dreamt: {dream.text}", data)
     return Output(f"{slept}, and dreamt ({UNTRUSTED}):\n{_quoted(dream.text)}", {**data, "untrusted": "a dream"})

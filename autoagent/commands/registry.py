@@ -11,13 +11,13 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
 from autoagent.errors import CommandError, ReplyError
-from autoagent.messages import Call, CommandSpec, Parameter, Proposal, Result, Risk
+from autoagent.messages import Call, CommandSpec, Effects, Meaning, Parameter, Proposal, Result, Risk
 from autoagent.settings import Settings
 
 Available = Callable[[Settings], str]
@@ -71,18 +71,36 @@ def command(
     assess: Assess | None = None,
     repeatable: bool = False,
     category: str = "",
+    effects: Effects | None = None,
+    keywords: Iterable[str] = (),
+    always_offered: bool = False,
+    autogpt: Iterable[str] = (),
 ) -> Callable[[Callable[..., str | Output]], Command]:
     """Make a typed function a command. Its category is the name of its module where none is given.
 
     `risk` "read" declares that it changes nothing: where a crash has hidden its result, it is simply run again.
     `preview` takes the same arguments and gives what the call would change, as a diff or a note, and '' where that is
     nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
-    `repeatable` says that the same call may give another result although nothing changed here.
+    `repeatable` says that the same call may give another result although nothing changed here. A command that does not
+    declare its `effects` is asked about at every call, and its results count as text from outside and as private.
+    `keywords`, `always_offered` and `autogpt` are as in CommandSpec.
     """
 
     def register(function: Callable[..., str | Output]) -> Command:
         belongs_to = category or function.__module__.rpartition(".")[2]
-        spec = CommandSpec(name, label, belongs_to, risk, _parameters(function), tuple(aliases), repeatable)
+        spec = CommandSpec(
+            name,
+            label,
+            belongs_to,
+            risk,
+            _parameters(function),
+            tuple(aliases),
+            repeatable,
+            effects,
+            tuple(keywords),
+            always_offered,
+            tuple(autogpt),
+        )
         return Command(spec, function, preview, available, assess)
 
     return register
@@ -105,8 +123,12 @@ _KINDS: Mapping[Any, Literal["string", "integer", "number", "boolean", "array"]]
 
 def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
     help_text, choices = "", ()
-    if hasattr(hint, "__metadata__"):  # Annotated[str, "what it is"]
-        help_text, hint = hint.__metadata__[0], get_args(hint)[0]
+    meaning: Meaning = "exact"
+    if hasattr(hint, "__metadata__"):  # Annotated[str, "what it is"], or with a Meaning after that
+        (help_text, *declared), hint = hint.__metadata__, get_args(hint)[0]
+        meaning = declared[0] if declared else meaning
+    if meaning not in get_args(Meaning):
+        raise TypeError(f"The argument {parameter.name!r} is declared as {meaning!r}, which no rule knows.")
     if get_origin(hint) in (typing.Union, types.UnionType):  # `float | None`: None stands for "not given"
         hint = next(part for part in get_args(hint) if part is not type(None))
     if get_origin(hint) is Literal:
@@ -114,7 +136,7 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
     required = parameter.default is inspect.Parameter.empty
     default = None if required else parameter.default
     kind = _KINDS[get_origin(hint) or hint]
-    return Parameter(parameter.name, kind, required, default, help_text, tuple(choices))
+    return Parameter(parameter.name, kind, required, default, help_text, tuple(choices), meaning)
 
 
 class Registry:
@@ -140,9 +162,9 @@ class Registry:
         off = {name: reason for spec in left_out for name in (spec.name, *spec.aliases)}
         return Registry(kept, {**self.switched_off, **off})
 
-    def without(self, name: str, reason: str) -> Registry:
-        """The same registry with one command switched off for a reason."""
-        return self.only([known for known in self._commands if known != name], reason)
+    def without(self, names: Collection[str], reason: str) -> Registry:
+        """The same registry with these commands switched off for a reason."""
+        return self.only([known for known in self._commands if known not in names], reason)
 
     def check(self, call: Call) -> Call:
         """The call under its present name, with its arguments under theirs, of the right types and with no extras.

@@ -15,7 +15,7 @@ from autoagent.commands.extras import BROWSER
 from autoagent.commands.registry import Command, Output, command
 from autoagent.documents import DOCUMENT_LIMIT, Reading
 from autoagent.errors import CommandError, ModelError, StateError
-from autoagent.messages import Found, Page
+from autoagent.messages import Effects, Found, Page
 from autoagent.settings import Settings
 
 WHOLE_LIMIT = 6_000  # characters of a page that is given as it is
@@ -24,11 +24,15 @@ LINKS_SHOWN = 30  # below a page
 LINKS_LISTED = 300  # in a list of links alone
 HITS_LIMIT = 25
 
-Url = Annotated[str, "https address of the page"]
-Question = Annotated[str, "what to find out from the page"]
-Query = Annotated[str, "words to search for"]
+Url = Annotated[str, "https address of the page", "url"]
+Question = Annotated[str, "what to find out from the page", "text"]
+Query = Annotated[str, "words to search for", "text"]
 Count = Annotated[int, f"how many results, at most {HITS_LIMIT}"]
 GoogleCount = Annotated[int, "how many results, at most 10"]
+
+_OUTSIDE = Effects(from_outside=True)
+_SEARCH = ("google_search", "web_search")
+_PAGES = ("web_selenium", "web_playwright", "web_requests")
 
 
 # Search ------------------------------------------------------------------------------------------------------------
@@ -40,12 +44,20 @@ def _has_google(settings: Settings) -> str:
     return "it needs GOOGLE_API_KEY and GOOGLE_CUSTOM_SEARCH_ENGINE_ID; web_search needs neither"
 
 
-@command("web_search", "Search the web", risk="network", aliases=["search"])
+@command(
+    "web_search",
+    "Search the web",
+    risk="network",
+    aliases=["search"],
+    effects=_OUTSIDE,
+    keywords=["web", "search", "internet", "online", "research", "look up", "find out"],
+    autogpt=_SEARCH,
+)
 def web_search(context: Context, query: Query, num_results: Count = 8) -> Output:
     return _listed(query, context.web.search(_checked(query), _within(num_results)))
 
 
-@command("google", "Search with Google", risk="network", available=_has_google)
+@command("google", "Search with Google", risk="network", available=_has_google, effects=_OUTSIDE, autogpt=_SEARCH)
 def google(context: Context, query: Query, num_results: GoogleCount = 8) -> Output:
     return _listed(query, context.web.google(_checked(query), _within(num_results)))
 
@@ -74,7 +86,15 @@ def _listed(query: str, found: Found) -> Output:
 # Pages -------------------------------------------------------------------------------------------------------------
 
 
-@command("browse_website", "Read a web page", risk="network", available=BROWSER.reason)
+@command(
+    "browse_website",
+    "Read a web page",
+    risk="network",
+    available=BROWSER.reason,
+    effects=_OUTSIDE,
+    keywords=["web", "page", "site", "http", "www", "url", "internet", "online", "research"],
+    autogpt=_PAGES,
+)
 def browse_website(context: Context, url: Url, question: Question) -> Output:
     page, reading = _read(context, url)
     parts = split(reading.text)
@@ -86,7 +106,15 @@ def browse_website(context: Context, url: Url, question: Question) -> Output:
     return _output(page, reading, text, notes, links=LINKS_SHOWN)
 
 
-@command("get_text_summary", "Summarise a web page", risk="network", available=BROWSER.reason)
+@command(
+    "get_text_summary",
+    "Summarise a web page",
+    risk="network",
+    available=BROWSER.reason,
+    effects=_OUTSIDE,
+    keywords=["summar"],
+    autogpt=_PAGES,
+)
 def get_text_summary(context: Context, url: Url, question: Question) -> Output:
     page, reading = _read(context, url)
     parts = split(reading.text)
@@ -94,7 +122,15 @@ def get_text_summary(context: Context, url: Url, question: Question) -> Output:
     return _output(page, reading, text, [note], links=0)
 
 
-@command("get_hyperlinks", "List the links of a web page", risk="network", available=BROWSER.reason)
+@command(
+    "get_hyperlinks",
+    "List the links of a web page",
+    risk="network",
+    available=BROWSER.reason,
+    effects=_OUTSIDE,
+    keywords=["link"],
+    autogpt=_PAGES,
+)
 def get_hyperlinks(context: Context, url: Url) -> Output:
     page, reading = _read(context, url)
     return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=LINKS_LISTED)

@@ -11,6 +11,7 @@ from autoagent.addresses import parse
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, Output, command
 from autoagent.errors import CommandError
+from autoagent.messages import Effects
 from autoagent.settings import Settings
 
 _SHOW_EVERY = 0.5  # seconds between two lines of progress
@@ -34,11 +35,14 @@ def _preview(context: Context, url: str, filename: str) -> str:
     preview=_preview,
     repeatable=True,
     category="web",
+    effects=Effects(from_outside=True),
+    keywords=["download"],
+    autogpt=["file_operations"],
 )
 def download_file(
     context: Context,
-    url: Annotated[str, "https address of the file"],
-    filename: Annotated[str, "path relative to the workspace"],
+    url: Annotated[str, "https address of the file", "url"],
+    filename: Annotated[str, "path relative to the workspace", "path"],
 ) -> Output:
     address, where = parse(url), _target(context, filename)
     parts = []

@@ -210,7 +210,8 @@ class LivingMemory:
             text = dream(dream_prompt(lost)).strip()
         except (ForUser, ForModel) as error:  # no model, or one that fails: the sleep has been slept all the same
             problem = str(error)
-        found = Dream(text, forgotten, fallen, now, all(memory.trusted for memory in lost), problem)
+        trusted, private = all(memory.trusted for memory in lost), any(memory.private for memory in lost)
+        found = Dream(text, forgotten, fallen, now, trusted, problem, private)
         if self.journal is not None:
             self.journal.append(found)
         return found

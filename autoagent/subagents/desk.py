@@ -23,8 +23,6 @@ LONGEST_WAIT = 600.0  # seconds
 NAMED = 40  # characters of a name
 
 _CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
-_OF_THE_RUN = ("ask_user",)  # commands of the run's own agent alone
-_OF_EACH = ("task_complete",)
 
 
 class Desk:
@@ -76,7 +74,7 @@ class Desk:
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
         now, member = self._find(key).now(), self._members.get(key.strip())
         if member is None or member.outcome is not None:
-            raise CommandError(f"{now.name} ({now.key}) has ended ({now.status}: {now.reason}); start another agent.")
+            raise CommandError(f"{now.name} ({now.key}) has ended ({now.status}); start another agent.")
         sender = f"{self._name}, who started you"
         member.desk.put(Told(sender=sender, text=text, data=(origin or Origin()).labels))
         return now
@@ -171,13 +169,21 @@ class Desk:
         return found
 
     def _handed_on(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
-        """The commands of a sub-agent: those wanted of one's own, or all, but for what it may not have."""
+        """The commands of a sub-agent: those wanted of one's own, or all, and what ends its run.
+
+        What asks the user, or does not declare whether it does, is for the run's own agent alone.
+        """
         names = {name: spec.name for spec in self._commands for name in (spec.name, *spec.aliases)}
         if unknown := [name for name in wanted if name not in names]:
             own = ", ".join(spec.name for spec in self._commands)
             raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {own}.")
-        chosen = {names[name] for name in (*(wanted or names), *_OF_EACH) if name in names} - set(_OF_THE_RUN)
+        chosen = {names[name] for name in wanted or names}
         deepest = self._depth + 1 >= self._crew.depth
         return tuple(
-            spec for spec in self._commands if spec.name in chosen and not (deepest and spec.category == _CATEGORY)
+            spec
+            for spec in self._commands
+            if (effects := spec.effects) is not None
+            and (spec.name in chosen or effects.ends_run)
+            and not effects.asks_user
+            and not (deepest and spec.category == _CATEGORY)
         )

@@ -141,7 +141,8 @@ def open_registry(settings: Settings, task: Task, window: int, *, attended: bool
 
     registry = catalogue.available(settings)
     if not attended:
-        registry = registry.without("ask_user", "nobody is there to answer")
+        asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
+        registry = registry.without(asking, "nobody is there to answer")
     return catalogue.choose(registry, settings.commands, task.goals, window)
 
 
@@ -228,12 +229,11 @@ def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:
     """The rules of what runs without a question. Raises SettingsError, StateError for one that cannot be used."""
-    from autoagent.commands.catalogue import all_commands
+    from autoagent.commands.catalogue import all_specs
     from autoagent.rules import Rulebook
     from autoagent.subcommands.rules import saved_rules
 
-    specs = [command.spec for command in all_commands()]
-    return Rulebook(specs, settings.allow, saved_rules(settings), place=workspace.display)
+    return Rulebook(all_specs(), settings.allow, saved_rules(settings), place=workspace.display)
 
 
 def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool) -> Authorizer:
@@ -280,7 +280,7 @@ def mask_of(settings: Settings) -> Callable[[Any], Any]:
 
 
 def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
-    """What the command `ask_user` calls."""
+    """What a command calls that asks the user."""
 
     def ask(question: str, timeout: float | None) -> str:
         console.discard_typeahead()

@@ -75,6 +75,7 @@ def _opened(
     """The agent with all that it works with; closed again, in the reverse order, whatever happens."""
     from dataclasses import replace
 
+    from autoagent.commands.catalogue import all_specs
     from autoagent.guard import Guard
     from autoagent.interrupts import Interrupts
     from autoagent.loop import Agent
@@ -92,7 +93,7 @@ def _opened(
     budget = Budget(assembly.limits_of(settings, start.task))
     workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
-    guard = Guard(tainted, network=settings.sandbox_network)
+    guard = Guard(tainted, all_specs(), network=settings.sandbox_network)
     rulebook = assembly.rulebook_of(settings, workspace)
     fast = assembly.open_fast_model(settings, console, model)
     ask = assembly.ask_the_user(console)

@@ -35,6 +35,7 @@ def builder(
     What is opened is used by one thread alone, but for an embedded model and an embedder of this machine, which any
     thread may use and which are too large to be loaded twice. A sub-agent's programs are its own and end with it.
     """
+    from autoagent.commands.catalogue import all_specs
     from autoagent.loop import Agent
     from autoagent.subagents.member import Built
     from autoagent.subcommands.memory_setup import embeds_remotely
@@ -50,7 +51,7 @@ def builder(
         offered = registry.only(order.commands, "it was not handed on to this agent")
         described = assembly.describe(order.task, settings, own, offered)
         limits = dataclasses.asdict(order.budget.limits)
-        guard = Guard(tainted, network=settings.sandbox_network, origin=order.origin)
+        guard = Guard(tainted, all_specs(), network=settings.sandbox_network, origin=order.origin)
         with open_context(settings, workspace, guard, own, own, own_embedder, ask=_nobody, say=_unheard) as context:
             order.when_stopped(context.sandbox.close)
             agent = Agent(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoagent.commands import catalogue
-from autoagent.errors import ReplyError
+from autoagent.errors import ReplyError, SettingsError
 from autoagent.messages import Call, Goal
 from autoagent.settings import Settings
 
@@ -35,3 +35,75 @@ def test_a_command_that_does_not_exist_is_another_matter() -> None:
 def test_a_number_that_no_command_can_use_is_refused(value: object) -> None:
     with pytest.raises(ReplyError, match="'timeout' of ask_user is no number that can be used"):
         catalogue.available(Settings()).check(Call("1", "ask_user", {"question": "q", "timeout": value}))
+
+
+def offered(*disabled: str) -> set[str]:
+    return {spec.name for spec in catalogue.available(Settings(disabled_command_categories=disabled)).specs}
+
+
+@pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        ("code", {"execute_shell", "execute_python_code", "analyze_code"}),
+        ("autogpt.commands.execute_code", {"execute_shell", "execute_shell_popen", "execute_python_code"}),
+        ("autogpt.commands.file_operations", {"read_file", "write_to_file", "append_to_file", "delete_file"}),
+        ("autogpt.commands.google_search", {"web_search"}),
+        ("autogpt.commands.web_selenium", {"browse_website", "get_hyperlinks"}),
+        ("autogpt.commands.git_operations", {"clone_repository"}),
+        ("AutoGPT.commands.twitter", {"send_tweet"}),
+        ("autogpt.app", {"start_agent", "message_agent"}),
+        ("delete_file", {"delete_file"}),
+    ],
+)
+def test_what_is_switched_off_is_not_offered_whoever_names_it(name: str, gone: set[str]) -> None:
+    before, after = offered(), offered(name)
+    assert gone <= before
+    assert not gone & after
+    assert after < before
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "analyze_code",
+        "audio_text",
+        "evaluate_code",
+        "execute_code",
+        "file_operations",
+        "git_operations",
+        "google_search",
+        "image_gen",
+        "improve_code",
+        "system",
+        "task_statuses",
+        "times",
+        "twitter",
+        "user_interaction",
+        "web_playwright",
+        "web_requests",
+        "web_search",
+        "web_selenium",
+        "write_tests",
+    ],
+)
+def test_every_module_of_autogpt_is_known(module: str) -> None:
+    assert offered(f"autogpt.commands.{module}") <= offered()
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("cod", "code"), ("file", "files"), ("autogpt.commands.execute_cod", "autogpt.commands.execute_code")],
+)
+def test_a_category_that_there_is_not_is_refused_and_the_nearest_named(name: str, nearest: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        offered("web", name)
+    assert f"DISABLED_COMMAND_CATEGORIES: there is neither a command nor a category {name!r}." in str(refused.value)
+    assert f"Did you mean {nearest}?" in str(refused.value)
+
+
+def test_every_name_among_the_wanted_commands_is_looked_at() -> None:
+    registry = catalogue.available(Settings())
+    with pytest.raises(SettingsError, match=r"'raed_file'.* Did you mean read_file\?"):
+        catalogue.choose(registry, ("all", "raed_file"), [], 128_000)
+    chosen = catalogue.choose(registry, ("autogpt.commands.git_operations",), [], 128_000)
+    assert {spec.name for spec in chosen.specs} == {"clone_repository", "task_complete"}
