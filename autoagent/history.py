@@ -9,6 +9,9 @@ The summary is made from the events alone, so it costs no call to a model and ca
 
 A result that comes from outside is shown between marks that it cannot forge; in the summary and the standing lines,
 which have no room for marks, its source stands in place of its text.
+
+Where the model is asked by native tool calls, a step is a call and what its tool said; the steps of one reply are
+several calls of one message. What people and the program say to the model is the user's even then.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autoagent import native
 from autoagent.messages import (
     Call,
     Checked,
@@ -38,15 +42,17 @@ from autoagent.messages import (
     RunStarted,
     Thought,
     Told,
+    ToolCall,
     Undone,
 )
 from autoagent.redact import TOLD, holds_mask
 from autoagent.schema import THOUGHTS
-from autoagent.tokens import PER_MESSAGE, Count, fits, shorten
+from autoagent.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
 from autoagent.untrusted import Marks, defuse, name_source, split
 from autoagent.window import Shares, reply_tokens, share_out
 
 OPENING = "The run begins here."
+_NOTHING = "Nothing came of it."
 _KEPT_FAILURES = 3
 _DONE_SHOWN = 10
 _SOURCE_SHOWN = 60  # characters of a source that stands in place of its text
@@ -56,16 +62,20 @@ _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 @dataclass(slots=True)
 class Exchange:
-    """One step as two messages; `tokens` counts both. `told` is what `user` says, without marks.
+    """One step as two messages; `tokens` counts both. `told` is what they say to the model, without marks.
 
-    `run` is that of its events: the first steps of a fork are those of another run.
+    `run` is that of its events: the first steps of a fork are those of another run. `reply` is a native tool call, and
+    then `user` what its tool said and `beside` what else there was to say; it `goes_on` where the step before it is of
+    the same reply.
     """
 
     run: str
     step: int
-    assistant: str
+    reply: str | ToolCall
     user: list[str] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    goes_on: bool = False
     tokens: int = 0
     call: Call | None = None
     asked: str = "An unusable reply"  # or the thought and the call in a line, for the memory
@@ -86,7 +96,7 @@ class History:
         self._tokens = 0
         self._exchanges: deque[Exchange] = deque()
         self._newest: Thought | Rejected | None = None  # the last of them, to be rendered once more
-        self._said: list[tuple[str, Marks | None, str]] = []  # what `_say` was given for it
+        self._said: list[tuple[str, Marks | None, str, bool]] = []  # what `_say` was given for it
         self._summary: deque[str] = deque()
         self._summary_tokens = 0
         self._faded: Counter[str] = Counter()
@@ -112,14 +122,21 @@ class History:
 
     @property
     def messages(self) -> list[Message]:
-        """User and assistant in turn, beginning and ending with the user; empty before the first reply."""
+        """The user first, then each reply and what came of it; empty before the first reply.
+
+        Without native tool calls, which are shown to no model that does not make them, user and assistant take turns.
+        """
         if not self._begun:
             return []
+        assert self._started is not None, "a run's first event is RunStarted"
         found = [Message("user", self._opening)]
-        for exchange in self._exchanges:
-            found.append(Message("assistant", exchange.assistant))
-            found.append(Message("user", "\n\n".join(exchange.user) or "Nothing came of it."))
-        return found
+        for reply in _replies(self._exchanges):
+            if isinstance(reply[0].reply, str):
+                found.append(Message("assistant", reply[0].reply))
+                found.append(Message("user", "\n\n".join(reply[0].user) or _NOTHING))
+            else:
+                found += _with_calls(reply)
+        return found if self._started.native else native.flat(found)
 
     @property
     def fixed_tokens(self) -> int:
@@ -178,12 +195,12 @@ class History:
                 self._trim(min(self.shares.history, self.tokens - 1))
             case Thought():
                 self._calibrate(event.usage.prompt)
-                self._waiting = len(event.more) or max(0, self._waiting - 1)
                 self._open(event)
+                self._waiting = len(event.more) or max(0, self._waiting - 1)
             case Rejected():
                 self._calibrate(event.usage.prompt)
-                self._waiting = max(0, self._waiting - 1)
                 self._open(event)
+                self._waiting = max(0, self._waiting - 1)
                 self._say(f"That reply was not used: {event.problem}")
             case Decided(allowed=False) if event.reason:
                 self._say(f"The command was not run: {event.reason}")
@@ -192,9 +209,9 @@ class History:
                 self._say(f"The user changed the arguments to {json.dumps(args, ensure_ascii=False)}.")
             case Feedback():
                 self._feedback = (event.step, event.text)
-                self._say(f"Human feedback: {event.text}")
+                self._say(f"Human feedback: {event.text}", beside=True)
                 if holds_mask(event.text):
-                    self._say(TOLD)
+                    self._say(TOLD, beside=True)
                 self._note_outcome(f"feedback: {event.text}")
                 self._drop_waiting()
             case Forked():
@@ -205,7 +222,7 @@ class History:
             case Checked():
                 (self.met.add if event.met else self.met.discard)(event.goal)
             case Noticed():
-                self._say(event.text)
+                self._say(event.text, beside=True)
             case Told():
                 self._told(event)
             case Returned():
@@ -244,9 +261,9 @@ class History:
 
     def _open(self, reply: Thought | Rejected) -> None:
         self._newest, self._said = reply, []
-        assistant = self._rendered(reply)
-        tokens = self._count(assistant) + 2 * PER_MESSAGE
-        exchange = Exchange(reply.run, reply.step, assistant, tokens=tokens)
+        rendered = self._rendered(reply)
+        tokens = self._tokens_of(rendered)
+        exchange = Exchange(reply.run, reply.step, rendered, tokens=tokens, goes_on=self._waiting > 0)
         if isinstance(reply, Thought):
             exchange.call = reply.call
             exchange.summary = _one_line(str(reply.call), 160)
@@ -255,11 +272,45 @@ class History:
         self._tokens += tokens
         self._trim(self.shares.history)
 
-    def _rendered(self, event: Thought | Rejected) -> str:
+    def _tokens_of(self, rendered: str | ToolCall) -> int:
+        """Of a reply as it is shown, and of the frame of what comes of it."""
+        if isinstance(rendered, str):
+            return self._count(rendered) + 2 * PER_MESSAGE
+        return self._count(rendered.name) + self._count(rendered.arguments) + PER_CALL + 2 * PER_MESSAGE
+
+    def _rendered(self, event: Thought | Rejected) -> str | ToolCall:
         """The reply as the prompt shows it: an unusable one by its beginning and end."""
+        assert self._started is not None, "a run's first event is RunStarted"
         if isinstance(event, Thought):
+            if self._started.native:
+                call, first = event.call, {THOUGHTS[0]: event.thoughts.text}
+                return self._rendered_call(event.step, call.name, first, call.args, self._message_limit)
             return self._rendered_thought(event)
-        return shorten(event.text, self._message_limit // 4, self._count) or "(no text)"
+        limit = self._message_limit // 4
+        if self._started.native and (wanted := native.read(event.text)):
+            return self._rendered_call(event.step, *wanted, limit)
+        return shorten(event.text, limit, self._count) or "(no text)"
+
+    def _rendered_call(
+        self, step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any], limit: int
+    ) -> ToolCall:
+        """A native tool call within `limit` tokens, and still valid JSON: long arguments keep head and tail."""
+
+        def whole(thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall | None:
+            call = native.made(step, name, thoughts, args)
+            return call if fits(call.arguments, limit, self._count) else None
+
+        if call := whole(thoughts, args):
+            return call
+        for part in (1, 2, 4, 8):  # what JSON escapes takes more tokens than it had
+            room = max(16, limit // (len(args) + len(thoughts) + 1) // part)
+            shorter = [
+                {key: shorten(v, room, self._count) if isinstance(v, str) else v for key, v in values.items()}
+                for values in (thoughts, args)
+            ]
+            if call := whole(*shorter):
+                return call
+        return whole(shorter[0], {}) or native.made(step, name, {}, {})
 
     def _rendered_thought(self, event: Thought) -> str:
         """The reply in the response format, as it ought to have been written; long arguments keep head and tail.
@@ -283,26 +334,26 @@ class History:
         args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
         return shorten(render(args), limit, count)
 
-    def _say(self, text: str, marks: Marks | None = None, lead: str = "") -> None:
-        """Add to what came of the newest reply; what is said before any reply opens the run.
+    def _say(self, text: str, marks: Marks | None = None, lead: str = "", *, beside: bool = False) -> None:
+        """Add to what came of the newest reply, or was said `beside` it; what is said before any reply opens the run.
 
         The text is cut to its room; `marks` around it, and the `lead` before them, stay whole.
         """
         if self._exchanges:
-            self._said.append((text, marks, lead))
-            self._add_said(text, marks, lead)
+            self._said.append((text, marks, lead, beside))
+            self._add_said(text, marks, lead, beside)
             self._trim(self.shares.history)
             return
         _, said = self._fitted(text, marks, lead, self._message_limit)
         self._opening += f"\n\n{said}"
         self._opening_tokens = self._count(self._opening) + PER_MESSAGE
 
-    def _add_said(self, text: str, marks: Marks | None, lead: str) -> None:
+    def _add_said(self, text: str, marks: Marks | None, lead: str, beside: bool) -> None:
         newest = self._exchanges[-1]  # half of what there would be, were it the only step left
         limit = min(self._message_limit, (self.shares.history - self._opening_tokens - newest.tokens) // 2)
         text, said = self._fitted(text, marks, lead, limit)
         tokens = self._count(said) + 1
-        newest.user.append(said)
+        (newest.user if isinstance(newest.reply, str) or not beside else newest.beside).append(said)
         newest.told.append(f"{lead} {text}" if marks else text)
         newest.tokens += tokens
         self._tokens += tokens
@@ -334,9 +385,10 @@ class History:
     def _told(self, event: Told) -> None:
         lead = f"From {event.sender}:"
         if source := str(event.data.get("untrusted") or ""):
-            self._say(defuse(event.text), Marks.of(event.text, source, run=event.run, step=event.step), lead)
+            marks = Marks.of(event.text, source, run=event.run, step=event.step)
+            self._say(defuse(event.text), marks, lead, beside=True)
         else:
-            self._say(f"{lead} {event.text}")
+            self._say(f"{lead} {event.text}", beside=True)
 
     def _returned(self, event: Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
@@ -383,12 +435,12 @@ class History:
         assert self._newest is not None, "it was opened by a reply"
         newest = self._exchanges[-1]
         self._tokens -= newest.tokens
-        newest.assistant = self._rendered(self._newest)
-        newest.tokens = self._count(newest.assistant) + 2 * PER_MESSAGE
-        newest.user, newest.told = [], []
+        newest.reply = self._rendered(self._newest)
+        newest.tokens = self._tokens_of(newest.reply)
+        newest.user, newest.beside, newest.told = [], [], []
         self._tokens += newest.tokens
-        for text, marks, lead in self._said:
-            self._add_said(text, marks, lead)
+        for text, marks, lead, beside in self._said:
+            self._add_said(text, marks, lead, beside)
 
     def _summarise(self, exchange: Exchange) -> None:
         line = f"{exchange.step}. {_one_line(exchange.summary, 240)}"
@@ -408,6 +460,31 @@ class History:
             lines.append("Long ago: " + ", ".join(f"{name} ({n} times)" for name, n in self._faded.most_common(12)))
         self._opening = "\n".join([*lines, *self._summary])
         self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+
+
+def _replies(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
+    """The steps, those with native tool calls of one reply together."""
+    reply: list[Exchange] = []
+    for exchange in exchanges:
+        calls = reply and not isinstance(reply[0].reply, str) and not isinstance(exchange.reply, str)
+        if calls and exchange.goes_on:
+            reply.append(exchange)
+            continue
+        if reply:
+            yield reply
+        reply = [exchange]
+    if reply:
+        yield reply
+
+
+def _with_calls(reply: Sequence[Exchange]) -> Iterator[Message]:
+    """The calls of one reply, what the tool of each said, and what else there was to say."""
+    calls = [exchange.reply for exchange in reply if isinstance(exchange.reply, ToolCall)]
+    yield Message("assistant", "", tuple(calls))
+    for call, exchange in zip(calls, reply, strict=True):
+        yield Message("tool", "\n\n".join(exchange.user) or _NOTHING, answers=call.id)
+    if beside := [said for exchange in reply for said in exchange.beside]:
+        yield Message("user", "\n\n".join(beside))
 
 
 def _own_words(text: str) -> str:

@@ -51,11 +51,22 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a prompt."""
+class ToolCall:
+    """A native tool call as an endpoint writes it: `arguments` is still JSON. In a prompt it has an `id`."""
 
-    role: Literal["system", "user", "assistant"]
+    name: str
+    arguments: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt. `calls` are the tool calls of the assistant; `answers` is the id of a tool's own."""
+
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    answers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +90,6 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         cost = None if self.cost is None or other.cost is None else self.cost + other.cost
         return Usage(self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached, cost)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A native tool call as the endpoint wrote it: `arguments` is still unparsed JSON."""
-
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,6 +495,7 @@ class RunStarted(Event):
     workspace: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as Limits has them
+    native: bool = False  # whether a command that was a tool call is one in the prompts, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

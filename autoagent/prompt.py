@@ -59,7 +59,14 @@ class Prompt:
 
 def serialise(messages: Sequence[Message]) -> str:
     """The messages as one text, one after the other: what a digest and a prefix are taken of."""
-    return "".join(f'["{m.role}", {_quoted(m.content)}]\n' for m in messages)  # as json.dumps has it, but quicker
+    return "".join(f'["{m.role}", {_quoted(m.content)}{_tool_parts(m)}]\n' for m in messages)  # quicker than json.dumps
+
+
+def _tool_parts(message: Message) -> str:
+    """What a message with tool calls, or of a tool, holds beside its content."""
+    if message.calls:
+        return f", {_quoted([[call.id, call.name, call.arguments] for call in message.calls])}"
+    return f", {_quoted(message.answers)}" if message.answers else ""
 
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
@@ -107,7 +114,7 @@ def build(
     """Put the prompt of one step together.
 
     Args:
-        history: messages that begin and end with the user's, alternating; or none.
+        history: messages that begin with the user's and end with what came of the newest step; or none.
         recollections: best first; as many as fit their share.
         standing: what was done, failed and said, and what is left of the limits; cut to its share.
         goals: asked about at the very end, where a small model still has them in mind.
@@ -124,10 +131,10 @@ def build(
     tail = "\n\n".join(part for part in parts if part)
     by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step
     tokens = fixed_tokens + sum(by_line) + 2 * PER_MESSAGE
-    if history:
+    if history and history[-1].role == "user":
         last = Message("user", f"{history[-1].content}\n\n{tail}")
         return Prompt((Message("system", system), *history[:-1], last), tokens)
-    return Prompt((Message("system", system), Message("user", tail)), tokens)
+    return Prompt((Message("system", system), *history, Message("user", tail)), tokens)
 
 
 def _trigger(goals: Sequence[Goal], met: Collection[int], *, begun: bool) -> str:

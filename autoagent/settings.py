@@ -53,6 +53,9 @@ class Settings:
     fast_llm: str = setting("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
     temperature: float = setting(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = setting(0, "AUTOAGENT_WINDOW", help="context length in tokens; 0: as the model has it")
+    reply_tokens: int = setting(
+        0, "AUTOAGENT_REPLY_TOKENS", help="tokens of a reply, thinking apart; 0: a fifth of the window, at most 4096"
+    )
     embedding_model: str = setting(
         "", "EMBEDDING_MODEL", help=f"the endpoint's embedder; empty: {EMBEDDER}, where it is OpenAI's own"
     )

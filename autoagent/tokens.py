@@ -17,6 +17,7 @@ Count = Callable[[str], int]
 _KEPT = 2000  # counts; a memory that is recalled is counted several times at each step
 _KEPT_CHARACTERS = 2000  # of a text; a longer one is not kept just to be recognised
 
+PER_CALL = 16  # what stands around a tool call: its id, there and with its result, and the marks
 PER_MESSAGE = 4  # the role and the marks around a message, in every chat format we met at most this much
 
 # An encoding is defined by its ranks (from the package) and its pattern (here).

@@ -35,8 +35,10 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """The content of all messages, for assertions about what the model was told."""
-        return "\n".join(message["content"] for message in self.body["messages"])
+        """The content of all messages and the tool calls in them, for assertions about what the model was told."""
+        calls = (call["function"] for message in self.body["messages"] for call in message.get("tool_calls", ()))
+        called = (f"{function['name']} {function['arguments']}" for function in calls)
+        return "\n".join([*(message["content"] or "" for message in self.body["messages"]), *called])
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,13 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Events:
+    """A stream of these events, as they stand: JSON values, or whole lines such as a comment; then `[DONE]`."""
+
+    events: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Broken:
     """A stream that begins well with `text` and then goes wrong.
 
@@ -88,7 +97,7 @@ class Broken:
     error: Mapping[str, Any] = field(default_factory=lambda: {"message": "overloaded", "code": "server_error"})
 
 
-Answer = Reply | Command | Fault | Broken | dict[str, Any]  # a dict is the JSON body of a 200
+Answer = Reply | Command | Fault | Broken | Events | dict[str, Any]  # a dict is the JSON body of a 200
 Step = Answer | Callable[[Request], Answer]
 
 
@@ -102,6 +111,7 @@ class ScriptedServer:
 
     `rejects`: parameters answered with a 400, as servers do that do not know them (tools, response_format, ...).
     `ignores`: of those, what is taken without a word and without effect. `models` is what /models lists.
+    `refuses`, where it is set, says of each chat request why it is not taken, or None.
     """
 
     def __init__(
@@ -118,6 +128,7 @@ class ScriptedServer:
         self.requests: list[Request] = []
         self.probes: list[Request] = []
         self.refused: list[Request] = []
+        self.refuses: Callable[[Request], Fault | None] = lambda request: None
         self.on_probe: Callable[[Request], Answer] | None = None
         self.embeddings: list[Request] = []
         self.embed: Callable[[str], list[float]] = vector
@@ -160,6 +171,9 @@ class ScriptedServer:
                 self.refused.append(request)
                 text = f"Unsupported parameter: '{refused}' is not supported with this model."
                 return Fault(400, text, "unsupported_parameter", refused)
+            if fault := self.refuses(request):
+                self.refused.append(request)
+                return fault
             if _is_probe(request):
                 self.probes.append(request)
                 if self.on_probe:
@@ -266,6 +280,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, json.dumps(answer).encode())
         elif isinstance(answer, Broken):
             self._break(answer)
+        elif isinstance(answer, Events):
+            self._begin_stream()
+            for part in answer.events:
+                self._chunk(f"{part}\n\n".encode()) if isinstance(part, str) else self._event(json.dumps(part))
+            self._event("[DONE]")
+            self._chunk(b"")
         elif isinstance(answer, Reply) and answer.streams and body.get("stream"):
             self._begin_stream()
             for event in _stream(answer, body):

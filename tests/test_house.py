@@ -33,7 +33,7 @@ RANKS = {
         *("commands", "memory", "models", "sandbox", "services"),
     },
     1: {
-        *("protocols", "settings", "tokens", "workspace", "schema", "window", "interrupts", "lenient_json"),
+        *("protocols", "settings", "tokens", "workspace", "schema", "window", "interrupts", "lenient_json", "native"),
         *("redact", "printable", "servers", "dotenv", "yamlfile", "textfile", "taskfile", "autogpt_env"),
         *("typed_goal", "written_reply"),
         *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks", "causes"),

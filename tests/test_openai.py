@@ -49,6 +49,9 @@ class Heard:
     def waiting(self, reason: str, seconds: float) -> None:
         self.waits.append((reason, seconds))
 
+    def working(self, what: str, seconds: float) -> None:
+        """A busy machine is slow to answer."""
+
     def proposed(self, proposal: Proposal) -> None:
         raise AssertionError("a model proposes nothing")
 
@@ -373,7 +376,7 @@ def test_what_does_not_pass_ends_in_one_line(server: ScriptedServer, fault: Any)
 
 
 LASTING = {
-    "400": (Fault(400, "messages must alternate"), ModelError, "messages must alternate"),
+    "400": (Fault(400, "the seed is odd"), ModelError, "the seed is odd"),
     "400 without a body": (Fault(400, body=b"{}"), ModelError, "answered 400"),
     "401": (Fault(401, f"Incorrect API key provided: {KEY}."), SetupError, "OPENAI_API_KEY"),
     "401 with part of the key": (Fault(401, "Incorrect key: sk-test-***cdef"), SetupError, r"sk-\*\*\*"),

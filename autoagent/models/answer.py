@@ -8,6 +8,7 @@ another form than these is Broken: no later reader has to doubt the type of what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ MOST_CALLS = 1000  # tool calls of one answer; far fewer are ever run
 MOST_TOKENS = 10**9  # of one call; a larger figure is no count of tokens
 
 _CUT_OFF = ("length", "max_tokens", "content_filter")
+_THINKS = re.compile(r"\s*(<(think|thinking|thought|reasoning)>|<\|channel\|>analysis)|[^{]*</think>", re.I)
 _THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mistral; OpenRouter, Ollama, newer vLLM
 
 
@@ -70,6 +72,13 @@ class Answer:
     def reasoning(self) -> str:
         """What the model thought before it answered, where the server keeps that apart from the text."""
         return encodable("".join(self._thoughts))
+
+    @property
+    def thought(self) -> bool:
+        """Whether the model thought before it answered: the server tells or counts it, or the text begins with it."""
+        details = self.usage.get("completion_tokens_details") if self.usage else None
+        counted = tokens_in(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        return bool(self._thoughts or counted or _THINKS.match(self.text))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -56,7 +56,9 @@ _OVERFLOW = re.compile(
 _QUOTA = re.compile(
     r"insufficient_quota|billing_hard_limit|insufficient (balance|credit)|exceeded your current quota", re.I
 )
-_UNSUPPORTED = re.compile(r"not support|unsupported|that support|not implemented|requires --", re.I)
+_UNSUPPORTED = re.compile(
+    r"not support|unsupported|that support|not implemented|requires --|must alternate|are supported", re.I
+)
 _KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
@@ -328,6 +330,7 @@ class Endpoint:
 
     def _said(self, body: Any) -> tuple[str, str, str]:
         """Of an error's body: everything it says, its message on one line and without keys, the parameter it names."""
+        body = body[0] if isinstance(body, list) and body else body  # Gemini
         error = body.get("error", body) if isinstance(body, dict) else body
         said = error if isinstance(error, str) else _as_text(error)
         fields = error if isinstance(error, dict) else {}

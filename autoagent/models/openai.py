@@ -1,7 +1,8 @@
 """A chat model behind any OpenAI-compatible endpoint.
 
 How a model is asked for a command, and which parameters it does not take, is found out by asking it, never by its
-name, and kept (ways.py). The one thing taken from the name is that it reasons before it answers.
+name, and kept (ways.py). That it thinks before it answers is seen in its answers, and for OpenAI's own taken from the
+name as well: these want other parameters then.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 from autoagent import schema
 from autoagent.errors import ModelError, SetupError
 from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Usage
-from autoagent.models import prices
-from autoagent.models.answer import Answer, encodable, tokens_in
+from autoagent.models import prices, wire
+from autoagent.models.answer import Answer, tokens_in
 from autoagent.models.endpoint import Endpoint, Refused
 from autoagent.models.ways import Way, Ways
 from autoagent.protocols import Listener
@@ -104,7 +105,9 @@ class OpenAIModel:
     @property
     def reasoning_room(self) -> int:
         """Tokens of the window that are kept for the reasoning, and added to the limit of a reply."""
-        return min(_REASONING_ROOM, self._full_window // 2) if self._reasons else 0
+        if self._reasons:
+            return min(_REASONING_ROOM, self._full_window // 2)
+        return min(_REASONING_ROOM, self._full_window // 4) if self._way.thinks else 0
 
     @cached_property
     def _full_window(self) -> int:
@@ -149,7 +152,7 @@ class OpenAIModel:
         for asking, (asked, obeyed) in _PROBES.items():
             try:
                 answer = self._try(asked, _PROBE_TOKENS, listener)
-                if answer.truncated and (not answer.text or "<think" in answer.text):
+                if answer.truncated and (answer.thought or not answer.text):
                     answer = self._try(asked, _THINKING_PROBE_TOKENS, listener)
             except Refused as refusal:
                 if not _CARRIER[asking].search(refusal.said):
@@ -172,7 +175,7 @@ class OpenAIModel:
         heard: Callable[[str], None],
         listener: Listener | None,
     ) -> tuple[Answer, tuple[str, ...]]:
-        """One answer, and the reasons of its retries. A parameter that the endpoint refuses is dropped for good."""
+        """One answer, and the reasons of its retries. What is refused and can be done without is dropped for good."""
 
         def read(content_type: str, chunks: Iterable[bytes]) -> Answer:
             answer = Answer()
@@ -190,13 +193,15 @@ class OpenAIModel:
             try:
                 answer, retries = self._endpoint.post("/chat/completions", body, read, listener)
             except Refused as refusal:
-                name = _refused_parameter(refusal, body)
+                name = _refused_parameter(refusal, body) or wire.refused(refusal.said, messages, without)
                 if name is None:
                     raise
                 without = (*without, name)
                 continue
             if without != self._way.without:
                 self._note(without=without)  # only now: going without them did help
+            if answer.thought and not self._way.thinks:
+                self._note(thinks=True)
             return answer, retries
 
     def _body(
@@ -206,7 +211,7 @@ class OpenAIModel:
         limit = next((name for name in (reversed(limits) if self._reasons else limits) if name not in without), None)
         body: dict[str, Any] = {
             "model": self.name,
-            "messages": [{"role": message.role, "content": encodable(message.content)} for message in messages],
+            "messages": wire.written(messages, without),
             "stream": True,
             "stream_options": {"include_usage": True},
             **asked,
@@ -228,6 +233,7 @@ class OpenAIModel:
         prompt, completion = tokens_in(said.get("prompt_tokens")), tokens_in(said.get("completion_tokens"))
         if not prompt:  # no prompt has no tokens
             prompt = sum(self._count(message.content) for message in messages)
+            prompt += sum(self._count(call.name + call.arguments) for message in messages for call in message.calls)
         if completion is None:
             completion = self._count(answer.text) + sum(self._count(c.name + c.arguments) for c in answer.calls)
         details = said.get("prompt_tokens_details")

@@ -18,11 +18,15 @@ from autoagent.messages import Asking
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How to ask a model: for commands (None: not probed yet), without which parameters, in how large a window."""
+    """How to ask a model: for commands (None: not probed yet), without which parameters, in how large a window.
+
+    `thinks`: it was seen to think before it answers, and needs room for that.
+    """
 
     asking: Asking | None = None
     without: tuple[str, ...] = ()
     window: int | None = None
+    thinks: bool = False
 
 
 class Ways:
@@ -45,7 +49,7 @@ class Ways:
         if self._path is None:
             return
         lines = self._read()
-        lines[key] = {"asking": way.asking, "without": list(way.without), "window": way.window}
+        lines[key] = {"asking": way.asking, "without": list(way.without), "window": way.window, "thinks": way.thinks}
         with contextlib.suppress(OSError):  # a cache that cannot be written is a probe more next time, not a failure
             _replace(self._path, json.dumps(lines, indent=1, sort_keys=True))
 
@@ -67,6 +71,7 @@ def _way(line: Any) -> Way:
         asking if asking in get_args(Asking) else None,
         tuple(str(name) for name in without) if isinstance(without, list) else (),
         window if isinstance(window, int) and window > 0 else None,
+        line.get("thinks") is True,
     )
 
 
