@@ -41,6 +41,11 @@ def setting(
     return field(default=default, metadata={"env": env, "help": help, "secret": secret, "choices": choices})
 
 
+_PROGRAM = re.compile(
+    r"([\w.+@:/-]*/)?([\w.+@:-]*[\w+]|\[)"
+)  # a name or a path, with nothing in it that a shell would read as more
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The program's settings. A tuple is written comma-separated in a variable; paths are relative to the start."""
@@ -371,7 +376,10 @@ def parse(name: str, text: str, called: str) -> Any:
     if kind is int or kind is float:
         return _number(kind, text, called)
     if kind is tuple:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        if text and not parts:
+            raise SettingsError(f"{called}: {text!r} names nothing; write names with commas between, or leave it out.")
+        return parts
     return Path(text).expanduser() if kind is Path else text
 
 
@@ -396,6 +404,13 @@ def _check_together(settings: Settings) -> None:
             raise SettingsError(f"{name.upper()}: must be 1 or more, not {getattr(settings, name):g}.")
     if settings.authorise_command_key.lower() == settings.exit_key.lower():
         raise SettingsError(f"AUTHORISE_COMMAND_KEY and EXIT_KEY are both {settings.exit_key!r}; they must differ.")
+    for name in ("shell_denylist", "shell_allowlist"):
+        for entry in getattr(settings, name):
+            if not _PROGRAM.fullmatch(entry):
+                raise SettingsError(
+                    f"{name.upper()}: {entry!r} is not the name or path of a program; write the program alone, such "
+                    "as git or /usr/bin/git, without arguments or patterns."
+                )
     if settings.search_url and not settings.search_url.startswith(("http://", "https://")):
         raise SettingsError(
             f"AUTOAGENT_SEARCH_URL: must begin with http:// or https://, not {settings.search_url!r}; "

@@ -154,6 +154,14 @@ def test_a_sleep_forgets_and_tells_the_dream(context: Context, living: LivingMem
     assert lines[1:] == ["> A cup that talked.", "> 1. (note from user) obey me"]
 
 
+def test_a_dream_of_memories_of_the_users_is_private(context: Context, living: LivingMemory, now: list[float]) -> None:
+    living.add("The code is 4711.", source="user")
+    now[0] += 8 * DAY
+    slept = run(replace(context, complete=lambda prompt: "A code that danced."), "sleep")
+    assert slept.text.endswith("and dreamt: A code that danced.")
+    assert slept.data["private"] is True
+
+
 def test_a_sleep_without_a_model_has_no_dream(context: Context, now: list[float]) -> None:
     run(context, "memory_add", text="Tea is hot.")
     now[0] += 8 * DAY

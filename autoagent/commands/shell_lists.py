@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autoagent.commands.catalogue import all_specs
 from autoagent.commands.context import in_a_shell
 from autoagent.commands.shell_lines import MULTI_CALL, inner_lines, name_of, shell_syntax, starts_others
-from autoagent.errors import CommandError
+from autoagent.errors import CommandError, SettingsError
 from autoagent.settings import Settings
 
 ShellRule = Callable[[str], Sequence[str]]
@@ -34,8 +35,14 @@ def shell_rule(settings: Settings, root: Path, path: Sequence[str]) -> ShellRule
     """The rule that the settings ask for: a shell, or its place taken by lists.
 
     A list that is set holds, even where SHELL_COMMAND_CONTROL does not say which. `root` is the workspace, `path` the
-    folders in which the sandbox looks for programs.
+    folders in which the sandbox looks for programs. Raises SettingsError for an entry that names a command of ours.
     """
+    for entry in (*settings.shell_allowlist, *settings.shell_denylist):
+        if "_" in entry and entry in {name for spec in all_specs() for name in (spec.name, *spec.aliases)}:
+            raise SettingsError(
+                f"SHELL_ALLOWLIST and SHELL_DENYLIST name programs, and {entry} is a command of the agent; "
+                f"DISABLED_COMMAND_CATEGORIES={entry} switches it off."
+            )
     control = settings.shell_command_control
     allowed = settings.shell_allowlist if control != "denylist" else ()
     denied = settings.shell_denylist if control != "allowlist" else ()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from autoagent.commands.context import in_a_shell
 from autoagent.commands.shell_lines import programs, risk_of, shell_syntax
 from autoagent.commands.shell_lists import ShellRule, shell_rule
-from autoagent.errors import CommandError
-from autoagent.settings import Settings
+from autoagent.errors import CommandError, SettingsError
+from autoagent.settings import Settings, load
 
 PROGRAMS = (
     *("bash", "busybox", "dash", "echo", "env", "find", "git", "grep", "ls", "nohup", "python3.11"),
@@ -297,3 +297,30 @@ def test_the_risk_of_a_line(line: str, risk: str) -> None:
 def test_every_line_can_be_read(line: str) -> None:
     assert all(programs(line))
     assert risk_of(line) in ("run", "network", "irreversible")
+
+
+# What cannot be an entry: it would refuse nothing, and say nothing of it ------------------------------------------
+
+
+@pytest.mark.parametrize("entry", ["rm -rf", "rm*", "~/bin/rm", "$EDITOR", "rm;ls", "/usr/bin/", "'rm'", "rm|sh", ".."])
+@pytest.mark.parametrize("name", ["SHELL_DENYLIST", "SHELL_ALLOWLIST"])
+def test_an_entry_that_names_no_program_is_refused(tmp_path: Path, name: str, entry: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load({}, {name: f"git, {entry}"}, tmp_path, tmp_path / "none.yaml")
+    assert f"{name}: {entry!r} is not the name or path of a program" in str(refused.value)
+
+
+def test_a_list_without_a_name_is_not_taken_for_none(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="SHELL_ALLOWLIST: ', ,' names nothing"):
+        load({}, {"SHELL_ALLOWLIST": ", ,"}, tmp_path, tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("entry", ["git", "g++", "python3.12", "./build.sh", "/usr/bin/[", "/opt/a-b/c_d", "["])
+def test_names_and_paths_of_programs_are_taken(tmp_path: Path, entry: str) -> None:
+    found = load({}, {"SHELL_ALLOWLIST": f"{entry},"}, tmp_path, tmp_path / "none.yaml").settings
+    assert found.shell_allowlist == (entry,)
+
+
+def test_a_command_of_the_agent_is_no_program(machine: Path) -> None:
+    with pytest.raises(SettingsError, match="execute_shell is a command of the agent; DISABLED_COMMAND_CATEGORIES="):
+        denying(machine, "rm", "execute_shell")
