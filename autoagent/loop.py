@@ -111,7 +111,8 @@ class Agent:
         self._start = start
         self._model = model
         self._registry = registry
-        self._context = context
+        self._context = replace(context, pause=self._pause)
+        self._let_pass = context.pause
         self._authorizer = authorizer
         self._budget = budget
         self._log = log
@@ -467,6 +468,11 @@ class Agent:
         """A call as the log has it, without secrets; the call itself where it has none."""
         args = self._log.masked(call.args)
         return call if args == call.args else replace(call, args=args)
+
+    def _pause(self, seconds: float) -> None:
+        """Let time pass in a command that waits. Raises StopRun where the run's time is up."""
+        self._budget.check_time(self._clock())
+        self._let_pass(seconds)
 
     def _only_looks(self, call: Call) -> bool:
         """Whether the command is declared to change nothing."""

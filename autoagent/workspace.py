@@ -47,7 +47,8 @@ _MAX_NAME = 255  # bytes; NAME_MAX of Linux
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something in the workspace: its path relative to the root, and its size in bytes.
+    """Something in the workspace: its path relative to the root, its size in bytes, and where `find` looked at it, when
+    its content was last written, in nanoseconds since the epoch.
 
     A folder that could not be looked into comes twice: as `folder`, and as `unreadable`.
     """
@@ -55,6 +56,7 @@ class Entry:
     path: str
     kind: Literal["file", "folder", "link", "special", "unreadable"]
     size: int = 0
+    written_ns: int = 0
 
 
 class Watch(Protocol):
@@ -112,7 +114,7 @@ class Workspace:
             return None
         except OSError as error:
             raise CommandError(_reason(error, path)) from error
-        return Entry(where, _kind(status.st_mode), status.st_size)
+        return Entry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
 
     def read(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a regular file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -470,6 +471,29 @@ def test_polling_whose_results_change_goes_on(bench: Bench) -> None:
     agent = bench.agent(model)
     agent._context = Context(agent._context.workspace, NoMemory(), ask)
     assert list(agent.run())[-1].status == "finished"
+
+
+def test_a_wait_ends_with_the_time_of_the_run_and_a_resume_waits_anew(bench: Bench) -> None:
+    wait = say("wait_for", filename="never.txt", seconds=3000)
+    now = [time.time()]
+
+    def clock() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    model = ScriptedModel([wait])
+    agent = bench.agent(model, limits=Limits(seconds=30), clock=clock)
+    agent._let_pass = lambda seconds: None
+    events = list(agent.run())
+    assert (kinds(events)[-2:], events[-1].status) == (["started", "ended"], "limit")
+    assert bench.log is not None
+    bench.log.close()
+    again = ScriptedModel(finish([]))
+    resumed = bench.agent(again, limits=Limits(seconds=90), clock=clock, resume=bench.log.run)
+    resumed._let_pass = lambda seconds: (bench.workspace / "never.txt").write_text("x")
+    events = list(resumed.run())
+    assert next(event for event in events if isinstance(event, Returned)).text == "never.txt is there now (1 bytes)."
+    assert (events[-1].status, len(again.prompts)) == ("finished", 2)
 
 
 def interrupted_at(bench: Bench, model: ScriptedModel, stop: Callable[[Event], bool], **options: Any) -> str:

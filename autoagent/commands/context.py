@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -49,7 +50,8 @@ class Context:
     where nobody can answer or nobody did in time. `run` names the run whose log tells where a memory came from.
     `complete(prompt)` is the answer of the model that thinks, `summarise(prompt)` that of the fast one; they raise
     ModelError, or CommandError without one. `take_usage()` says what both and the media have cost since it was last
-    asked. `progress` shows the user, in a line, how far a long command is.
+    asked. `progress` shows the user, in a line, how far a long command is. `pause(seconds)` lets time pass, and raises
+    StopRun where the run is to end meanwhile.
 
     `python` is the interpreter of Python programs. `shell_rule(line)` gives the arguments with which a shell line is
     run, or raises CommandError where it is refused. `shown` is the preview on which this very call was allowed, for
@@ -67,6 +69,7 @@ class Context:
     summarise: Callable[[str], str] = _no_model
     take_usage: Callable[[], Usage] = Usage
     progress: Callable[[str], None] = _unheard
+    pause: Callable[[float], None] = time.sleep
     origin: Callable[[], Origin] = Origin
     mask: Callable[[str], str] = str
     python: str = sys.executable

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Annotated
 
 from autoagent.commands.context import Context
+from autoagent.commands.program_output import ending
 from autoagent.commands.registry import Output, command
+from autoagent.errors import CommandError
 from autoagent.messages import Effects
+
+LONGEST_WAIT = 3600.0  # seconds
+_BETWEEN_LOOKS = 0.2  # seconds
 
 
 @command(
@@ -32,6 +39,66 @@ def do_nothing(context: Context) -> str:
 
 
 @command(
+    "wait_for",
+    "Wait, at no cost, until a program in the background ends or a file changes",
+    risk="read",
+    repeatable=True,
+    effects=Effects(),
+    keywords=["server", "background", "serve", "wait", "until"],
+)
+def wait_for(
+    context: Context,
+    program: Annotated[int | None, "its pid, as list_programs shows it"] = None,
+    filename: Annotated[str | None, "in its place, a path that is to appear, to change or to go", "path"] = None,
+    seconds: Annotated[float, "the longest to wait"] = 60.0,
+) -> Output:
+    if (program is None) == (filename is None):
+        raise CommandError("Name either a program or a filename to wait for.")
+    look = _program_watch(context, program) if program is not None else _file_watch(context, filename or "")
+    seconds = min(max(seconds, 0.0), LONGEST_WAIT)
+    end = time.monotonic() + seconds
+    while True:
+        over, text = look()
+        left = end - time.monotonic()
+        if over:
+            return Output(text)
+        if left <= 0:
+            return Output(f"Time is up after {seconds:g} s: {text}", {"waits": True})
+        context.pause(min(left, _BETWEEN_LOOKS))
+
+
+_Look = Callable[[], tuple[bool, str]]
+"""Tells whether what is waited for has come, and how it stands."""
+
+
+def _program_watch(context: Context, pid: int) -> _Look:
+    def look() -> tuple[bool, str]:
+        # The newest one: the system may use the pid of one that has ended again.
+        found = next((known for known in reversed(context.sandbox.programs()) if known.pid == pid), None)
+        if found is None:
+            raise CommandError(f"There is no started program with pid {pid}; list_programs shows them.")
+        if found.exit is None:
+            return False, f"program {pid} still runs; what it prints goes to {found.output}."
+        return True, f"Program {pid} has ended: {ending(found.exit)}. What it printed is in {found.output}."
+
+    return look
+
+
+def _file_watch(context: Context, filename: str) -> _Look:
+    name, before = context.workspace.display(filename), context.workspace.find(filename)
+
+    def look() -> tuple[bool, str]:
+        now = context.workspace.find(filename)
+        if now == before:
+            return False, f"{name} {'is not there' if now is None else 'has not changed'}."
+        if now is None:
+            return True, f"{name} is gone."
+        return True, f"{name} {'is there now' if before is None else 'has changed'} ({now.size:,} bytes)."
+
+    return look
+
+
+@command(
     "task_complete",
     "Finish, once every goal is met",
     risk="read",
@@ -45,4 +112,4 @@ def task_complete(context: Context, reason: Annotated[str, "how each goal was me
     return Output(f"Finished: {reason}", {"finished": reason})
 
 
-COMMANDS = (ask_user, do_nothing, task_complete)
+COMMANDS = (ask_user, do_nothing, wait_for, task_complete)

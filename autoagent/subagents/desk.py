@@ -91,6 +91,12 @@ class Desk:
             with contextlib.suppress(queue.Empty):
                 self._bell.get(timeout=left)
 
+    def pause(self, seconds: float) -> None:
+        """Let time pass, or less of it where somebody rings. Raises StopRun where this agent is to end."""
+        self._attend()
+        with contextlib.suppress(queue.Empty):
+            self._bell.get(timeout=seconds)
+
     def end(self, key: str) -> SubAgent:
         found = self._find(key)
         if member := self._members.get(key.strip()):

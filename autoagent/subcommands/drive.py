@@ -126,7 +126,7 @@ def _opened(
                 start,
                 model,
                 registry,
-                replace(context, run=log.run, agents=crew.desk),
+                replace(context, run=log.run, agents=crew.desk, pause=crew.desk.pause),
                 crew.leading(assembly.authorizer_of(settings, console, rulebook, attended=attended)),
                 budget,
                 log,

@@ -58,7 +58,7 @@ def builder(
                 dataclasses.replace(described, workspace=str(workspace.root), limits=limits),
                 own,
                 offered,
-                dataclasses.replace(context, run=order.place, agents=order.desk),
+                dataclasses.replace(context, run=order.place, agents=order.desk, pause=order.desk.pause),
                 order.authorizer,
                 order.budget,
                 order.log,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from itertools import chain, repeat
 from typing import Any
 
 import pytest
-from driver import FINISH, GOAL, Done, Home
+from driver import FINISH, GOAL, PATIENCE, Done, Home
 from server import Command, Reply, Request, ScriptedServer, command
 
 RUN = (*GOAL, "-c", "-m", "none")
@@ -143,3 +145,66 @@ def test_a_sub_agent_that_gets_nowhere_ends_and_its_starter_is_told(
     assert done.code == 0, done.text
     ended = [event for event in served.log() if event["type"] == "ended"]
     assert [(event["agent"], event["status"]) for event in ended] == [("1", "stuck"), ("", "finished")]
+
+
+# wait_for --------------------------------------------------------------------------------------------------------
+
+START = command("execute_shell_popen", command_line="sleep 0.3; exit 3")
+FOR_EVER = command("execute_shell_popen", command_line="exec sleep 1000")
+
+
+def wait(home: Home, seconds: float) -> Any:
+    """Wait for the program that was started last."""
+
+    def answer(request: Request) -> Command:
+        pids = [event["data"]["pid"] for event in home.log() if event.get("data", {}).get("pid")]
+        return command("wait_for", program=pids[-1], seconds=seconds)
+
+    return answer
+
+
+def test_3_a_program_is_waited_for_in_one_step(served: Home, server: ScriptedServer) -> None:
+    server.add(START, wait(served, 60), *FINISH)
+    done = served.run(*RUN)
+    assert (done.code, len(server.requests)) == (0, 4), done.text
+    assert "has ended: exit status 3." in " ".join(done.text.split())
+
+
+def test_3_a_wait_that_brings_nothing_may_be_repeated(served: Home, server: ScriptedServer) -> None:
+    server.add(FOR_EVER, *[wait(served, 0.01)] * 40, *FINISH)
+    done = served.run(*RUN)
+    assert done.code == 0, done.text
+    assert [event for event in served.log() if event["type"] == "noticed"] == []
+
+
+def test_3_ctrl_c_ends_a_wait(served: Home, server: ScriptedServer) -> None:
+    server.add(command("wait_for", filename="a.txt", seconds=3000), *FINISH)
+    with closing(served.terminal(*RUN)) as session:
+        session.sees("COMMAND = wait_for")
+        session.presses_ctrl_c()
+        session.answers("Interrupted. Enter goes on", "")
+        assert session.ends() == 0
+    assert "Interrupted by the user" in server.requests[1].prompt
+
+
+def test_3_a_sub_agent_that_waits_can_be_ended(served: Home) -> None:
+    def answer(request: Request) -> Command:
+        first = request.prompt.partition("\n")[0]
+        if "You are Digger" in first:
+            waits.set()
+            return command("wait_for", filename="a.txt", seconds=3000)
+        if "Digger has the key" not in request.prompt:
+            return command("start_agent", name="Digger", task="dig", prompt="Dig")
+        if "delete_agent returned" not in request.prompt:
+            assert waits.wait(PATIENCE)
+            return command("delete_agent", key="1")
+        return FINISH[0]
+
+    waits = threading.Event()
+    with ScriptedServer(answer) as talking:
+        served.point_at(talking)
+        done = served.run(*RUN)
+    assert done.code == 0, done.text
+    ended = [(event["agent"], event["reason"]) for event in served.log() if event["type"] == "ended"]
+    assert ended[0][0] == "1", "it has ended by itself, and was not left to its thread"
+    assert ended[0][1].startswith("Ended by ")

@@ -1,0 +1,122 @@
+"""wait_for says what came: the end of a program, what became of a file, or that time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoagent.commands import code, system
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry
+from autoagent.errors import CommandError
+from autoagent.memory.none import NoMemory
+from autoagent.messages import Call, Result
+from autoagent.sandbox.choose import open_sandbox
+from autoagent.sandbox.limits import Limits
+from autoagent.workspace import Workspace
+
+
+def nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Nobody can answer here.")
+
+
+@dataclass
+class Room:
+    """The commands over one workspace; `meanwhile` is done whenever a command lets time pass."""
+
+    root: Path
+    context: Context
+    pauses: int = 0
+
+    def run(self, name: str, /, meanwhile: Callable[[], object] = lambda: None, **args: Any) -> Result:
+        def pause(seconds: float) -> None:
+            self.pauses += 1
+            self.context.pause(min(seconds, 0.01))
+            meanwhile()
+
+        registry = Registry([*code.COMMANDS, *system.COMMANDS])
+        return registry.execute(registry.check(Call("1", name, args)), replace(self.context, pause=pause))
+
+    def waits(self, meanwhile: Callable[[], object] = lambda: None, **args: Any) -> Result:
+        result = self.run("wait_for", meanwhile, **args)
+        assert result.ok, result.text
+        return result
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Room]:
+    workspace = Workspace(tmp_path / "ws")
+    with closing(open_sandbox(workspace, Limits(), kind="none")) as sandbox:
+        yield Room(workspace.root, Context(workspace, NoMemory(), nobody, sandbox=sandbox))
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        ("exec sleep 0.05", "exit status 0"),
+        ("sleep 0.05; exit 3", "exit status 3"),
+        ("true", "exit status 0"),
+    ],
+)
+def test_it_says_with_which_status_a_program_ended(ws: Room, line: str, how: str) -> None:
+    started = ws.run("execute_shell_popen", command_line=line)
+    pid, (log,) = started.data["pid"], started.data["changed"]
+    ended = ws.waits(program=pid, seconds=60)
+    assert ended.text == f"Program {pid} has ended: {how}. What it printed is in {log}."
+    assert "waits" not in ended.data
+    assert ws.waits(program=pid, seconds=60) == ended, "it has ended already"
+
+
+def test_it_says_that_time_is_up_and_the_program_goes_on(ws: Room) -> None:
+    started = ws.run("execute_shell_popen", command_line="exec sleep 1000")
+    pid, (log,) = started.data["pid"], started.data["changed"]
+    late = ws.waits(program=pid, seconds=0.02)
+    assert late.text == f"Time is up after 0.02 s: program {pid} still runs; what it prints goes to {log}."
+    assert late.data == {"waits": True}
+    assert ws.pauses
+
+
+def test_it_says_what_became_of_a_file(ws: Room) -> None:
+    path = ws.root / "a.txt"
+    there = ws.waits(lambda: path.write_text("one"), filename="a.txt", seconds=60)
+    assert there.text == "a.txt is there now (3 bytes)."
+    assert ws.waits(lambda: path.write_text("three"), filename="a.txt", seconds=60).text == (
+        "a.txt has changed (5 bytes)."
+    )
+    assert ws.waits(path.unlink, filename="a.txt", seconds=60).text == "a.txt is gone."
+    assert ws.pauses == 3
+
+
+def test_a_folder_changes_with_what_is_in_it(ws: Room) -> None:
+    (ws.root / "out").mkdir()
+    text = ws.waits(lambda: (ws.root / "out/new").write_text("x"), filename="out", seconds=60).text
+    assert text.startswith("out has changed (")
+
+
+@pytest.mark.parametrize(("seconds", "there"), [(0, True), (-5, False)])
+def test_it_says_that_time_is_up_and_the_file_is_as_it_was(ws: Room, seconds: float, there: bool) -> None:
+    if there:
+        (ws.root / "a.txt").write_text("x")
+    late = ws.waits(filename="a.txt", seconds=seconds)
+    assert late.text == f"Time is up after 0 s: a.txt {'has not changed' if there else 'is not there'}."
+    assert (late.data, ws.pauses) == ({"waits": True}, 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ({}, "Name either a program or a filename to wait for."),
+        ({"program": 1, "filename": "a"}, "Name either a program or a filename to wait for."),
+        ({"program": 1}, "There is no started program with pid 1; list_programs shows them."),
+        ({"filename": "../a"}, "outside"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(ws: Room, args: dict[str, Any], why: str) -> None:
+    refused = ws.run("wait_for", **args)
+    assert not refused.ok
+    assert why in refused.text
