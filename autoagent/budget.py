@@ -1,8 +1,9 @@
 """The budget: hard ceilings on money, tokens, seconds, commands and requests to the model, as a fold over the log.
 
-Every call counts, also one whose reply could not be used. A ceiling is checked before a call, with an estimate of
-that call, so that it is not passed and then noticed. Money cannot be counted where the price is unknown: that is
-said once, and the other ceilings hold, as does this one for what is known.
+Every call counts, also one whose reply could not be used. A ceiling is checked before a call, with the reply that is
+to be expected from what was written so far, so that it is not passed and then noticed; a reply that grows longer is
+cut where the ceiling is (`allowance`). Money cannot be counted where the price is unknown: that is said once, and the
+other ceilings hold, as does this one for what is known.
 
 A sub-agent has a share of what its starter has left. It is kept back there in whole while the sub-agent runs, and
 counts with what was really spent once it is given back, so that no ceiling is passed however many run at once.
@@ -10,6 +11,8 @@ counts with what was really spent once it is given back, so that no ceiling is p
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass, replace
 
 from autoagent.errors import StopRun
@@ -26,6 +29,10 @@ from autoagent.messages import (
     Thought,
     Usage,
 )
+
+FIRST_REPLY = 1000  # tokens; what is expected before there was a reply
+_REPLIES = 20  # the last ones, by which the next is judged
+_LONGER = 1.25  # than the longest of them, the next one may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class Budget:
         self._seconds = 0.0  # of earlier processes
         self._since: float | None = None  # start of this process
         self._last = 0.0
+        self._replies: deque[int] = deque(maxlen=_REPLIES)  # their tokens
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -73,6 +81,8 @@ class Budget:
             case RunStarted():
                 self._since = event.t
             case Thought() | Rejected() | Spent():
+                if not isinstance(event, Spent) and event.usage.completion:
+                    self._replies.append(event.usage.completion)
                 self._own += event.usage
                 self._own_usd += event.usage.cost or 0.0
             case Started():
@@ -164,6 +174,22 @@ class Budget:
         """Seconds of this run up to `now` (epoch), of all its processes."""
         return self._seconds + max(0.0, now - (self._since if self._since is not None else now))
 
+    @property
+    def expected_reply(self) -> int:
+        """Tokens of the next reply, from those there were."""
+        return int(_LONGER * max(self._replies)) if self._replies else FIRST_REPLY
+
+    def allowance(self, prompt_tokens: int, price: Price | None) -> int | None:
+        """Tokens that the reply to such a prompt may have before a ceiling is passed; None where there is none."""
+        limits, committed = self.limits, self._committed
+        left = []
+        if limits.tokens:
+            left.append(limits.tokens - committed.tokens - prompt_tokens)
+        if limits.usd and price is not None and price.completion > 0:
+            usd = limits.usd - committed.usd - prompt_tokens * price.prompt / 1e6
+            left.append(int(usd / price.completion * 1e6))
+        return max(1, min(left)) if left else None
+
     def check(self, prompt_tokens: int, reply_tokens: int, price: Price | None, now: float) -> None:
         """Raises StopRun where a call of this size would pass a ceiling, or time is up."""
         self.check_time(now)
@@ -176,6 +202,11 @@ class Budget:
                     f"commands, and 2 x {limits.commands} + 3 requests).",
                 )
             )
+        self.check_size(prompt_tokens, reply_tokens, price)
+
+    def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None) -> None:
+        """Raises StopRun where a call of this size would pass a ceiling of tokens or money."""
+        limits, committed = self.limits, self._committed
         if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
             raise StopRun(
                 Outcome(
@@ -194,10 +225,12 @@ class Budget:
                 )
             )
 
-    def check_time(self, now: float) -> None:
-        """Raises StopRun where time is up."""
-        if self.limits.seconds and self.seconds(now) >= self.limits.seconds:
+    def check_time(self, now: float) -> float:
+        """The seconds that are left. Raises StopRun where time is up."""
+        left = self.limits.seconds - self.seconds(now) if self.limits.seconds else math.inf
+        if left <= 0:
             raise StopRun(Outcome("limit", f"The time limit of {self.limits.seconds:g} s is reached."))
+        return left
 
     def check_command(self) -> None:
         """Raises StopRun where no further command may be started."""

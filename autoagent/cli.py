@@ -143,6 +143,8 @@ _RUN_FLAGS = (
                  help="Stop before this is spent; 'none' lifts this limit, and so it does the next two."),
     click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),
     click.option("--max-seconds", type=_Ceiling(), metavar="S", help="Stop after so long."),
+    click.option("--patience", "outage", type=_whole(1), metavar="S",
+                 help="Seconds for which an endpoint that fails is asked again. Default: 600 with -c, else 60."),
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -222,11 +223,15 @@ class Console:
         self._streamed += piece
         self._write(self._screen, self._flow.feed(piece))
 
-    def waiting(self, reason: str, seconds: float) -> None:
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
         self._forget_stream()
         self._heard.add(reason)
-        when = f"; asking again in {seconds:.0f} s" if seconds >= 1 else ""
-        self._lines([self._page().said("WAITING:", self._mask(f"{reason}{when}"))])
+        when = f"asking again in {seconds:.0f} s, " if seconds >= 1 else "asking again "
+        end = time.strftime("%H:%M:%S", time.localtime(until))
+        self._lines([self._page().said("WAITING:", self._mask(f"{reason}; {when}until {end}"))])
+
+    def heed(self) -> float:
+        return float("inf")
 
     def working(self, what: str, seconds: float) -> None:
         self._forget_stream()

@@ -64,6 +64,10 @@ class ModelError(ForUser):
     """The endpoint did not answer usably, after every retry it deserved."""
 
 
+class Unreachable(ModelError):
+    """The endpoint did not answer usably for as long as there was patience; it may later."""
+
+
 class ContextOverflow(ModelError):
     """The endpoint says that the prompt does not fit; the loop may try again with a shorter one."""
 

@@ -15,7 +15,16 @@ from typing import Any
 from autoagent.budget import Budget, estimated_cost
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError, ContextOverflow, ModelError, ReplyError, SetupError, StateError, StopRun
+from autoagent.errors import (
+    CommandError,
+    ContextOverflow,
+    ModelError,
+    ReplyError,
+    SetupError,
+    StateError,
+    StopRun,
+    Unreachable,
+)
 from autoagent.guard import Guard
 from autoagent.history import History
 from autoagent.ledger import Ledger
@@ -58,6 +67,7 @@ from autoagent.reply import parse, written
 from autoagent.review import Review
 from autoagent.standstill import Standstill
 from autoagent.tokens import Count
+from autoagent.watch import Watch
 from autoagent.workspace import Workspace
 
 RECALLED = 10  # memories asked for at every step
@@ -65,6 +75,7 @@ UNUSABLE_REPLIES = 3  # in a row, then the run ends
 LEFT_OUT = 20  # of the candidates a recall left out: as many are worth a line of the log
 RECALLED_CHARACTERS = 400  # of each memory; a prompt shows no more
 REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
+CUT_SHORT = "replies that were cut short"
 SHORTENINGS = 2  # of the history in one step, when the endpoint says that the prompt does not fit
 
 
@@ -122,7 +133,7 @@ class Agent:
         self._count = count
         self._clock = clock
         self._interruptible = interruptible
-        self._owed = owed or Usage()
+        self._owed = owed or Usage()  # paid, and not yet in the log
         self._snapshots = snapshots
         self._post = post
         self._key = key
@@ -139,6 +150,7 @@ class Agent:
             self._guard,
         )  # fmt: skip
         self._step = 0
+        self._unembedded = ""  # why the last recall found nothing by its meaning
         self._further: tuple[str, ...] = ()  # the further commands of a reply, with their secrets
         self._unknown: frozenset[str] = frozenset()  # those of a reply to an earlier process, where it had secrets
 
@@ -181,7 +193,7 @@ class Agent:
         assert isinstance(started, RunStarted)
         self._start = started  # as it is in the log: without secrets
         yield started
-        yield from self._charge("set-up", self._owed + self._model.take_usage())
+        yield from self._charge("set-up", self._take_owed())
         if open_call is not None and (not began or self._only_looks(open_call)):
             return (yield from self._take_up(open_call))
         if open_call is not None:
@@ -230,15 +242,14 @@ class Agent:
             prompt = yield from self._prompt(memories)
             try:
                 with self._interruptible():
-                    completion = self._model.complete(
-                        prompt.messages,
-                        commands=self._offered,
-                        max_tokens=self._history.reply_tokens,
-                        listener=self._listener,
-                    )
+                    completion = self._complete(prompt)
                 break
             except KeyboardInterrupt:
                 yield from self._interrupted()
+            except Unreachable as error:
+                yield from self._charge(CUT_SHORT, self._take_owed())
+                if not self._waits_on(str(error)):
+                    raise
             except ContextOverflow as error:
                 if shortened == SHORTENINGS:
                     raise
@@ -246,7 +257,7 @@ class Agent:
                 yield self._record(Retried(reason=f"{error} The history is cut.", shortened=True))
         for reason in completion.retries:
             yield self._record(Retried(reason=reason))
-        yield from self._charge("replies that were cut short", self._model.take_usage())
+        yield from self._charge(CUT_SHORT, self._take_owed())
         return completion
 
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
@@ -384,7 +395,7 @@ class Agent:
 
     def _leave(self, outcome: Outcome) -> Generator[Event, None, None]:
         """Pay for what was cut short, end whom and what this agent has started, and record the end."""
-        yield from self._charge("replies that were cut short", self._model.take_usage())
+        yield from self._charge(CUT_SHORT, self._take_owed())
         for event in self._post.close() if self._post else ():
             yield self._record(event)
         if self._snapshots is not None and self._progress.tree:
@@ -428,6 +439,9 @@ class Agent:
             yield from self._interrupted()
             return ()
         yield from self._charge("embedding", self._memory.take_usage())
+        if found.problem and found.problem != self._unembedded:
+            yield self._record(Retried(reason=f"Memories are recalled by their words alone: {found.problem}"))
+        self._unembedded = found.problem
         memories = tuple(replace(memory, text=memory.text[:RECALLED_CHARACTERS]) for memory in found.memories)
         if not memories and not found.left_out:
             return ()
@@ -445,8 +459,8 @@ class Agent:
         history, now = self._history, self._clock()
         left = self._budget.left(now)
         prompt = prompt_of(self._start, history, memories, left, now=now, count=self._count)
-        expected = int(prompt.tokens * history.scale)
-        reply_tokens, price = history.reply_tokens + self._model.reasoning_room, self._model.price
+        expected, reply_tokens = self._expected(prompt)
+        price = self._model.price
         self._budget.check(expected, reply_tokens, price, now)
         yield self._record(
             Prompted(
@@ -459,6 +473,40 @@ class Agent:
             )
         )
         return prompt
+
+    def _expected(self, prompt: Prompt) -> tuple[int, int]:
+        """The tokens of a prompt as the endpoint may count them, and of the reply to it."""
+        most = self._history.reply_tokens + self._model.reasoning_room
+        return int(prompt.tokens * self._history.scale), min(most, self._budget.expected_reply)
+
+    def _complete(self, prompt: Prompt) -> Completion:
+        """Ask the model within what the limits leave; a retry that would pass them ends the run."""
+        sent, reply = self._expected(prompt)
+
+        def before_retry() -> None:
+            self._owed += self._model.take_usage()
+            self._budget.check_size(self._owed.prompt + sent, self._owed.completion + reply, self._model.price)
+
+        return self._model.complete(
+            prompt.messages,
+            commands=self._offered,
+            max_tokens=self._history.reply_tokens,
+            at_most=self._budget.allowance(sent, self._model.price),
+            listener=Watch(self._listener, lambda: self._budget.check_time(self._clock()), before_retry),
+        )
+
+    def _take_owed(self) -> Usage:
+        """What was paid beside the completions, to be put into the log."""
+        owed, self._owed = self._owed + self._model.take_usage(), Usage()
+        return owed
+
+    def _waits_on(self, reason: str) -> bool:
+        """Whether the user has a model that does not answer asked again."""
+        try:
+            with self._interruptible():
+                return self._authorizer.waits_on(reason)
+        except KeyboardInterrupt:
+            raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
 
     def _propose(self, call: Call) -> Proposal:
         """A checked call as it is decided on: with what it would change, its risk, and what there is to warn of."""

@@ -412,10 +412,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """What a recall came to: the memories returned, best first, and the candidates it left out."""
+    """What a recall came to: the memories returned, best first, and the candidates it left out.
+
+    `problem`: why nothing could be found by its meaning, so that words alone decided; '' where it could.
+    """
 
     memories: tuple[Recollection, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

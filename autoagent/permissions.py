@@ -215,6 +215,21 @@ class Ask:
                 return ""
             self._terminal.say("Nothing waits to be authorized now. Enter goes on.")
 
+    def waits_on(self, reason: str) -> bool:
+        question = f"{reason}\nKeep trying? Enter = yes, {self._no} = save and stop"
+        while True:
+            self._terminal.discard_typeahead()
+            try:
+                line = self._terminal.ask(question)
+            except EOFError:
+                return False
+            answer = read_answer(line, self._yes, self._no)
+            if answer.kind == "stop":
+                raise _ended("stopped")
+            if not line.strip() or answer == Answer("run", 1):
+                return True
+            self._terminal.say("There is no model to read that. Enter tries again.")
+
     def _question(self, proposal: Proposal) -> str:
         if proposal.warning:
             return (
@@ -354,6 +369,9 @@ class Continuous:
             raise _ended("interrupted")
         return self._ask.interrupted()
 
+    def waits_on(self, reason: str) -> bool:
+        return False  # there was patience for an agent that is left alone
+
 
 class Rules:
     """Allows what a rule lets through, without a question and in spite of a warning; leaves all else to `inner`."""
@@ -370,6 +388,9 @@ class Rules:
 
     def interrupted(self) -> str:
         return self._inner.interrupted()
+
+    def waits_on(self, reason: str) -> bool:
+        return self._inner.waits_on(reason)
 
 
 class FailClosed:
@@ -389,6 +410,9 @@ class FailClosed:
 
     def interrupted(self) -> str:
         return self._inner.interrupted()
+
+    def waits_on(self, reason: str) -> bool:
+        return self._inner.waits_on(reason)
 
 
 _REASONS: Mapping[Status, str] = {

@@ -39,8 +39,14 @@ class Listener(Protocol):
     def text(self, delta: str) -> None:
         """A piece of the reply that is streaming in."""
 
-    def waiting(self, reason: str, seconds: float) -> None:
-        """The model is asked again in so many seconds, because of `reason`."""
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
+        """The model is asked again in so many seconds, because of `reason`; and so on until a time (since the epoch).
+
+        Raises StopRun where it must not be asked again.
+        """
+
+    def heed(self) -> float:
+        """For how many seconds there may be waiting; asked several times a second. Raises StopRun for no longer."""
 
     def working(self, what: str, seconds: float) -> None:
         """What goes on in a long silence that begins now, and about how many seconds it lasts."""
@@ -78,9 +84,12 @@ class Model(Protocol):
         *,
         commands: Sequence[CommandSpec] = (),
         max_tokens: int,
+        at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
         """Answer the prompt; with `commands`, by asking for one of them in the way `asking` names.
+
+        The reply has at most `max_tokens`, thoughts that are not shown aside; and `at_most`, these with it.
 
         Retries what deserves it, saying so to the listener. The completion is whole, or marked `truncated`.
 
@@ -220,6 +229,12 @@ class Authorizer(Protocol):
         """Ctrl-C outside a question: what is still allowed in advance is forfeited, and the user is asked.
 
         Returns the user's feedback, or '' to go on. Raises StopRun to end the run.
+        """
+
+    def waits_on(self, reason: str) -> bool:
+        """The model has not answered for as long as there was patience: whether to try it again.
+
+        False where nobody can say so. Raises StopRun where the user ends the run.
         """
 
 

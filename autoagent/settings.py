@@ -69,8 +69,16 @@ class Settings:
         "", "OPENAI_BASE_URL", "OPENAI_API_BASE_URL", help="an OpenAI-compatible endpoint; empty: OpenAI's own"
     )
     openai_organization: str = setting("", "OPENAI_ORGANIZATION", help="the organization billed")
-    patience: float = setting(
-        0.0, "AUTOAGENT_PATIENCE", help="seconds an endpoint may be silent; 0: 60, or 300 for a server of one's own"
+    silence: float = setting(
+        0.0,
+        "AUTOAGENT_SILENCE",
+        "AUTOAGENT_PATIENCE",
+        help="seconds that one request may go without a word; 0: 60, or 300 for a server of one's own",
+    )
+    outage: float = setting(
+        0.0,
+        "AUTOAGENT_OUTAGE",
+        help="seconds for which an endpoint that fails is asked again (--patience); 0: 600 with -c, else 60",
     )
 
     # the files
@@ -318,6 +326,7 @@ _FLAGS = {  # where the flag has another name than the setting
     "ai_settings_file": "ai-settings",
     "prompt_settings_file": "prompt-settings",
     "plain_output": "plain",
+    "outage": "patience",
 }
 
 

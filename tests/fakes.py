@@ -53,6 +53,7 @@ class ScriptedModel:
         *,
         commands: Sequence[CommandSpec] = (),
         max_tokens: int,
+        at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
         self.prompts.append(tuple(messages))
@@ -75,6 +76,9 @@ class Allow:
 
     def interrupted(self) -> str:
         return ""
+
+    def waits_on(self, reason: str) -> bool:
+        return False
 
 
 class Answers(Allow):
@@ -104,8 +108,11 @@ class Silent:
     def text(self, delta: str) -> None:
         self.streamed += delta
 
-    def waiting(self, reason: str, seconds: float) -> None:
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
         self.waits.append((reason, seconds))
+
+    def heed(self) -> float:
+        return float("inf")
 
     def working(self, what: str, seconds: float) -> None:
         self.works.append((what, seconds))

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,8 @@ def session(screen: Screen) -> None:
     console.show(Returned(step=1, t=1010.1, call_id="1", ok=True, text="Wrote 33 characters to summary.txt.",
                           data={"changed": ["summary.txt"]}))  # fmt: skip
     console.text('{"thoughts": {"text": "Now I che')
-    console.waiting("The connection to 127.0.0.1 broke", 4.0)
+    noon = time.mktime((2026, 1, 1, 12, 0, 0, 0, 1, -1))
+    console.waiting("The connection to 127.0.0.1 broke", 4.0, noon)
     console.show(Retried(step=2, t=1012.0, reason="The connection to 127.0.0.1 broke"))
     console.show(Rejected(step=2, t=1014.0, problem="There is no command 'finish'. Did you mean task_complete(reason)?",
                           text="{}", usage=Usage(1300, 20, 1200, 0.0003)))  # fmt: skip

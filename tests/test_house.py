@@ -28,7 +28,7 @@ RANKS = {
     },
     2: {
         *("prompt", "history", "reply", "budget", "repeats", "review", "progress", "ledger", "runlog", "permissions"),
-        *("standstill", "standing", "snapshots", "trail"),
+        *("standstill", "standing", "snapshots", "trail", "watch"),
         "guard",
         *("commands", "memory", "models", "sandbox", "services"),
     },

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from server import Broken, Command, Fault, Reply, Request, ScriptedServer, command
 
-from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError
+from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, Unreachable
 from autoagent.messages import CommandSpec, Message, Parameter, Price, Proposal, ToolCall, Usage
 from autoagent.models import prices
 from autoagent.models.embeddings import OpenAIEmbedder
@@ -46,11 +46,14 @@ class Heard:
     def text(self, delta: str) -> None:
         self.said += delta
 
-    def waiting(self, reason: str, seconds: float) -> None:
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
         self.waits.append((reason, seconds))
 
+    def heed(self) -> float:
+        return float("inf")
+
     def working(self, what: str, seconds: float) -> None:
-        """A busy machine is slow to answer."""
+        """A busy machine may keep it waiting."""
 
     def proposed(self, proposal: Proposal) -> None:
         raise AssertionError("a model proposes nothing")
@@ -60,10 +63,16 @@ def words(text: str) -> int:
     return len(text.split())
 
 
+def at_once() -> Policy:
+    """The usual policy on a clock that stands still but for its sleeping, which takes no time."""
+    slept: list[float] = []
+    return Policy(attempts=3, sleep=slept.append, timer=lambda: sum(slept))
+
+
 def endpoint(server: ScriptedServer | str, **more: Any) -> Endpoint:
     base_url = server if isinstance(server, str) else server.base_url
     more.setdefault("limits", Limits(connect=2.0, silence=0.3, total=3.0))
-    more.setdefault("policy", Policy(attempts=3, sleep=lambda seconds: None))
+    more.setdefault("policy", at_once())
     return Endpoint(api_key=KEY, base_url=base_url, **more)
 
 
@@ -368,11 +377,14 @@ def test_what_may_pass_is_asked_again_and_a_part_is_never_the_answer(server: Scr
 
 @pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
 def test_what_does_not_pass_ends_in_one_line(server: ScriptedServer, fault: Any) -> None:
-    server.add(*[fault] * 4)
-    with pytest.raises(ModelError, match="tried 3 times") as caught:
-        model(server).complete(HELLO, max_tokens=9)
+    server.add(*[fault] * 99)
+    asked = model(server)
+    with pytest.raises(Unreachable, match=r"tried \d+ times in \d+ s|it asks to wait 2 s") as caught:
+        asked.complete(HELLO, max_tokens=9)
     assert "127.0.0.1" in str(caught.value) and "\n" not in str(caught.value)
-    assert len(server.requests) == 3
+    may_cost = isinstance(fault, Broken | dict | Reply)
+    assert len(server.requests) == 3 if may_cost else len(server.requests) > 3
+    assert bool(asked.take_usage().prompt) is may_cost
 
 
 LASTING = {
@@ -482,7 +494,7 @@ def test_usage_is_priced_and_the_cached_part_is_cheaper(server: ScriptedServer) 
 def test_missing_and_senseless_usage_is_counted_here(server: ScriptedServer, usage: Any) -> None:
     server.add(Reply("one two three", usage=usage))
     spent = model(server, price=Price(1e6, 1e6, 0.0)).complete(HELLO, max_tokens=9).usage
-    assert (spent.prompt, spent.completion, spent.cost) == (5, 3, 8.0)
+    assert (spent.prompt, spent.completion, spent.cost) == (13, 3, 16.0)
 
 
 def test_of_two_usage_blocks_the_last_counts(server: ScriptedServer) -> None:
@@ -498,7 +510,7 @@ def test_a_cut_answer_is_paid_for_too(server: ScriptedServer) -> None:
     spent = asked.complete(HELLO, max_tokens=9).usage
     assert (spent.prompt, spent.completion) == (100, 10)
     cut = asked.take_usage()
-    assert (cut.prompt, cut.completion) == (5, 3)
+    assert (cut.prompt, cut.completion) == (13, 3)
 
 
 def test_prices_known_unknown_and_none() -> None:
@@ -656,13 +668,13 @@ def row(embedding: Any) -> dict[str, Any]:
         ({"data": []}, "0 embeddings for 1 texts"),
         ({"data": None}, "0 embeddings for 1 texts"),
         ({}, "0 embeddings for 1 texts"),
-        (Fault(500), "tried 3 times"),
+        (Fault(500), r"tried \d times"),
         (Fault(200, body=b"<html>"), "not valid JSON"),
         (Fault(404, "no such model"), "no model 'embed-1'"),
     ],
 )
 def test_an_embedding_that_cannot_be_used_is_an_error(server: ScriptedServer, answer: Any, says: str) -> None:
-    server.embedding_script = [answer] * 3
+    server.embedding_script = [answer] * 99
     with pytest.raises((ModelError, SetupError), match=says):
         embedder(server, dim=2).embed(["text"])
 

@@ -44,8 +44,11 @@ class Listening:
     def text(self, delta: str) -> None:
         self.pieces.append(delta)
 
-    def waiting(self, reason: str, seconds: float) -> None:
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
         raise AssertionError("a recording never waits")
+
+    def heed(self) -> float:
+        return float("inf")
 
     def working(self, what: str, seconds: float) -> None:
         raise AssertionError("a recording is there at once")

@@ -7,21 +7,36 @@ from email.utils import formatdate
 
 import pytest
 
-from autoagent.errors import ModelError
+from autoagent.errors import ModelError, StopRun, Unreachable
+from autoagent.messages import Outcome
 from autoagent.models.retry import Fault, Policy, deserves, persist, retry_after
 
 
 class World:
     """Sleeps without waiting, remembers for how long; `chance` is what every draw gives."""
 
-    def __init__(self, chance: float = 1.0, attempts: int = 5) -> None:
+    def __init__(self, chance: float = 1.0, attempts: int = 5, patience: float = 60.0) -> None:
         self.slept: list[float] = []
         self.told: list[tuple[str, float]] = []
-        self.policy = Policy(attempts=attempts, sleep=self.slept.append, clock=lambda: 1000.0, chance=lambda: chance)
+        self.until: list[float] = []
+        self.policy = Policy(
+            patience=patience,
+            at_first=patience / 4,
+            attempts=attempts,
+            sleep=self.slept.append,
+            clock=lambda: 1000.0 + sum(self.slept),
+            timer=lambda: 5.0 + sum(self.slept),
+            chance=lambda: chance,
+        )
 
-    def waiting(self, reason: str, seconds: float) -> None:
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
         assert len(self.slept) == len(self.told), "said before the wait"
         self.told.append((reason, seconds))
+        self.until.append(until)
+
+
+def down(count: int) -> list[Fault]:
+    return [Fault("down", stage="unreached") for _ in range(count)]
 
 
 def failing(*faults: Fault) -> Callable[[], str]:
@@ -56,17 +71,58 @@ def test_the_jitter_is_full() -> None:
     assert world.slept == [0.25, 0.5]
 
 
-def test_attempts_are_bounded_and_the_error_says_how_many() -> None:
+def test_an_outage_is_waited_out_for_as_long_as_there_is_patience() -> None:
+    world = World(patience=600.0)
+    assert persist(failing(*down(20)), world.policy, world.waiting)[0] == "done"
+    assert sum(world.slept) < 600
+    assert max(world.slept) == 30.0
+    assert set(world.until) == {1600.0}
+
+
+def test_the_patience_is_used_up_and_not_passed() -> None:
+    world = World(patience=60.0)
+    with pytest.raises(Unreachable, match=r"^down \(tried 7 times in 60 s; try again later, or set --patience\)"):
+        persist(failing(*down(99)), world.policy, world.waiting)
+    assert world.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 29.0]
+
+
+def test_an_address_where_nothing_ever_answered_gets_less() -> None:
+    world = World(patience=60.0)
+    with pytest.raises(Unreachable, match=r"^down"):
+        persist(failing(*down(99)), world.policy, world.waiting, known=False)
+    assert sum(world.slept) == 15.0
+    world = World(patience=60.0)
+    loading = [Fault("loading the model", stage="refused")] * 5
+    assert persist(failing(*loading), world.policy, world.waiting, known=False)[0] == "done", "it is there"
+
+
+def test_what_may_have_to_be_paid_is_tried_a_few_times_only() -> None:
     world = World(attempts=3)
-    with pytest.raises(ModelError, match=r"^third \(tried 3 times"):
-        persist(failing(Fault("first"), Fault("second"), Fault("third")), world.policy, world.waiting)
-    assert len(world.slept) == 2
+    with pytest.raises(Unreachable, match=r"^third \(tried 5 times"):
+        persist(failing(*down(2), Fault("first"), Fault("second"), Fault("third")), world.policy, world.waiting)
+    assert len(world.slept) == 4
 
 
-def test_no_wait_is_longer_than_the_longest() -> None:
-    world = World(attempts=12)
-    persist(failing(*[Fault("down")] * 10), world.policy, world.waiting)
-    assert max(world.slept) == 60.0
+def test_two_failures_at_the_same_request_are_a_refusal() -> None:
+    world = World()
+    refusal = ModelError("it fails at tools")
+    with pytest.raises(ModelError, match="it fails at tools"):
+        persist(failing(*[Fault("500", stage="refused", refusal=refusal)] * 2), world.policy, world.waiting)
+    assert len(world.slept) == 1
+
+
+def test_who_heeds_ends_the_wait_in_the_midst_of_it() -> None:
+    world = World()
+    left = [100.0, 100.0, 0.05]
+
+    def heed() -> float:
+        if not left:
+            raise StopRun(Outcome("limit", "time is up"))
+        return left.pop(0)
+
+    with pytest.raises(StopRun):
+        persist(failing(Fault("busy", after=50.0)), world.policy, lambda *_: None, heed)
+    assert world.slept == [0.2, 0.2, 0.05]
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
@@ -76,13 +132,13 @@ def test_what_the_server_asks_for_is_the_least(chance: float) -> None:
     assert 2.0 <= world.slept[0] <= 3.0
 
 
-def test_sixty_seconds_are_waited_and_more_are_not() -> None:
-    world = World()
-    persist(failing(Fault("busy", after=60.0)), world.policy, world.waiting)
-    assert world.slept == [60.0]
-    with pytest.raises(ModelError, match="asks to wait 61 s, the limit here is 60 s"):
-        persist(failing(Fault("busy", after=61.0)), world.policy, world.waiting)
-    assert world.slept == [60.0]
+def test_what_the_server_asks_for_is_waited_where_there_is_patience_for_it() -> None:
+    world = World(patience=600.0)
+    persist(failing(Fault("busy", after=500.0)), world.policy, world.waiting)
+    assert world.slept == [501.0]
+    with pytest.raises(Unreachable, match=r"it asks to wait 601 s, the patience left is 600 s; .* --patience"):
+        persist(failing(Fault("busy", after=601.0)), world.policy, world.waiting)
+    assert world.slept == [501.0]
 
 
 def test_other_errors_pass_at_once() -> None:

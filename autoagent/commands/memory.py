@@ -54,10 +54,13 @@ def memory_add(context: Context, text: Annotated[str, "what to remember, in full
 )
 def recall(context: Context, query: Annotated[str, "what the memories are about", "text"]) -> Output:
     try:
-        memories = context.memory.recall(context.mask(query)).memories
+        found = context.memory.recall(context.mask(query))
     except (ModelError, StateError) as error:  # the run can go on without what it would have recalled
         raise CommandError(f"The memory cannot be searched: {error}") from error
+    memories = found.memories
     lines = [_line(number, memory) for number, memory in enumerate(memories, 1)]
+    if found.problem:
+        lines.append(f"(Found by words alone: {found.problem})")
     data = {"memories": [memory.id for memory in memories], **_labels(memories)}
     return Output("\n".join(lines) or "No memory fits.", data)
 

@@ -24,6 +24,7 @@ class Embedding:
         self._listen = listen
         self._usage = Usage()
         self._refused: set[int] = set()  # memories the embedder gave no usable vector for
+        self._told = ""  # of a fault that lasts
         self._newest: dict[str, Vector] = {}  # those last kept: an agent recalls by what it has just remembered
 
     @property
@@ -58,8 +59,9 @@ class Embedding:
         try:
             vectors = self._embed(texts)
         except ModelError as error:
-            self._listen(f"A memory was kept, but cannot be recalled until it is embedded: {error}")
+            self._tell(f"Memories are kept, but found by their words alone until they are embedded: {error}")
             return {}
+        self._told = ""
         self._tell_refused(len(texts) - len(vectors))
         self._newest = vectors
         return vectors
@@ -103,6 +105,11 @@ class Embedding:
                     raise
                 failed = True
         return vectors
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._told:
+            self._listen(problem)
+        self._told = problem
 
     def _tell_refused(self, count: int) -> None:
         if count:

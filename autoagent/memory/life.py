@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from autoagent.errors import ForModel, ForUser
+from autoagent.errors import ForModel, ForUser, ModelError
 from autoagent.memory import duplicates, texts
 from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.ranking import DAY, Room, Weights, rank
@@ -147,11 +147,14 @@ class LivingMemory:
     def recall(
         self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
     ) -> Recall:
-        """The memories as they were found; what this recall makes of them is written, not synced, when it returns."""
+        """The memories as they were found; what this recall makes of them is written, not synced, when it returns.
+
+        Where the embedder fails, they are found by words alone, and nothing fades for not being near.
+        """
         if k < 1:
             return Recall()
         now, breadth = self._clock(), k * self.weights.breadth
-        near = self.store.near(query, breadth, skip)
+        near, problem = self._near(query, breadth, skip)
         worded = self.store.worded(query, breadth, skip)
         candidates = {memory.id: memory for memory in (*near, *worded)}
         recall = rank(
@@ -160,18 +163,25 @@ class LivingMemory:
             n=k,
             now=now,
             weights=self.weights,
-            vectors=self.store.vectors(list(candidates)),
+            vectors={} if problem else self.store.vectors(list(candidates)),
             room=None if room is None else Room(room, self._count),
         )
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in returned)
         rising = [change for change in used if change.level != change.seen[1] or change.t >= change.seen[0] + MINUTE]
-        fading = self._fading(candidates.values(), now)
+        fading = [] if problem else self._fading(candidates.values(), now)
         forgets = any(change.level is None for change in fading)
         self.store.change(rising + fading, durable=forgets)
         if forgets:
             self.store.empty_trash(now - self.rules.trash)
-        return recall
+        return replace(recall, problem=problem)
+
+    def _near(self, query: str, k: int, skip: Collection[tuple[str, int]]) -> tuple[list[Recollection], str]:
+        """The memories near in meaning, or why they cannot be found."""
+        try:
+            return self.store.near(query, k, skip), ""
+        except ModelError as error:
+            return [], str(error)
 
     def _fading(self, memories: Iterable[Recollection], now: float) -> list[Change]:
         """The changes of those memories that fall a level or are forgotten."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from autoagent.errors import ModelError
+from autoagent.errors import ModelError, Unreachable
 from autoagent.messages import Price, Usage
 from autoagent.models.answer import encodable, tokens_in
 from autoagent.models.body import LARGEST, json_object, within
@@ -16,6 +17,7 @@ from autoagent.models.prices import cost
 from autoagent.protocols import Listener
 
 _AT_ONCE = 128  # texts in one request
+_REST = 60.0  # seconds for which an endpoint that did not answer is left alone: no step waits for it twice
 _LIMIT = 8000  # tokens of one text; OpenAI's embedders end at 8191
 
 
@@ -44,6 +46,7 @@ class OpenAIEmbedder:
         self._price = price or endpoint.price(model)
         self._listener = listener
         self._owed = Usage()
+        self._failed: tuple[float, str] | None = None  # when it did not answer, and why
 
     @property
     def dim(self) -> int:
@@ -55,7 +58,8 @@ class OpenAIEmbedder:
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         """See protocols.Embedder. A text past the model's limit is embedded by its beginning.
 
-        What was paid for a call that failed is told by the next one. Raises:
+        What was paid for a call that failed is told by the next one. An endpoint that did not answer is not asked
+        again for a while. Raises:
             ModelError: the endpoint fails, or answers with other than one finite vector of `dim` values for each text.
         """
         vectors: dict[int, bytes] = {}
@@ -71,7 +75,14 @@ class OpenAIEmbedder:
 
     def _embed(self, texts: list[str]) -> list[bytes]:
         body = {"model": self._model, "input": texts}
-        answer, _ = self._endpoint.post("/embeddings", body, _read, self._listener)
+        if self._failed and time.monotonic() < self._failed[0] + _REST:
+            raise Unreachable(self._failed[1])
+        try:
+            answer, _ = self._endpoint.post("/embeddings", body, _read, self._listener)
+        except Unreachable as error:
+            self._failed = time.monotonic(), str(error)
+            raise
+        self._failed = None
         usage = answer.get("usage")
         said = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
         tokens = said or sum(map(self._count, texts))

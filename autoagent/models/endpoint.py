@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from autoagent.addresses import is_private
 from autoagent.causes import causes
-from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError
+from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
 from autoagent.messages import Price
 from autoagent.models import prices
 from autoagent.models.answer import ToldInStream
@@ -49,7 +49,7 @@ MOST_REDIRECTS = 20
 END_SECONDS = 0.1  # for the end of an answer that has said all; waiting longer would cost more than a new connection
 
 _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want the request again, body and all
-
+_ASKED = ("tools", "response_format")  # what some servers fail at, without saying that they do not take it
 _OVERFLOW = re.compile(
     r"context[_ ](length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceed_context", re.I
 )
@@ -102,7 +102,8 @@ class Refused(ModelError):
 class Endpoint:
     """Where requests go. Models and embedders of one endpoint share it, and with it the connections.
 
-    `patience`: seconds for which it may be silent; 0 for what fits a server of one's own, or one elsewhere.
+    `silence`: seconds for which one request may go without a word; 0 for what fits a server of one's own, or one
+    elsewhere.
 
     Raises:
         SettingsError: the base URL is no http address.
@@ -117,7 +118,7 @@ class Endpoint:
         organization: str | None = None,
         limits: Limits | None = None,
         policy: Policy | None = None,
-        patience: float = 0.0,
+        silence: float = 0.0,
     ) -> None:
         self.base_url = (base_url or OPENAI).rstrip("/")
         self.host = _host(self.base_url)
@@ -128,7 +129,7 @@ class Endpoint:
         if not re.fullmatch(r"[!-~]*", self._key):
             raise SetupError("OPENAI_API_KEY holds a space or a character that no key has; copy it again")
         self._organization = organization or None
-        self._limits = limits or _limits(_OWN_MACHINE if self.private else Limits(), patience)
+        self._limits = limits or _limits(_OWN_MACHINE if self.private else Limits(), silence)
         self._policy = policy or Policy()
         self._timers = Timers()
 
@@ -140,17 +141,35 @@ class Endpoint:
         return known.price if known else None
 
     def post(
-        self, path: str, body: Mapping[str, Any], read: Read[T], listener: Listener | None
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        read: Read[T],
+        listener: Listener | None,
+        *,
+        known: bool = True,
+        given_up: Callable[[], None] = lambda: None,
     ) -> tuple[T, tuple[str, ...]]:
         """What `read` made of the answer, and the reasons of the retries before it. Raises as Model.complete does.
 
-        The listener hears of each wait before a retry, and of each long silence.
+        The listener hears of each wait before a retry, and of each long silence. `known`: this endpoint has answered
+        before. `given_up` is called for each request that was left without an answer and may have to be paid.
 
         Raises:
             Refused: the endpoint does not take the request as it is.
         """
-        waiting = listener.waiting if listener else _unheard
-        return persist(lambda: self._attempt(path, body, read, listener), self._policy, waiting)
+
+        def attempt() -> T:
+            try:
+                return self._attempt(path, body, read, listener)
+            except BaseException as error:  # Ctrl-C too
+                if _may_cost(error):
+                    given_up()
+                raise
+
+        if listener is None:
+            return persist(attempt, self._policy, _unheard, known=known)
+        return persist(attempt, self._policy, listener.waiting, listener.heed, known=known)
 
     def models(self) -> list[dict[str, Any]]:
         """What the endpoint lists of its models; each has an `id`. Raises as Model.complete does, without a retry."""
@@ -317,16 +336,19 @@ class Endpoint:
             return ContextOverflow(f"{self.host}: the prompt is too long for the model: {message}")
         if status in (401, 403):
             return SetupError(f"{self.host} refused the key in OPENAI_API_KEY ({status}: {message}); set another")
+        refused = Refused(f"{self.base_url} answered {status}: {message}", param, said)
         if status in (404, 500, 501) and _UNSUPPORTED.search(said):
-            return Refused(f"{self.base_url} answered {status}: {message}", param, said)
+            return refused
         if status == 404:
             what = f"model {body['model']!r}" if body else "list of models"
             return SetupError(f"{self.base_url} has no {what} (404: {message}); check --model and OPENAI_BASE_URL")
         if status == 200:
             return Fault(f"{self.host} broke off its answer: {message}")
         if deserves(status, headers):
-            return Fault(f"{self.host} answered {status}: {message}", retry_after(headers, self._policy.clock()))
-        return Refused(f"{self.base_url} answered {status}: {message}", param, said)
+            refusal = refused if status == 500 and body and not body.keys().isdisjoint(_ASKED) else None
+            after = retry_after(headers, self._policy.clock())
+            return Fault(f"{self.host} answered {status}: {message}", after, "refused", refusal)
+        return refused
 
     def _said(self, body: Any) -> tuple[str, str, str]:
         """Of an error's body: everything it says, its message on one line and without keys, the parameter it names."""
@@ -350,13 +372,17 @@ class Endpoint:
         if any(isinstance(cause, ssl.SSLError) for cause in came_from):
             return ModelError(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
         if isinstance(error, httpx2.ConnectTimeout):
-            return Fault(f"{self.host} did not take the connection within {limits.connect:g} s")
+            return Fault(f"{self.host} did not take the connection within {limits.connect:g} s", stage="unreached")
         if isinstance(error, httpx2.TimeoutException):
             return Fault(f"{self.host} said nothing for {limits.silence:g} s")
         if any(isinstance(cause, socket.gaierror) for cause in came_from):
-            return Fault(f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network")
+            reason = f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network"
+            return Fault(reason, stage="unreached")
         if any(isinstance(cause, ConnectionRefusedError) for cause in came_from):
-            return Fault(f"nothing answers at {self.base_url} (connection refused); is the server running?")
+            reason = f"nothing answers at {self.base_url} (connection refused); is the server running?"
+            return Fault(reason, stage="unreached")
+        if isinstance(error, httpx2.ConnectError):
+            return Fault(f"no connection to {self.host}: {error}", stage="unreached")
         return Fault(f"the connection to {self.host} broke: {error}")
 
 
@@ -383,11 +409,20 @@ def _origin(address: SplitResult) -> str:
     return f"{address.scheme}://{address.hostname}:{port}"
 
 
-def _limits(usual: Limits, patience: float) -> Limits:
-    return replace(usual, silence=patience, total=max(usual.total, patience)) if patience else usual
+def _limits(usual: Limits, silence: float) -> Limits:
+    return replace(usual, silence=silence, total=max(usual.total, silence)) if silence else usual
 
 
-def _unheard(reason: str, seconds: float) -> None:
+def _may_cost(error: BaseException) -> bool:
+    """Whether the server may charge for a request that ended so: it took it, and did not say no."""
+    if isinstance(error, Fault):
+        return error.stage == "begun"
+    if isinstance(error, (Refused, ContextOverflow, QuotaExceeded)):
+        return False
+    return isinstance(error, (ModelError, StopRun, KeyboardInterrupt))
+
+
+def _unheard(reason: str, seconds: float, until: float) -> None:
     """Hears of the retries where nobody else does."""
 
 

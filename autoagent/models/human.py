@@ -49,6 +49,7 @@ class HumanModel:
         *,
         commands: Sequence[CommandSpec] = (),
         max_tokens: int,
+        at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
         """The person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""

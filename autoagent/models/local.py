@@ -94,6 +94,7 @@ class LocalModel:
         *,
         commands: Sequence[CommandSpec] = (),
         max_tokens: int,
+        at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
         """As in the protocol. Ctrl-C comes through at once; the work it broke off ends within a batch."""
@@ -101,7 +102,8 @@ class LocalModel:
             listener.working(f"loading {self.name}", _SILENCE)
         self.preload()
         reading = _Reading(listener, self._speed)
-        with contextlib.closing(self._stream(self._request(messages, commands, max_tokens))) as chunks:
+        request = self._request(messages, commands, min(max_tokens, at_most or max_tokens))
+        with contextlib.closing(self._stream(request)) as chunks:
             for chunk in chunks:
                 reading.take(chunk)
         self._speed = reading.speed

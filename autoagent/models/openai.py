@@ -23,6 +23,7 @@ from autoagent.models.answer import Answer, tokens_in
 from autoagent.models.endpoint import Endpoint, Refused
 from autoagent.models.ways import Way, Ways
 from autoagent.protocols import Listener
+from autoagent.tokens import PER_MESSAGE
 
 UNKNOWN_WINDOW = 8192  # tokens; what a model has of which neither the table nor its server tells more
 
@@ -127,13 +128,15 @@ class OpenAIModel:
         *,
         commands: Sequence[CommandSpec] = (),
         max_tokens: int,
+        at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
         """See protocols.Model. All tool calls of the answer are returned; which of them may run is not decided here."""
         asked = _asked(self._asking(listener), commands) if commands else {}
         heard = listener.text if listener else _unheard
-        answer, retries = self._ask(messages, asked, max_tokens, heard, listener)
-        return Completion(answer.text, self._usage(messages, answer), answer.calls, answer.truncated, retries)
+        most = max_tokens + self.reasoning_room
+        answer, retries = self._ask(messages, asked, min(most, at_most or most), heard, listener)
+        return Completion(answer.text, self._usage(messages, asked, answer), answer.calls, answer.truncated, retries)
 
     def take_usage(self) -> Usage:
         """See protocols.Model."""
@@ -163,8 +166,8 @@ class OpenAIModel:
         return "text"
 
     def _try(self, asked: Mapping[str, Any], max_tokens: int, listener: Listener | None) -> Answer:
-        answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens, _unheard, listener)
-        self._owed += self._usage(_PROBE_MESSAGES, answer)
+        answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens + self.reasoning_room, _unheard, listener)
+        self._owed += self._usage(_PROBE_MESSAGES, asked, answer)
         return answer
 
     def _ask(
@@ -176,22 +179,24 @@ class OpenAIModel:
         listener: Listener | None,
     ) -> tuple[Answer, tuple[str, ...]]:
         """One answer, and the reasons of its retries. What is refused and can be done without is dropped for good."""
+        answer = Answer()
 
         def read(content_type: str, chunks: Iterable[bytes]) -> Answer:
-            answer = Answer()
-            try:
-                answer.read(content_type, chunks, heard)
-            except BaseException:  # a cut answer is paid for too, also where Ctrl-C cut it
-                if answer.text or answer.calls:
-                    self._owed += self._usage(messages, answer)
-                raise
+            answer.read(content_type, chunks, heard)
             return answer
+
+        def given_up() -> None:
+            nonlocal answer
+            self._owed += self._usage(messages, asked, answer)
+            answer = Answer()
 
         without = self._way.without
         while True:
             body = self._body(messages, asked, max_tokens, without)
             try:
-                answer, retries = self._endpoint.post("/chat/completions", body, read, listener)
+                answer, retries = self._endpoint.post(
+                    "/chat/completions", body, read, listener, known=self._way.asking is not None, given_up=given_up
+                )
             except Refused as refusal:
                 name = _refused_parameter(refusal, body) or wire.refused(refusal.said, messages, without)
                 if name is None:
@@ -217,7 +222,7 @@ class OpenAIModel:
             **asked,
         }
         if limit:
-            body[limit] = max_tokens + self.reasoning_room
+            body[limit] = max_tokens
         if self._temperature is not None:
             body["temperature"] = self._temperature
         if "stream" in without:
@@ -227,15 +232,20 @@ class OpenAIModel:
             body["response_format"] = {"type": "json_schema", "json_schema": bound}
         return {name: value for name, value in body.items() if name not in without}
 
-    def _usage(self, messages: Sequence[Message], answer: Answer) -> Usage:
-        """What the server says was used; our own count of what it does not say, or says wrong."""
+    def _usage(self, messages: Sequence[Message], asked: Mapping[str, Any], answer: Answer) -> Usage:
+        """What the server says was used; our own count of what it does not say, or says wrong.
+
+        The definitions of tools are part of a prompt; a schema is not: it bounds what is sampled.
+        """
         said = answer.usage or {}
         prompt, completion = tokens_in(said.get("prompt_tokens")), tokens_in(said.get("completion_tokens"))
         if not prompt:  # no prompt has no tokens
-            prompt = sum(self._count(message.content) for message in messages)
+            prompt = sum(self._count(message.content) + PER_MESSAGE for message in messages)
             prompt += sum(self._count(call.name + call.arguments) for message in messages for call in message.calls)
+            prompt += self._count(json.dumps(asked["tools"])) if "tools" in asked else 0
         if completion is None:
             completion = self._count(answer.text) + sum(self._count(c.name + c.arguments) for c in answer.calls)
+            completion += self._count(answer.reasoning)
         details = said.get("prompt_tokens_details")
         cached = min(prompt, tokens_in(details.get("cached_tokens")) or 0) if isinstance(details, dict) else 0
         return Usage(prompt, completion, cached, prices.cost(self.price, prompt, completion, cached))

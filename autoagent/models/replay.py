@@ -77,6 +77,7 @@ class ReplayModel:
         *,
         commands: Sequence[CommandSpec] = (),
         max_tokens: int,
+        at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
         """The next reply, whole, whatever the prompt is. Raises ModelError once the recording has ended."""

@@ -272,3 +272,6 @@ class _Leading:
     def interrupted(self) -> str:
         self._forfeit()
         return self._authorizer.interrupted()
+
+    def waits_on(self, reason: str) -> bool:
+        return self._authorizer.waits_on(reason)

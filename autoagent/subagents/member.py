@@ -182,6 +182,9 @@ class _Referring:
     def interrupted(self) -> str:
         return ""  # Ctrl-C reaches the run's own agent alone
 
+    def waits_on(self, reason: str) -> bool:
+        return False
+
 
 class _Heeding:
     """A sub-agent's listener: shows nothing, and cuts short what it listens to where the agent is to end."""
@@ -192,8 +195,12 @@ class _Heeding:
     def text(self, delta: str) -> None:
         self._check()
 
-    def waiting(self, reason: str, seconds: float) -> None:
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
         self._check()
+
+    def heed(self) -> float:
+        self._check()
+        return float("inf")
 
     def working(self, what: str, seconds: float) -> None:
         """It may come from a thread of the model's, where nothing can be cut short."""

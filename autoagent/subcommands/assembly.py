@@ -25,8 +25,11 @@ from autoagent.workspace import Workspace
 if TYPE_CHECKING:
     from autoagent.models.endpoint import Endpoint
     from autoagent.models.replay import ReplayModel
+    from autoagent.models.retry import Policy
     from autoagent.rules import Rulebook
 
+UNATTENDED_PATIENCE = 600.0  # seconds for which an endpoint that fails is asked again, where nobody watches
+ATTENDED_PATIENCE = 60.0  # and before the user is asked whether to wait on
 COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
 
 MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url")
@@ -107,15 +110,22 @@ def _local_model(settings: Settings, file: str) -> Model:
     return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)
 
 
-def open_endpoint(settings: Settings) -> Endpoint:
-    """The OpenAI-compatible endpoint that the settings name. Raises SettingsError, SetupError."""
-    from autoagent.models.endpoint import Endpoint
+def open_endpoint(settings: Settings, policy: Policy | None = None) -> Endpoint:
+    """The OpenAI-compatible endpoint that the settings name, with their patience or another policy.
 
+    Raises SettingsError, SetupError.
+    """
+    from autoagent.models.endpoint import Endpoint
+    from autoagent.models.retry import Policy
+
+    usual = Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE)
+    set_here = Policy(patience=settings.outage, at_first=settings.outage) if settings.outage else None
     return Endpoint(
         api_key=settings.openai_api_key,
         base_url=settings.openai_base_url or None,
         organization=settings.openai_organization or None,
-        patience=settings.patience,
+        silence=settings.silence,
+        policy=policy or set_here or usual,
     )
 
 

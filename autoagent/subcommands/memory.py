@@ -63,7 +63,10 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
     It is a recall like those of the agent: what it shows grows firmer.
     """
     with memory_of_user(settings_here(ctx.obj)) as living:
-        found = living.recall(query, k).memories
+        recall = living.recall(query, k)
+    found = recall.memories
+    if recall.problem:
+        click.echo(f"Found by words alone: {recall.problem}", err=True)
     if as_json:
         _print_json([{"score": round(memory.score, 4), **_object(memory)} for memory in found])
         return

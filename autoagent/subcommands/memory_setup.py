@@ -139,8 +139,10 @@ def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
 
         return embedded()
     from autoagent.models.embeddings import OpenAIEmbedder
+    from autoagent.models.retry import Policy
     from autoagent.subcommands.assembly import open_endpoint
     from autoagent.tokens import counter
 
-    model = settings.embedding_model or EMBEDDER
-    return OpenAIEmbedder(model=model, endpoint=open_endpoint(settings), count=counter(model), listener=listener)
+    at_once = Policy(patience=0.0, at_first=0.0)  # what is not embedded now is later, and words find it until then
+    model, endpoint = settings.embedding_model or EMBEDDER, open_endpoint(settings, at_once)
+    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=listener)

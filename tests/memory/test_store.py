@@ -479,7 +479,8 @@ def test_a_memory_is_kept_while_the_embedder_fails_and_recalled_afterwards(folde
         embedder.down = False
         assert texts_of(memory, "apples") == ["red apples"]
     assert said == [
-        "A memory was kept, but cannot be recalled until it is embedded: The endpoint is down; try again later."
+        "Memories are kept, but found by their words alone until they are embedded: "
+        "The endpoint is down; try again later."
     ]
 
 
