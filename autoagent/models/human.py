@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from autoagent.errors import StopRun
 from autoagent.messages import Asking, CommandSpec, Completion, Message, Outcome, Price, Usage
+from autoagent.native import flat
 from autoagent.protocols import Listener
 
 _QUESTION = "Your reply, as the model:"
@@ -53,6 +54,7 @@ class HumanModel:
         listener: Listener | None = None,
     ) -> Completion:
         """The person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
+        messages = flat(messages)
         for message in messages:
             if message.role != "assistant" and not self._was_shown(message):
                 self._show(f"[{message.role}]\n{message.content}")

@@ -24,6 +24,7 @@ from autoagent import schema
 from autoagent.errors import ContextOverflow, ModelError, SetupError
 from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Usage
 from autoagent.models.gguf import control_tokens
+from autoagent.native import flat
 from autoagent.protocols import Listener
 
 DEFAULT_WINDOW = 8192  # tokens; the file and such a window take about 2.2 GB of memory
@@ -128,7 +129,7 @@ class LocalModel:
 
     def _request(self, messages: Sequence[Message], commands: Sequence[CommandSpec], max_tokens: int) -> dict[str, Any]:
         request: dict[str, Any] = {
-            "messages": [{"role": message.role, "content": self._plain(message.content)} for message in messages],
+            "messages": [{"role": told.role, "content": self._plain(told.content)} for told in flat(messages)],
             "max_tokens": max_tokens,
             "temperature": self._temperature,
             "cache_prompt": True,

@@ -216,7 +216,7 @@ class OpenAIModel:
         limit = next((name for name in (reversed(limits) if self._reasons else limits) if name not in without), None)
         body: dict[str, Any] = {
             "model": self.name,
-            "messages": wire.written(messages, without),
+            "messages": wire.written(messages, without if "tools" in asked else (*without, wire.TOOL_MESSAGES)),
             "stream": True,
             "stream_options": {"include_usage": True},
             **asked,
