@@ -87,6 +87,6 @@ def _meant(setting: str, name: str) -> list[str]:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise SettingsError(
             f"{setting}: there is neither a command nor a category {name!r}.{hint} The categories are "
-            f"{', '.join(CATEGORIES)}; `autoagent commands` lists the commands."
+            f"{', '.join(CATEGORIES)}."
         )
     return known[name.lower()]

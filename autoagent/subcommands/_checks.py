@@ -17,6 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TextIO
 
 from autoagent.autogpt_env import NOT_USED
+from autoagent.commands import catalogue
+from autoagent.commands.shell_lists import shell_rule
 from autoagent.dotenv import read_dotenv
 from autoagent.errors import CommandError, SettingsError, SetupError, StateError
 from autoagent.models.weights import installed
@@ -76,7 +78,13 @@ def _python() -> Finding:
 
 
 def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
-    yield Finding("settings", "ok", "all values can be used; `autoagent config --show-origin` shows them")
+    try:
+        catalogue.choose(catalogue.available(settings), settings.commands, (), sys.maxsize)
+        shell_rule(settings, folder, ())
+    except SettingsError as error:
+        yield Finding("settings", "fail", str(error), "correct it there")
+    else:
+        yield Finding("settings", "ok", "all values can be used; `autoagent config --show-origin` shows them")
     task = folder / settings.ai_settings_file
     try:
         if is_saved(task):

@@ -167,6 +167,28 @@ def test_what_cannot_be_meant_is_a_usage_error(home: Home, flags: list[str], say
     assert not home.state.exists()
 
 
+@pytest.mark.parametrize(
+    ("variable", "names", "nearest"),
+    [
+        ("DISABLED_COMMAND_CATEGORIES", "autogpt.commands.execute_cod", "Did you mean autogpt.commands.execute_code?"),
+        ("AUTOAGENT_COMMANDS", "fils", "Did you mean files?"),
+        ("SHELL_DENYLIST", "rm -rf", "write the program alone"),
+        ("SHELL_DENYLIST", "execute_shell", "DISABLED_COMMAND_CATEGORIES=execute_shell"),
+    ],
+)
+def test_a_list_of_names_with_one_that_means_nothing_stops_the_start(
+    home: Home, variable: str, names: str, nearest: str
+) -> None:
+    done = home.run("--model", "demo", "-c", *GOAL, env={variable: names})
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert variable in done.err
+    assert nearest in done.err
+    assert not home.runs
+    found = home.run("doctor", env={variable: names})
+    assert nearest.split()[-1] in found.out
+    assert "all values can be used" not in found.out
+
+
 def test_settings_that_cannot_be_used_are_named_with_their_place(home: Home) -> None:
     home.write("ai_settings.yaml", "ai_name: A\nai_role: B\nai_goals: [1, 2, 3, 4, 5, 6]\n")
     done = home.run("--model", "human", "-y")
