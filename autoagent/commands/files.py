@@ -93,7 +93,7 @@ def _refuse_mask(context: Context, filename: str, text: str) -> None:
 
 
 def _preview_append(context: Context, filename: str, text: str) -> str:
-    before, cut = _text(context, filename)
+    before, cut = _text_so_far(context, filename)
     if cut:
         return f"Adds {_size(text)} at the end of {filename}:\n{text}"
     return _diff(context, filename, before.text, before.text + _with_line_ends_of(before.text, text))
@@ -110,9 +110,12 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
     autogpt=_AUTOGPT,
 )
 def append_to_file(context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]) -> Output:
-    before, _ = _text(context, filename)
-    added = _with_line_ends_of(before.text, text)
-    context.workspace.append(filename, _encoded(added, Decoded("", before.encoding)))
+    before, _ = _text_so_far(context, filename)
+    data = _encoded(_with_line_ends_of(before.text, text), Decoded("", before.encoding))
+    if context.workspace.find(filename) is None:
+        context.workspace.write(filename, data)
+    else:
+        context.workspace.append(filename, data)
     return _changed(context, filename, f"Appended {_size(text)} to")
 
 
@@ -318,6 +321,11 @@ def _document(context: Context, filename: str, begins: bytes) -> Reading | None:
 def _text(context: Context, filename: str) -> tuple[Decoded, bool]:
     """The text of a file up to the limit, and whether it goes on after that."""
     return _decoded(filename, context.workspace.read(filename, READ_LIMIT + 1))
+
+
+def _text_so_far(context: Context, filename: str) -> tuple[Decoded, bool]:
+    """As `_text`; empty where there is no such file, as what is appended makes it."""
+    return (Decoded(""), False) if context.workspace.find(filename) is None else _text(context, filename)
 
 
 def _decoded(filename: str, data: bytes) -> tuple[Decoded, bool]:

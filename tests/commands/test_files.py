@@ -124,11 +124,19 @@ def test_append_keeps_what_was_there_and_its_encoding(ws: Files) -> None:
     result = ws.run("append_to_file", filename="x", text="ü\n")
     assert (result.text, result.data) == ("Appended 2 characters (1 line) to x.", {"changed": ["x"]})
     assert (ws.root / "x").read_bytes() == "éü\n".encode("utf-16")
-    assert ws.refusal("append_to_file", filename="new", text="x") == "There is no 'new' in the workspace."
     (ws.root / "old").write_bytes(b"caf\xe9")
     assert ws.refusal("append_to_file", filename="old", text="€") == (
         "The text holds '\\u20ac' at position 0, which latin-1 cannot encode."
     )
+
+
+def test_append_to_a_file_that_is_not_there_makes_it(ws: Files) -> None:
+    assert ws.preview("append_to_file", filename="a/new", text="one\n") == "--- a/a/new\n+++ b/a/new\n@@ -0,0 +1 @@\n+one"
+    result = ws.run("append_to_file", filename="a/new", text="one\n")
+    assert (result.ok, result.data) == (True, {"changed": ["a/new"]})
+    ws.text("append_to_file", filename="a/new", text="two\n")
+    assert (ws.root / "a" / "new").read_text() == "one\ntwo\n"
+    assert "is outside the workspace" in ws.refusal("append_to_file", filename="../new", text="x")
 
 
 def test_text_that_is_no_unicode_is_refused(ws: Files) -> None:
@@ -233,7 +241,7 @@ def test_previews_of_what_will_fail_say_so(ws: Files) -> None:
         "This will fail: '../x' is outside the workspace. Use a path inside it, relative to its root, such as 'x'."
     )
     assert ws.preview("write_to_file", filename="folder", text="x").startswith("This will fail: 'folder' is a folder")
-    assert ws.preview("append_to_file", filename="no", text="x") == "This will fail: There is no 'no' in the workspace."
+    assert ws.preview("append_to_file", filename="folder", text="x").startswith("This will fail: 'folder' is a folder")
     assert ws.preview("delete_file", filename="folder") == "This will fail: There is no file folder."
 
 
