@@ -51,8 +51,8 @@ from autoagent.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
 from autoagent.untrusted import Marks, defuse, name_source, split
 from autoagent.window import Shares, reply_tokens, share_out
 
-OPENING = "The run begins here."
-_NOTHING = "Nothing came of it."
+OPENING = "Use the first command."  # a small model takes a statement here for the text that it is to write
+_NOTHING = "(no result)"
 _KEPT_FAILURES = 3
 _DONE_SHOWN = 10
 _SOURCE_SHOWN = 60  # characters of a source that stands in place of its text
@@ -206,7 +206,7 @@ class History:
                 self._say(f"The command was not run: {event.reason}")
                 self._note_outcome("not run")
             case Decided(allowed=True, args=args) if args is not None:
-                self._say(f"The user changed the arguments to {json.dumps(args, ensure_ascii=False)}.")
+                self._say(f"Arguments as the user changed them: {json.dumps(args, ensure_ascii=False)}")
             case Feedback():
                 self._feedback = (event.step, event.text)
                 self._say(f"Human feedback: {event.text}", beside=True)
@@ -379,7 +379,7 @@ class History:
 
     def _drop_waiting(self) -> None:
         if self._waiting:
-            self._say(f"The further commands of that reply ({self._waiting}) were not run.")
+            self._say(f"Not run: the further commands of that reply ({self._waiting}).")
         self._waiting = 0
 
     def _told(self, event: Told) -> None:
@@ -393,7 +393,7 @@ class History:
     def _returned(self, event: Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
-        outcome = "returned" if event.ok else "failed" if event.known else "may have run"
+        outcome = event.outcome
         brief = _own_words(event.text)
         if source := str(event.data.get("untrusted") or ""):
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
@@ -404,7 +404,7 @@ class History:
         if event.data.get("masked"):
             self._say(TOLD)
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
-        if exchange and exchange.call and not event.data.get("review"):
+        if exchange and exchange.call and not event.put_off:
             if event.ok:
                 self._done.append(_one_line(str(exchange.call), 80))
             else:
@@ -455,7 +455,7 @@ class History:
             self._faded[faded.partition(". ")[2].partition("(")[0]] += 1
 
     def _write_opening(self) -> None:
-        lines = [OPENING, "What you did before, in short:"] if self._summary else [OPENING]
+        lines = ["Commands used before, in short:"] if self._summary else [OPENING]
         if self._faded:
             lines.append("Long ago: " + ", ".join(f"{name} ({n} times)" for name, n in self._faded.most_common(12)))
         self._opening = "\n".join([*lines, *self._summary])

@@ -86,7 +86,7 @@ class Ledger:
             for number, goal in enumerate(self._goals)
             if self.met.get(number) is False
         ]
-        return "\n".join([*lines, "Do what is missing, then finish."]) if lines else ""
+        return "\n".join(["Not ended yet.", *lines, "Do what is missing, then finish."]) if lines else ""
 
 
 def _output(end: Exit) -> str:

@@ -62,7 +62,7 @@ from autoagent.progress import Progress
 from autoagent.prompt import Prompt, build
 from autoagent.protocols import Authorizer, Listener, Memory, Model, Post, Recorder, Snapshots
 from autoagent.redact import MASK, holds_mask
-from autoagent.repeats import Repeats, refusal
+from autoagent.repeats import Repeats, refusal, shown_before
 from autoagent.reply import parse, written
 from autoagent.review import Review
 from autoagent.standstill import Standstill
@@ -342,7 +342,7 @@ class Agent:
         elif "finished" in result.data and (look := self._reviewed(workspace)):
             result = Result(call.id, False, look, {"review": True})
         elif (earlier := self._repeats.same(self._logged(call), result.text)) and self._history.shows(earlier.step):
-            result = Result(call.id, result.ok, f"The same as in step {earlier.step}.", {"repeat": True})
+            result = Result(call.id, result.ok, shown_before(earlier), {"repeat": True})
         seconds = self._clock() - began
         if changing and self._snapshots is not None:
             yield from self._snapshot()
@@ -567,7 +567,7 @@ class Agent:
     def _unmet(self) -> Generator[Event, None, str]:
         """Why the run may not be finished, as the checks of its goals say now."""
         if not (yield from self._check_goals()):
-            return "The user interrupted the checks of the goals, so nobody knows whether they are met."
+            return "Not ended yet: the user interrupted the checks of the goals, so nobody knows whether they are met."
         return self._ledger.unmet(self._guard.quote)
 
     def _snapshot(self) -> Generator[Event, None, None]:
@@ -578,6 +578,8 @@ class Agent:
     def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:
         while True:
             self._listener.proposed(proposal)
+            if (by := self._review.allowed_by(proposal.call)) and not proposal.warning:
+                return Verdict(True, by)
             try:
                 with self._interruptible():
                     return self._authorizer.decide(proposal)

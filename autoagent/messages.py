@@ -652,10 +652,22 @@ class Returned(Event):
     known: bool = True
 
     @property
+    def put_off(self) -> bool:
+        """Whether the command was to end the run and did not: the work is to be looked at first, or a goal is unmet."""
+        return not self.data.keys().isdisjoint(("review", "unmet"))
+
+    @property
     def wants_a_look(self) -> bool:
         """Whether the model must see this before anything else of its reply is done: it may have run, or the end of
         the run was put off."""
-        return not self.known or not self.data.keys().isdisjoint(("review", "unmet"))
+        return not self.known or self.put_off
+
+    @property
+    def outcome(self) -> str:
+        """What became of the command, in words that follow its name."""
+        if self.put_off:
+            return "is put off"
+        return "returned" if self.ok else "failed" if self.known else "may have run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,7 @@ def build(
     parts = (
         _recollections(recollections, shares.recollections, count),
         shorten(standing, shares.standing, count),
-        f"The current time and date is {time.strftime('%a %b %d %H:%M:%S %Y', time.localtime(now))}.",
+        f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', time.localtime(now))}",
         _trigger(goals, met, begun=bool(history)),
     )
     tail = "\n\n".join(part for part in parts if part)
@@ -140,7 +140,7 @@ def build(
 def _trigger(goals: Sequence[Goal], met: Collection[int], *, begun: bool) -> str:
     listed = _numbered([f"{goal.text} (met)" if number in met else goal.text for number, goal in enumerate(goals)])
     if not begun:  # a small model that is asked what it did makes up that it did
-        asked = f"No command was used yet. Use the first one for these goals:\n{listed}"
+        asked = f"Use the first command for these goals:\n{listed}"
     elif goals and len(met) == len(goals):
         asked = f"These goals are met, as their checks say:\n{listed}\nUse task_complete."
     else:

@@ -29,7 +29,8 @@ QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A call that ran: in which step, how what it gave begins, and the hash of that; `outside`: it came from there.
+    """A call that ran: in which step, how what it gave begins, and the hash of that; `outside`: it came from there;
+    `ok`: it did not fail.
 
     The whole text is not kept: a run may read for days.
     """
@@ -38,15 +39,28 @@ class Earlier:
     begins: str
     outside: bool = False
     gave: int = 0
+    ok: bool = True
 
 
 def refusal(earlier: Earlier) -> str:
-    """What the model is told of a barred repeat: that it is done, and where to go from there."""
+    """What the model is told of a barred repeat: that it is done or has failed, and where to go from there."""
     gave = "" if earlier.outside else f"It gave: {earlier.begins} "  # no marks fit in here
+    if not earlier.ok:
+        return (
+            f"it failed in step {earlier.step}, and nothing has changed since, so it would fail again. {gave}"
+            "Use it with other arguments, or first another command that mends the cause."
+        )
     return (
         f"it was done already in step {earlier.step}, and nothing has changed since. {gave}"
         "Use another command for the next goal; if every goal is met, use task_complete."
     )
+
+
+def shown_before(earlier: Earlier) -> str:
+    """What the model is told in place of a result that it is shown already."""
+    if earlier.ok:
+        return f"[the same as in step {earlier.step}]"
+    return f"[failed as in step {earlier.step}] Use it with other arguments, or first another command."
 
 
 class Repeats:
@@ -114,7 +128,8 @@ class Repeats:
             self._results.clear()  # the world changed: any result may now be another
         if event.known:
             begins, outside = event.text[:QUOTED_CHARACTERS], bool(event.data.get("untrusted"))
-            self._results[key] = Earlier(event.step, begins, outside, gave)
+            ok = event.ok and not event.data.get("failed")  # a program that failed is a result as well
+            self._results[key] = Earlier(event.step, begins, outside, gave, ok)
         else:
             self._results.pop(key, None)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from autoagent.errors import CommandError
-from autoagent.messages import Event, Goal, Returned, Told
+from autoagent.messages import Call, Decided, Event, Feedback, Goal, Resumed, Returned, Started, Told
 
 _FILES_SHOWN = 6
 _CHARACTERS_SHOWN = 1200
@@ -32,16 +32,36 @@ class Review:
     def __init__(self) -> None:
         self.changed: dict[str, None] = {}  # an ordered set of workspace paths
         self._due = True
+        self._begun = ("", "")  # the newest command that was begun, and who had allowed it
+        self._by = ""
+        self._put_off = ("", "")  # the same, if that was an end that was put off, and nothing has happened since
 
     def add(self, event: Event) -> None:
         """Take up one event."""
-        if isinstance(event, (Returned, Told)):
-            paths = event.data.get("changed", ())
-            self.changed.update(dict.fromkeys(paths))
-            if paths:
-                self._due = True
-            elif event.data.get("review"):
-                self._due = False
+        match event:
+            case Decided(allowed=True):
+                self._by = event.by
+            case Started():
+                self._begun = (event.call.name, self._by)
+            case Feedback() | Resumed():
+                self._begun = self._put_off = ("", "")
+            case Returned() | Told():
+                if isinstance(event, Returned):
+                    self._put_off = self._begun if event.put_off else ("", "")
+                self._look_at(event)
+
+    def allowed_by(self, call: Call) -> str:
+        """Who allowed this end of the run before it was put off; '' where it is another, or something came between."""
+        name, by = self._put_off
+        return by if call.name == name else ""
+
+    def _look_at(self, event: Returned | Told) -> None:
+        paths = event.data.get("changed", ())
+        self.changed.update(dict.fromkeys(paths))
+        if paths:
+            self._due, self._put_off = True, ("", "")
+        elif event.data.get("review"):
+            self._due = False
 
     def text(
         self,
@@ -57,14 +77,14 @@ class Review:
         """
         if not self._due:
             return ""
-        lines = ["Before you finish, compare what is there with your goals:"]
+        lines = ["Not ended yet. Compare the files with your goals:"]
         lines += [f"Goal {number}: {goal.text}" for number, goal in enumerate(goals, 1)]
         if not self.changed:
-            lines.append("You have made or changed no file in this run.")
+            lines.append("Files made or changed in this run: none")
         lines += self._missing(goals, is_there)
         for path in list(self.changed)[-_FILES_SHOWN:]:
             lines.append(_shown(path, read, quote))
-        lines.append("If every goal is met, call task_complete again. If not, do what is missing.")
+        lines.append("If they are right and every goal is met, use task_complete again. If not, do what is missing.")
         return "\n".join(lines)
 
     def _missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
@@ -73,8 +93,8 @@ class Review:
         for path in named:
             if not is_there(path):
                 others = [other for other in self.changed if posixpath.basename(other) == posixpath.basename(path)]
-                instead = f"; what you made is {others[0]}, another file" if others else ""
-                yield f"There is no file {path}{instead}."
+                instead = f" (what you made is {others[0]}, another file)" if others else ""
+                yield f"File that is not there: {path}{instead}"
 
 
 def _shown(path: str, read: Callable[[str], str], quote: Callable[[str, str], str]) -> str:

@@ -204,11 +204,8 @@ def block(text: str, page: Page, most: int | None = None) -> Iterator[str]:
 
 def returned(event: Returned, command: str, page: Page) -> Iterator[str]:
     """The result of a command, cut to a length that leaves the thoughts in sight."""
-    verb = "returned" if event.ok else "failed" if event.known else "may have run"
-    if event.data.get("review"):
-        verb = "is put off"
-    said = f"Command {command} {verb}:"
-    ink: Ink = "system" if event.ok else "alarm"
+    said = f"Command {command} {event.outcome}:"
+    ink: Ink = "system" if event.ok or event.put_off else "alarm"
     text = shorten(event.text.rstrip("\n"), RESULT_CHARACTERS)
     if "\n" not in text:
         yield page.said("SYSTEM:", f"{said} {text or 'nothing'}", ink)

@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from autoagent.errors import CommandError
 from autoagent.history import History
 from autoagent.messages import (
     Call,
+    Decided,
     Event,
     Feedback,
     Goal,
@@ -27,6 +29,7 @@ from autoagent.messages import (
     Usage,
 )
 from autoagent.prompt import Guidance, build, recollection_lines, serialise, system_prompt
+from autoagent.review import Review
 from autoagent.tokens import counter
 from autoagent.untrusted import marked
 from autoagent.window import Shares
@@ -88,7 +91,45 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int) -> None:
         roles = [message.role for message in prompt.messages]
         assert roles == ["system", *(["user", "assistant"] * len(roles))[: len(roles) - 1]]
         assert roles[-1] == "user"
-    assert "What you did before, in short:" in prompt.messages[1].content
+    assert "Commands used before, in short:" in prompt.messages[1].content
+
+
+# A label and a colon, a list, a note in brackets, or a request to the agent: nothing that could be the text to write.
+NO_CONTENT = re.compile(
+    r"(?:[A-Z][^.:]*|\w+ (?:returned|failed|may have run|is put off)|Earlier failure \(step \d+\)): "
+    r"|[A-Z][^.:]*:$|\d+\. |- |\[|\(|(?:Use|Answer|Check|If they are right) ",
+)
+
+
+@pytest.mark.parametrize("steps", [0, 3, 150])
+def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(steps: int) -> None:
+    """A small model that was to write a poem wrote what stood in the first message: `The run begins here.`"""
+    system, history, review = system_prompt(TASK, (), "text"), History(COUNT), Review()
+    calls = {"more": ("{}", "{}"), "thoughts": Thoughts("go on"), "text": "", "usage": Usage()}
+    call = Call("x", "task_complete", {"reason": "done"})
+
+    def read(path: str) -> str:
+        raise CommandError(f"There is no {path}.")
+
+    history.add(started(16_000, system))
+    events = list(run_of(steps, random.Random(7)))
+    if steps:
+        look = review.text(GOALS, read, lambda path: False)
+        events += [
+            Thought(run="r", step=steps + 1, call=call, **calls),
+            Decided(run="r", step=steps + 1, call_id="x", allowed=True, by="user", args={"reason": "x"}),
+            Returned(run="r", step=steps + 1, call_id="x", ok=False, text=look, data={"review": True}),
+            Thought(run="r", step=steps + 2, call=call, **calls),
+        ]
+    for event in events:
+        history.add(event)
+    prompt = build(
+        system, history.messages, [Recollection(1, "oak", 0.9)], history.standing, goals=GOALS, now=1.7e9,
+        shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
+    )  # fmt: skip
+    said = "\n".join(message.content for message in prompt.messages if message.role == "user")
+    assert steps < 150 or "Commands used before, in short:" in said
+    assert [line for line in said.splitlines() if line and not NO_CONTENT.match(line)] == []
 
 
 def test_a_huge_result_keeps_head_and_tail_with_a_note() -> None:
@@ -272,7 +313,7 @@ def test_quotations_in_the_programs_own_words_keep_their_marks_however_they_are_
     history.add(Returned(step=1, call_id="1", ok=False, text=text, data={"unmet": True}))
     said = history.messages[-1].content
     bare = re.sub(r"<(untrusted-[0-9a-f]{10}) from .*?>.*?</\1>", "", said, flags=re.DOTALL)
-    assert bare.startswith("task_complete failed: Look at what you made:")
+    assert bare.startswith("task_complete is put off: Look at what you made:")
     assert bare.endswith("If every goal is met, finish.")
     assert "oak" not in bare and "IGNORE" not in bare
     assert COUNT(said) < window // 4
@@ -306,4 +347,4 @@ def test_the_last_message_of_the_history_carries_the_tail() -> None:
     history = [Message("user", "opening"), Message("assistant", "reply"), Message("user", "result")]
     prompt = build("s", history, [], "", goals=(), now=0, shares=Shares(1000, 300, 100), count=COUNT, fixed_tokens=50)
     assert [message.role for message in prompt.messages] == ["system", "user", "assistant", "user"]
-    assert prompt.messages[-1].content.startswith("result\n\nThe current time and date is ")
+    assert prompt.messages[-1].content.startswith("result\n\nCurrent time and date: ")

@@ -189,7 +189,7 @@ def test_a_word_of_the_user_ends_the_row_of_tool_calls(bench: Bench) -> None:
     events = list(bench.agent(model, authorizer).run())
     assert [event.call.name for event in events if isinstance(event, Started)][:2] == ["write_to_file", "task_complete"]
     told = "\n".join(message.content for message in model.prompts[1])
-    assert "Human feedback: Not there.\n\nThe further commands of that reply (1) were not run." in told
+    assert "Human feedback: Not there.\n\nNot run: the further commands of that reply (1)." in told
 
 
 def test_a_resumed_run_goes_on_within_the_tool_calls_of_a_reply(bench: Bench) -> None:
@@ -210,7 +210,7 @@ def test_after_a_command_that_may_have_run_the_model_looks_before_the_rest_of_th
     events = list(bench.agent(model, resume=run).run())
     assert [event.call.name for event in events if isinstance(event, Started)] == ["task_complete", "task_complete"]
     told = "\n".join(message.content for message in model.prompts[0])
-    assert "Look before you repeat it.\n\nThe further commands of that reply (2) were not run." in told
+    assert "Look before you repeat it.\n\nNot run: the further commands of that reply (2)." in told
 
 
 def test_an_end_that_is_put_off_ends_the_row_of_tool_calls(bench: Bench) -> None:
@@ -218,14 +218,14 @@ def test_an_end_that_is_put_off_ends_the_row_of_tool_calls(bench: Bench) -> None
     model = ScriptedModel(finish([Completion("", Usage(), calls)]))
     events = list(bench.agent(model).run())
     assert [event.call.args["reason"] for event in events if isinstance(event, Started)] == ["done", "all done"]
-    assert "compare what is there with your goals" in model.prompts[1][-1].content
+    assert "Not ended yet. Compare the files with your goals" in model.prompts[1][-1].content
 
 
 def test_the_look_names_a_file_of_the_goals_that_was_written_elsewhere(bench: Bench) -> None:
     model = ScriptedModel(finish([say("write_to_file", filename="notes/a.txt", text="hello")]))
     list(bench.agent(model).run())
     shown = model.prompts[-1][-1].content
-    assert "There is no file a.txt; what you made is notes/a.txt, another file." in shown
+    assert "File that is not there: a.txt (what you made is notes/a.txt, another file)" in shown
 
 
 def test_what_the_agent_changes_after_the_look_is_looked_at_again(bench: Bench) -> None:
@@ -239,7 +239,7 @@ def test_what_the_agent_changes_after_the_look_is_looked_at_again(bench: Bench) 
     events = list(bench.agent(model).run())
     looks = [event for event in events if isinstance(event, Returned) and event.data.get("review")]
     assert len(looks) == 2
-    assert "changed no file" in looks[0].text
+    assert "Files made or changed in this run: none" in looks[0].text
     assert events[-1].status == "finished"
 
 
@@ -412,6 +412,30 @@ def test_a_change_that_would_change_nothing_is_barred(bench: Bench) -> None:
     assert "write_to_file" in model.offered[3]
 
 
+def test_of_a_call_that_failed_is_said_what_failed_and_what_to_try(bench: Bench) -> None:
+    delete, read = say("delete_file", filename="none.txt"), say("read_file", filename="none.txt")
+    model = ScriptedModel(finish([delete, delete, read, read]))
+    events = list(bench.agent(model).run())
+    barred = [event for event in events if isinstance(event, Decided) and not event.allowed]
+    assert [event.reason for event in barred] == [
+        "it failed in step 1, and nothing has changed since, so it would fail again. It gave: There is no 'none.txt' "
+        "in the workspace. Use it with other arguments, or first another command that mends the cause."
+    ]
+    (again,) = [event for event in events if isinstance(event, Returned) and "repeat" in event.data]
+    assert not again.ok
+    assert again.text == "[failed as in step 3] Use it with other arguments, or first another command."
+    assert not any("done already in step" in prompt[-1].content for prompt in model.prompts)
+
+
+def test_an_end_that_is_put_off_is_no_failure(bench: Bench) -> None:
+    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="x")]))
+    assert list(bench.agent(model).run())[-1].status == "finished"
+    told = model.prompts[-1][-1].content
+    assert told.startswith("task_complete is put off: Not ended yet. Compare the files with your goals:\n")
+    assert "If they are right and every goal is met, use task_complete again." in told
+    assert not any("task_complete failed" in message.content for message in model.prompts[-1])
+
+
 def test_a_change_of_what_somebody_else_changed_is_not_barred(bench: Bench) -> None:
     write = say("write_to_file", filename="a.txt", text="x")
     events = []
@@ -428,7 +452,7 @@ def test_a_look_that_shows_the_same_is_said_so_and_then_no_longer_offered(bench:
     model = ScriptedModel(finish([look, look, look]))
     events = list(bench.agent(model).run())
     texts = [event.text for event in events if isinstance(event, Returned)]
-    assert texts[1:3] == ["The same as in step 1."] * 2
+    assert texts[1:3] == ["[the same as in step 1]"] * 2
     assert ["list_files" in offered for offered in model.offered[:5]] == [True, True, True, False, True]
 
 
@@ -440,7 +464,7 @@ def test_a_look_that_shows_something_new_is_never_barred(bench: Bench) -> None:
             texts.append(event.text)
             (bench.workspace / f"{event.step}.txt").write_text("from outside")
     assert "4.txt" in texts[4]
-    assert not [text for text in texts if text.startswith("The same as")]
+    assert not [text for text in texts if "the same as" in text]
 
 
 def test_after_a_change_the_same_call_runs_again(bench: Bench) -> None:

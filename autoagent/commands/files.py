@@ -43,7 +43,7 @@ def read_file(context: Context, filename: Filename) -> str:
         return f"{document.text}\n[{filename}: {document.note}]" if document.note else document.text
     decoded, cut = _decoded(filename, data)
     if not decoded.text:
-        return f"{filename} is empty."
+        return f"[{filename}: empty]"
     notes = [decoded.note] if decoded.note else []
     if cut:
         notes.append(f"only the first {READ_LIMIT:,} bytes; find the rest with search_in_files on this file")

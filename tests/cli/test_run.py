@@ -243,3 +243,28 @@ def test_an_ascii_terminal_shows_escapes_and_the_files_stay_readable(home: Home)
     assert done.code == 6, done.text
     assert "Schreib \\xfcber \\u96ea" in done.text
     assert home.log()[0]["task"]["goals"][0]["text"] == "Schreib über 雪"
+
+
+def test_nobody_is_asked_to_authorise_the_same_end_twice(served: Home, server: ScriptedServer) -> None:
+    server.add(*FINISH)
+    done = served.run("-m", "none", *GOAL, stdin="y\n")
+    assert done.code == 0
+    assert done.text.count("Run it?") == 1
+    assert [event["by"] for event in served.log() if event["type"] == "decided"] == ["user", "user"]
+
+    server.add(FINISH[0], command("list_files", directory="."), FINISH[0])  # something else came between
+    assert served.run("-m", "none", *GOAL, stdin="y\ny\n").code == 5
+    assert [event["type"] for event in served.log()].count("started") == 2
+
+    server.add(FINISH[0], command("do_nothing"))  # the word of a user is one, too: it takes the permission back
+    assert served.run("-m", "none", *GOAL, stdin="y\nLook again.\n").code in (1, 5)
+
+
+def test_an_end_that_a_check_puts_off_is_told_as_that(served: Home, server: ScriptedServer) -> None:
+    server.add(FINISH[0], command("write_to_file", filename="a.txt", text="x"), *FINISH)
+    done = served.run("-c", "-m", "none", "--ai-goal", "Write a.txt :: test -s a.txt")
+    assert done.code == 0
+    assert "task_complete is put off: Not ended yet.\nGoal 1 (Write a.txt) is not met" in server.requests[1].prompt
+    assert "task_complete failed" not in server.requests[-1].prompt
+    assert "Command task_complete is put off:" in done.text
+    assert "failed" not in done.text

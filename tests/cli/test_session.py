@@ -173,10 +173,10 @@ def test_a_person_can_be_the_model(home: Home) -> None:
         session.answers("as the model:\n> ", "dance")
         session.answers("as the model:\n> ", "write_to_file filename=a.txt text=hello")
         session.answers(QUESTION, "y")
-        for _ in range(2):
-            session.answers("as the model:\n> ", 'task_complete {"reason": "a.txt is there"}')
-            session.answers(QUESTION, "y")
-        assert session.ends() == 0
+        session.answers("as the model:\n> ", 'task_complete {"reason": "I think so"}')
+        session.answers(QUESTION, "y")
+        session.answers("as the model:\n> ", 'task_complete {"reason": "a.txt is there"}')
+        assert session.ends() == 0  # nobody is asked about the same end again
     assert home.read("autoagent_workspace/a.txt") == "hello"
     assert home.log()[-1]["reason"] == "a.txt is there"
 

@@ -80,7 +80,7 @@ def ws(tmp_path: Path) -> Files:
         ("é".encode() + b"\xff!", "é\ufffd!\n[x: bytes that are not valid utf-8 are shown as \ufffd]"),
         ("a \ufffd that is meant".encode(), "a \ufffd that is meant"),
         (b"\xff\xfea\0b", "a\ufffd\n[x: bytes that are not valid utf-16-le are shown as \ufffd]"),
-        (b"", "x is empty."),
+        (b"", "[x: empty]"),
     ],
 )
 def test_read_understands_what_text_files_are_written_in(ws: Files, data: bytes, text: str) -> None:
@@ -131,7 +131,9 @@ def test_append_keeps_what_was_there_and_its_encoding(ws: Files) -> None:
 
 
 def test_append_to_a_file_that_is_not_there_makes_it(ws: Files) -> None:
-    assert ws.preview("append_to_file", filename="a/new", text="one\n") == "--- a/a/new\n+++ b/a/new\n@@ -0,0 +1 @@\n+one"
+    assert (
+        ws.preview("append_to_file", filename="a/new", text="one\n") == "--- a/a/new\n+++ b/a/new\n@@ -0,0 +1 @@\n+one"
+    )
     result = ws.run("append_to_file", filename="a/new", text="one\n")
     assert (result.ok, result.data) == (True, {"changed": ["a/new"]})
     ws.text("append_to_file", filename="a/new", text="two\n")
