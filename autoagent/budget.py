@@ -12,8 +12,11 @@ counts with what was really spent once it is given back, so that no ceiling is p
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from autoagent.errors import StopRun
 from autoagent.messages import (
@@ -23,12 +26,12 @@ from autoagent.messages import (
     Prompted,
     Rejected,
     Resumed,
-    RunStarted,
     Spent,
     Started,
     Thought,
     Usage,
 )
+from autoagent.working_time import WorkingTime
 
 FIRST_REPLY = 1000  # tokens; what is expected before there was a reply
 _REPLIES = 20  # the last ones, by which the next is judged
@@ -37,14 +40,16 @@ _LONGER = 1.25  # than the longest of them, the next one may be
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Ceilings; 0 means none. `usd` and `tokens` and `seconds` hold for the whole run, over all its processes;
-    `commands` and `requests` (to the model) for the present process alone, so that a resumed run goes on."""
+    """Ceilings; 0 means none. `usd` and `tokens` and `seconds` (of work) hold for the whole run, over all its
+    processes; `commands`, `requests` (to the model) and `deadline` (seconds since the epoch) for the present process
+    alone, so that a resumed run goes on."""
 
     usd: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
     commands: int = 0
     requests: int = 0
+    deadline: float = 0.0
 
 
 def requests_for(commands: int) -> int:
@@ -58,28 +63,23 @@ class Budget:
     One thread uses a budget; those of its shares may be other threads' at the same time.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
+        self.time = WorkingTime(clock)
         self._own = Usage()
         self._own_usd = 0.0
         self._own_commands = 0
         self._own_requests = 0
         self._shares: list[Budget] = []
         self._is_open = False  # as a share: it is kept back in whole
-        self._seconds = 0.0  # of earlier processes
-        self._since: float | None = None  # start of this process
-        self._last = 0.0
         self._replies: deque[int] = deque(maxlen=_REPLIES)  # their tokens
 
     def add(self, event: Event) -> None:
         """Take up one event."""
+        self.time.add(event)
         match event:
             case Resumed():
-                self._seconds += self._last - (self._since if self._since is not None else self._last)
-                self._since = event.t
                 self._own_commands = self._own_requests = 0
-            case RunStarted():
-                self._since = event.t
             case Thought() | Rejected() | Spent():
                 if not isinstance(event, Spent) and event.usage.completion:
                     self._replies.append(event.usage.completion)
@@ -89,7 +89,6 @@ class Budget:
                 self._own_commands += 1
             case Prompted():
                 self._own_requests += 1
-        self._last = event.t
 
     def add_former(self, event: Event) -> None:
         """Take up an event of a sub-agent of an earlier process: what it spent counts here."""
@@ -121,14 +120,14 @@ class Budget:
         return self._own_requests + sum(share.requests for share in self._shares)
 
     def share(self, part: float, now: float) -> Budget | None:
-        """A budget for a sub-agent: this part of what is left; None where that is nothing."""
+        """A budget for a sub-agent: this part of what is left, and all of the time; None where that is nothing."""
         limits, committed = self.limits, self._committed
         left = limits.commands - committed.commands
         commands = max(int(left * part), min(1, left - 1))
         own = Limits(
             usd=(limits.usd - committed.usd) * part,
             tokens=int((limits.tokens - committed.tokens) * part),
-            seconds=limits.seconds - self.seconds(now),
+            seconds=limits.seconds - self.time.seconds,
             commands=commands,
             requests=min(requests_for(max(commands, 0)), limits.requests - committed.requests),
         )
@@ -137,7 +136,9 @@ class Budget:
                 own = replace(own, **{name: 0})  # no ceiling
             elif getattr(own, name) <= 0:
                 return None
-        share = Budget(own)
+        if limits.deadline and now >= limits.deadline:
+            return None
+        share = Budget(replace(own, deadline=limits.deadline))
         share._is_open = True
         self._shares.append(share)
         return share
@@ -170,10 +171,6 @@ class Budget:
             requests=max(limits.requests, self.requests),
         )
 
-    def seconds(self, now: float) -> float:
-        """Seconds of this run up to `now` (epoch), of all its processes."""
-        return self._seconds + max(0.0, now - (self._since if self._since is not None else now))
-
     @property
     def expected_reply(self) -> int:
         """Tokens of the next reply, from those there were."""
@@ -191,7 +188,7 @@ class Budget:
         return max(1, min(left)) if left else None
 
     def check(self, prompt_tokens: int, reply_tokens: int, price: Price | None, now: float) -> None:
-        """Raises StopRun where a call of this size would pass a ceiling, or time is up."""
+        """Raises StopRun where a call of this size would pass a ceiling, or time is up at `now` (epoch)."""
         self.check_time(now)
         limits, committed = self.limits, self._committed
         if limits.requests and committed.requests >= limits.requests:
@@ -227,10 +224,17 @@ class Budget:
 
     def check_time(self, now: float) -> float:
         """The seconds that are left. Raises StopRun where time is up."""
-        left = self.limits.seconds - self.seconds(now) if self.limits.seconds else math.inf
-        if left <= 0:
-            raise StopRun(Outcome("limit", f"The time limit of {self.limits.seconds:g} s is reached."))
-        return left
+        limits, left = self.limits, [math.inf]
+        if limits.seconds:
+            left.append(limits.seconds - self.time.seconds)
+            if left[-1] <= 0:
+                raise StopRun(Outcome("limit", f"The time limit of {limits.seconds:g} s is reached."))
+        if limits.deadline:
+            left.append(limits.deadline - now)
+            if left[-1] <= 0:
+                until = f"{datetime.fromtimestamp(limits.deadline):%F %R}"
+                raise StopRun(Outcome("limit", f"The deadline, {until}, is reached."))
+        return min(left)
 
     def check_command(self) -> None:
         """Raises StopRun where no further command may be started."""
@@ -250,7 +254,9 @@ class Budget:
         if limits.tokens:
             parts.append(f"{max(0, limits.tokens - committed.tokens)} tokens")
         if limits.seconds:
-            parts.append(f"{max(0, int(limits.seconds - self.seconds(now)))} seconds")
+            parts.append(f"{max(0, int(limits.seconds - self.time.seconds))} seconds")
+        if limits.deadline:
+            parts.append(f"{max(0, int(limits.deadline - now))} seconds until the deadline")
         return f"You have left: {', '.join(parts)}." if parts else ""
 
 

@@ -98,6 +98,22 @@ class _Tokens(click.IntRange):
         return 0 if value == NO_LIMIT else int(super().convert(value, param, ctx))
 
 
+class _Moment(click.ParamType[float]):
+    """A time in the future, as seconds since the epoch."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        import time
+
+        from autoagent.deadline import moment
+
+        try:
+            return moment(str(value), time.time())
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
 # Every flag of a run. The parameter's name is that of the setting it sets (see Settings); None: not given.
 _AGENT_FLAGS = (
     click.option("--ai-name", metavar="TEXT", help="Name of the agent."),
@@ -142,7 +158,10 @@ _RUN_FLAGS = (
     click.option("--budget", type=_Ceiling(), metavar="USD",
                  help="Stop before this is spent; 'none' lifts this limit, and so it does the next two."),
     click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),
-    click.option("--max-seconds", type=_Ceiling(), metavar="S", help="Stop after so long."),
+    click.option("--max-seconds", type=_Ceiling(), metavar="S",
+                 help="Stop after so long at work; your time at questions does not count."),
+    click.option("--deadline", type=_Moment(), metavar="TIME",
+                 help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
     click.option("--patience", "outage", type=_whole(1), metavar="S",
                  help="Seconds for which an endpoint that fails is asked again. Default: 600 with -c, else 60."),
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),

@@ -330,7 +330,7 @@ class Agent:
         workspace = self._context.workspace.watched(seen)
         try:
             with self._interruptible():
-                context = replace(self._context, workspace=workspace, shown=proposal.preview)
+                context = replace(self._context, workspace=workspace, shown=proposal.preview, ask=self._ask)
                 result = self._registry.execute(call, context)
         except KeyboardInterrupt:
             interrupted = True
@@ -503,7 +503,7 @@ class Agent:
     def _waits_on(self, reason: str) -> bool:
         """Whether the user has a model that does not answer asked again."""
         try:
-            with self._interruptible():
+            with self._interruptible(), self._budget.time.idle():
                 return self._authorizer.waits_on(reason)
         except KeyboardInterrupt:
             raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
@@ -581,15 +581,19 @@ class Agent:
             if (by := self._review.allowed_by(proposal.call)) and not proposal.warning:
                 return Verdict(True, by)
             try:
-                with self._interruptible():
+                with self._interruptible(), self._budget.time.idle():
                     return self._authorizer.decide(proposal)
             except KeyboardInterrupt:  # it came before there was a question
                 yield from self._interrupted()
 
+    def _ask(self, question: str, timeout: float | None) -> str:
+        with self._budget.time.idle():
+            return self._context.ask(question, timeout)
+
     def _interrupted(self) -> Generator[Event, None, None]:
         """Ctrl-C came: what was allowed in advance is forfeited, and the user has the word."""
         try:
-            with self._interruptible():
+            with self._interruptible(), self._budget.time.idle():
                 feedback = self._authorizer.interrupted()
         except KeyboardInterrupt:
             raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
@@ -603,7 +607,8 @@ class Agent:
 
     def _record(self, event: Event, *, passing: bool = False) -> Event:
         """On disk first, then in every fold, then to whoever drives the loop."""
-        stamped = self._log.append(replace(event, step=self._step, agent=self._key), passing=passing)
+        worked = round(self._budget.time.seconds, 3)
+        stamped = self._log.append(replace(event, step=self._step, agent=self._key, worked=worked), passing=passing)
         self._fold(stamped)
         return stamped
 

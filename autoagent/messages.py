@@ -472,6 +472,8 @@ class Event:
     """The envelope of every event. `t` is in seconds since the epoch; `seq` counts from 0 without a gap.
 
     `agent` is the key of the sub-agent whose event it is, '' for the run's own; each counts its steps by itself.
+    `worked` is the seconds that this agent had worked by then, over all processes of the run; None where no agent was
+    at work.
     """
 
     type: ClassVar[str] = ""
@@ -480,6 +482,7 @@ class Event:
     step: int = 0
     t: float = 0.0
     agent: str = ""
+    worked: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

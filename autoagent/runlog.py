@@ -24,6 +24,7 @@ from autoagent.messages import (
     EVENTS,
     VERSION,
     Decided,
+    Ended,
     Event,
     Noticed,
     Prompted,
@@ -31,11 +32,13 @@ from autoagent.messages import (
     Rejected,
     Remembered,
     Retried,
+    Returned,
     Rewound,
     Spent,
     Tainted,
     Thought,
     Told,
+    Usage,
     from_json,
     to_json,
 )
@@ -91,7 +94,8 @@ def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iter
 
 
 def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[Event]:
-    """The events that count: those that none of the `rewinds` among them takes back. What those cost still does."""
+    """The events that count: those that none of the `rewinds` among them takes back. What those cost, in money and in
+    time, still does."""
     ahead, step = deque(rewinds), 0
     for event in events:
         while ahead and ahead[0].seq <= event.seq:
@@ -100,9 +104,9 @@ def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[E
             step = max(step, event.step)
         if not ahead or step <= min(rewind.to for rewind in ahead):
             yield event
-        elif isinstance(event, (Thought, Rejected, Spent)):
+        elif isinstance(event, (Thought, Rejected, Spent, Returned, Ended)):
             envelope: dict[str, Any] = {f.name: getattr(event, f.name) for f in fields(Event)}
-            yield Spent(purpose="a step taken back", usage=event.usage, **envelope)
+            yield Spent(purpose="a step taken back", usage=getattr(event, "usage", Usage()), **envelope)
 
 
 class RunLog:

@@ -124,7 +124,10 @@ class Settings:
     continuous_limit: int = setting(0, "CONTINUOUS_LIMIT", help="at most N commands and 2 N + 3 requests; 0: no limit")
     budget: float = setting(0.0, "AUTOAGENT_BUDGET", help="USD; 0: no limit")
     max_tokens: int = setting(0, "AUTOAGENT_MAX_TOKENS", help="tokens of all calls together; 0: no limit")
-    max_seconds: float = setting(0.0, "AUTOAGENT_MAX_SECONDS", help="seconds of all processes together; 0: no limit")
+    max_seconds: float = setting(
+        0.0, "AUTOAGENT_MAX_SECONDS", help="seconds of work, of all processes together; 0: no limit"
+    )
+    deadline: float = setting(0.0, help="seconds since the epoch; 0: no limit")
 
     # what it may do
     commands: tuple[str, ...] = setting((), "AUTOAGENT_COMMANDS", help="names or categories to offer; empty: chosen")

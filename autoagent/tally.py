@@ -93,4 +93,4 @@ class Tally:
     @property
     def seconds(self) -> float:
         """Seconds at work, over all processes of the run, up to the last event."""
-        return self._spent.seconds(self._now)
+        return self._spent.time.recorded

@@ -6,13 +6,39 @@ import pytest
 
 from autoagent.budget import Budget, Limits, requests_for
 from autoagent.errors import StopRun
-from autoagent.messages import Call, Goal, Price, Prompted, Rejected, Resumed, RunStarted, Spent, Started, Task, Usage
+from autoagent.messages import (
+    Call,
+    Ended,
+    Goal,
+    Noticed,
+    Price,
+    Prompted,
+    Rejected,
+    Resumed,
+    RunStarted,
+    Spent,
+    Started,
+    Task,
+    Undone,
+    Usage,
+)
+from autoagent.working_time import WorkingTime
 
 PRICE = Price(1.0, 10.0, 0.1)
 START = {
     "version": "", "task": Task("n", "r", (Goal("g"),)), "model": "m", "window": 8192, "reply_tokens": 100,
     "system": "", "system_tokens": 0, "asking": "text", "commands": (), "workspace": "",
 }  # fmt: skip
+
+
+class Clock:
+    """Shows what it is set to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def spent(usd: float | None, tokens: int = 0) -> Spent:
@@ -49,20 +75,58 @@ def test_rejected_replies_and_probes_are_tokens_too() -> None:
 
 
 def test_time_is_that_of_all_processes_and_commands_those_of_this_one() -> None:
-    budget = Budget(Limits(seconds=100, commands=2))
-    budget.add(RunStarted(t=1000.0, **START))
-    for t in (1010.0, 1060.0):
-        budget.add(Started(t=t, call=Call("1", "x", {})))
+    clock = Clock()
+    budget = Budget(Limits(seconds=100, commands=2), clock)
+    budget.add(RunStarted(worked=0.0, **START))
+    for worked in (10.0, 60.0):
+        budget.add(Started(worked=worked, call=Call("1", "x", {})))
     with pytest.raises(StopRun, match="limit of 2 commands"):
         budget.check_command()
-    budget.add(Resumed(t=5000.0, **START))
+    clock.now += 5000.0  # reading the log, say
+    budget.add(Resumed(worked=60.0, **START))
     budget.check_command()
-    assert budget.seconds(5030.0) == 90
-    budget.check(1, 1, None, 5030.0)
+    clock.now += 30.0
+    assert budget.time.seconds == 90
+    budget.check(1, 1, None, 0)
+    assert budget.left(0) == "You have left: 2 of 2 commands, 10 seconds."
+    with budget.time.idle(), budget.time.idle():  # a person thinks, in a question within a question
+        clock.now += 1000.0
+        assert budget.time.seconds == 90
+    budget.check(1, 1, None, 0)
+    clock.now += 10.0
     with pytest.raises(StopRun, match="time limit") as stopped:
-        budget.check(1, 1, None, 5041.0)
+        budget.check(1, 1, None, 0)
     assert stopped.value.outcome.status == "limit"
-    assert budget.left(5030.0) == "You have left: 2 of 2 commands, 10 seconds."
+
+
+def test_a_log_of_an_older_program_says_only_when_its_events_came() -> None:
+    clock = Clock()
+    time = WorkingTime(clock)
+    time.add(RunStarted(t=1000.0, **START))
+    for t in (1010.0, 1060.0):
+        time.add(Started(t=t, call=Call("1", "x", {})))
+    time.add(Ended(t=1070.0, status="limit", reason=""))
+    time.add(Undone(t=4000.0, to=0, tree="t"))
+    time.add(Noticed(t=4001.0, text="The user has undone it."))
+    time.add(Resumed(t=5000.0, **START))
+    time.add(Started(t=5005.0, call=Call("2", "x", {})))
+    assert time.recorded == 75
+    time.add(Resumed(t=9000.0, worked=75.0, **START))
+    clock.now += 5.0
+    assert (time.recorded, time.seconds) == (75, 80)
+
+
+def test_a_deadline_is_that_of_the_wall_clock_and_of_sub_agents_too() -> None:
+    budget = Budget(Limits(deadline=5000.0))
+    budget.check(1, 1, None, 4999.0)
+    share = budget.share(0.25, 4999.0)
+    assert share is not None
+    assert share.left(4990.0) == "You have left: 10 seconds until the deadline."
+    for one in (budget, share):
+        with pytest.raises(StopRun, match="The deadline, ") as stopped:
+            one.check(1, 1, None, 5000.0)
+        assert stopped.value.outcome.status == "limit"
+    assert budget.share(0.25, 5000.0) is None
 
 
 def test_requests_are_counted_beside_commands_and_sub_agents_have_their_share_of_both() -> None:

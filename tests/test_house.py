@@ -37,7 +37,7 @@ RANKS = {
         *("redact", "printable", "servers", "dotenv", "yamlfile", "textfile", "taskfile", "autogpt_env"),
         *("typed_goal", "written_reply"),
         *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks", "causes"),
-        "workspace_lock",
+        *("workspace_lock", "working_time", "deadline"),
     },
     0: {"messages", "errors"},
 }

@@ -64,6 +64,7 @@ class Crew:
         self.at_once, self.depth = at_once, depth
         self.authorizer, self.asks = authorizer, asks
         self._build = build
+        self._time = budget.time
         self._log = log
         self._listener = listener
         self._show = show
@@ -108,7 +109,7 @@ class Crew:
             if member.stopping is None:
                 self._listener.proposed(proposal)
                 try:
-                    with self._interruptible():
+                    with self._interruptible(), self._time.idle():
                         answer = member.authorizer.decide(proposal)
                 except StopRun as stop:
                     answer = stop

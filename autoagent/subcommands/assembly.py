@@ -315,4 +315,5 @@ def limits_of(settings: Settings, task: Task) -> Limits:
         seconds=settings.max_seconds,
         commands=commands,
         requests=requests_for(commands),
+        deadline=settings.deadline,
     )

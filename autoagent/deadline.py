@@ -1,0 +1,41 @@
+"""A time as a person writes it: `18:00` (the next one), `2026-11-23T08:00`, or `2h` from now."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+_DURATION = re.compile(r"(?:([\d.]+)d)?\s*(?:([\d.]+)h)?\s*(?:([\d.]+)m(?:in)?)?\s*(?:([\d.]+)s)?")
+_UNITS = (86_400, 3_600, 60, 1)  # seconds
+
+
+def moment(text: str, now: float) -> float:
+    """The time that is meant, as `now` in seconds since the epoch; without a zone it is that of this machine.
+
+    Raises ValueError, with what is wrong, for what is no time or has passed.
+    """
+    text = text.strip()
+    try:
+        found = _after(text, now) or _next(text, now) or datetime.fromisoformat(text).timestamp()
+        datetime.fromtimestamp(found)  # a time that the calendar has
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is no time; write 18:00, 2026-11-23T08:00, or 2h30m for so long from now") from None
+    if found <= now:
+        raise ValueError(f"{text!r} has passed already")
+    return found
+
+
+def _after(text: str, now: float) -> float | None:
+    found = _DURATION.fullmatch(text)
+    if not text or found is None:
+        return None
+    return now + sum(float(number) * unit for number, unit in zip(found.groups("0"), _UNITS, strict=True))
+
+
+def _next(text: str, now: float) -> float | None:
+    """The next time that the clock shows this; None where the text is no time of a day."""
+    found = re.fullmatch(r"(\d{1,2}):(\d\d)", text)
+    if found is None:
+        return None
+    today = datetime.fromtimestamp(now).replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+    return min(time for time in (today.timestamp(), (today + timedelta(days=1)).timestamp()) if time > now)
