@@ -61,7 +61,7 @@ NAMED = 3  # sources and pieces of private data that a warning names
 
 class Seen:
     """What a call has been shown of the workspace, judged at the moment it was: a source of tainted files, '' for none,
-    and whether there was a file of the user's. Satisfies workspace.Watch.
+    and whether there was a file of the user's. Satisfies workspace.Observer.
 
     `could`: a program of the call could have read a file of the user's, whatever it then did to it.
     """
@@ -84,7 +84,7 @@ class Seen:
 
 
 class Guard:
-    """Add every event of the run in order; `examine` a proposal before it is decided on, have it `watch` the call, and
+    """Add every event of the run in order; `examine` a proposal before it is decided on, let it `observe` the call, and
     `label` the result before it is recorded, so that all later readers of the log see what it carries.
 
     `specs` are those of all commands there are: one that is not among them declares nothing. `network`: programs reach
@@ -157,7 +157,7 @@ class Guard:
             labels["private"] = True
         return labels
 
-    def watch(self, call: Call) -> Seen:
+    def observe(self, call: Call) -> Seen:
         """What is to be told of all that the workspace hands out to the call, which is just about to run."""
         effects = self._effects(call)
         runs_programs = effects is not None and effects.runs_programs
@@ -174,12 +174,12 @@ class Guard:
         source, private = seen.source, seen.private or seen.could
         if effects is None:
             source, private = source or self._printed_by or _undeclared(call), True
-        elif effects.runs_programs:
-            source = self._printed_by
-        elif effects.from_outside:
-            source = self._fetched_from(call)
-        elif effects.asks_user and result.ok:
-            private = True
+        else:
+            if effects.runs_programs:
+                source = self._printed_by or source
+            if effects.from_outside:
+                source = source or self._fetched_from(call)
+            private = private or (effects.asks_user and result.ok)
         data = dict(result.data)
         name = "quoted" if data.get("review") or data.get("unmet") else "untrusted"
         if source and not data.get(name):

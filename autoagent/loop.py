@@ -326,8 +326,8 @@ class Agent:
         yield self._record(Started(call=call), passing=not changing)  # a look that a power cut hides is taken again
         began = self._clock()
         interrupted = False
-        seen = self._guard.watch(call)
-        workspace = self._context.workspace.watched(seen)
+        seen = self._guard.observe(call)
+        workspace = self._context.workspace.observed(seen)
         try:
             with self._interruptible():
                 context = replace(self._context, workspace=workspace, shown=proposal.preview, ask=self._ask)

@@ -59,7 +59,7 @@ class Entry:
     written_ns: int = 0
 
 
-class Watch(Protocol):
+class Observer(Protocol):
     """Is told what of the workspace is handed out, before it is; places are relative to the root."""
 
     def content(self, where: str) -> None:
@@ -86,14 +86,14 @@ class Workspace:
             raise SettingsError(
                 f"The workspace {root} cannot be used: {error.strerror}. Choose another with --workspace-directory."
             ) from error
-        self._watch: Watch | None = None
+        self._observer: Observer | None = None
         self.protected = self._inside(protected)
         self._protected = frozenset(place.casefold() for place in self.protected)
 
-    def watched(self, watch: Watch) -> Self:
-        """The same workspace, of which `watch` is told what is handed out."""
+    def observed(self, observer: Observer) -> Self:
+        """The same workspace, of which the observer is told what is handed out."""
         view = copy.copy(self)
-        view._watch = watch
+        view._observer = observer
         return view
 
     def display(self, path: str, *, of_file: bool = False) -> str:
@@ -119,8 +119,8 @@ class Workspace:
     def read(self, path: str, limit: int) -> bytes:
         """The first `limit` bytes of a regular file."""
         with self._regular(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
-            if self._watch is not None:
-                self._watch.content(self._locate(path))
+            if self._observer is not None:
+                self._observer.content(self._locate(path))
             return file.read(limit)
 
     def write(self, path: str, data: bytes) -> None:
@@ -156,8 +156,8 @@ class Workspace:
         """A file to read and write in place, made with its folders if it is not there; on the disk once closed."""
         if self.find(path) is None:
             self.write(path, b"")
-        elif self._watch is not None:
-            self._watch.content(self._locate(path))
+        elif self._observer is not None:
+            self._observer.content(self._locate(path))
         with self._regular(path, os.O_RDWR) as descriptor:
             if os.fstat(descriptor).st_nlink > 1:
                 raise CommandError(f"{shown(path)} has another hard link, and is not written through it.")
@@ -204,8 +204,8 @@ class Workspace:
         Links are listed and never followed; folders whose name is in `skip` are listed and not entered.
         """
         start = self._locate(directory)
-        if self._watch is not None:
-            self._watch.names(start)
+        if self._observer is not None:
+            self._observer.names(start)
         pending = deque([start])
         while pending:
             folder = pending.popleft()

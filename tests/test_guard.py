@@ -70,10 +70,10 @@ class Run:
         call = Call(str(step), name, args)
         self.guard.examine(proposal(name, **args))
         self.add(Started(run=self.run, seq=next(self._seq), step=step, call=call))
-        seen = self.guard.watch(call)
+        seen = self.guard.observe(call)
         result = Result(call.id, ok, "...", data or {})
         if name in SHOWING:
-            workspace = Workspace(self.root, [self.state]).watched(seen)
+            workspace = Workspace(self.root, [self.state]).observed(seen)
             result = REGISTRY.execute(call, Context(workspace, NoMemory(), lambda question, timeout: ""))
             assert result.ok == ok
         for path, text in (writes or {}).items():
@@ -312,8 +312,8 @@ def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, kno
     refused = Continuous().decide(asked)
     assert (refused.allowed, refused.by) == (False, "guard")
 
-    seen = run.guard.watch(call)
-    result = Registry([peek]).execute(call, Context(Workspace(run.root).watched(seen), NoMemory(), lambda q, t: ""))
+    seen = run.guard.observe(call)
+    result = Registry([peek]).execute(call, Context(Workspace(run.root).observed(seen), NoMemory(), lambda q, t: ""))
     labels = run.guard.label(call, result, seen).data
     assert labels["private"] is True
     assert "peek, which does not declare what it shows" in labels["untrusted"]
@@ -336,8 +336,8 @@ def test_whoever_has_a_command_without_a_declaration_can_act_outward(run: Run) -
 
 def test_what_is_read_and_changed_in_one_call_was_the_users_when_it_was_read(run: Run) -> None:
     (run.root / "secret.txt").write_text("mine")
-    seen = run.guard.watch(Call("1", "read_file", {}))
-    workspace = Workspace(run.root).watched(seen)
+    seen = run.guard.observe(Call("1", "read_file", {}))
+    workspace = Workspace(run.root).observed(seen)
     workspace.read("secret.txt", 9)
     workspace.delete("secret.txt")
     assert seen.private
