@@ -28,6 +28,7 @@ from autoagent.messages import (
     Noticed,
     Prompted,
     Proposal,
+    Proposed,
     Rejected,
     Retried,
     Returned,
@@ -71,8 +72,8 @@ class Console:
     """Shows events, hears what streams (Listener), asks and says (Terminal).
 
     `mask` takes secrets out of what is not from the log. `columns` None follows the terminal. `plain`: nothing streams,
-    thoughts come whole. `tally` is the fold over the events; those that an earlier process of the run showed are taken
-    up by `pass_over`.
+    thoughts come whole. `replays`: the events alone say what was proposed and decided. `tally` is the fold over the
+    events; those that an earlier process of the run showed are taken up by `pass_over`.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Console:
         columns: int | None = None,
         plain: bool = False,
         json: bool = False,
+        replays: bool = False,
         mask: Mask = _as_it_is,
     ) -> None:
         self.tally = Tally()
@@ -95,7 +97,9 @@ class Console:
         self._color = color
         self._columns = columns
         self._plain = plain
+        self._replays = replays
         self._broken = ""  # why the output cannot be written any more
+        self._reader_left = False  # that it is a closed pipe
         self._open_line = False  # the cursor stands behind text
         self._stream = ThoughtsStream()
         self._flow: Flow | None = None  # of the thoughts on screen
@@ -105,13 +109,16 @@ class Console:
         self._command = ""
         self._undecided: Thought | None = None  # of a run that is resumed
         self._cost_unknown = False
-        self._sub_agents = SubAgentText()
+        self._proposed = ""  # the id of the call
+        self._sub_agents = SubAgentText(replays=replays)
         self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
 
     # Events ------------------------------------------------------------------------------------------------------
 
     def show(self, event: Event) -> None:
-        """Show one event of the run. Raises StateError where the output cannot be written."""
+        """Show one event of the run. Raises StateError where the output cannot be written; in a replay BrokenPipeError,
+        where whoever reads it has enough.
+        """
         self.tally.add(event)
         if self._events is not None:
             self._write(self._events, json_format.dumps(to_json(event)) + "\n")
@@ -122,6 +129,8 @@ class Console:
             held_back, self._held_back = self._held_back, []
             for other in held_back:
                 self._show(other)
+        if self._broken and self._replays and self._reader_left:
+            raise BrokenPipeError(self._broken)
         if self._broken:
             raise StateError(f"The output cannot be written: {self._broken}. The run is saved.")
 
@@ -164,7 +173,10 @@ class Console:
                 self._lines([said, screen_text.status(self.tally, page)])
             case Decided(allowed=False) if event.reason:
                 self._lines([page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")])
-            case Decided(allowed=True) if "rule " in event.by:
+            case Proposed() if self._replays:
+                self._proposed = event.call.id
+                self._lines(screen_text.proposal(event, page))
+            case Decided(allowed=True) if "rule " in event.by or (self._replays and event.by.startswith("user")):
                 self._lines([page.said("ALLOWED:", event.by, "user")])
             case Feedback():
                 self._lines([page.said("USER:", event.text, "user")])
@@ -174,6 +186,8 @@ class Console:
                 self._lines([page.said(f"{escape(event.sender)}:", event.text)])
             case Started():
                 self._command = event.call.name
+                if self._replays and self._proposed != event.call.id:  # an older log does not say what was proposed
+                    self._lines(screen_text.proposal(Proposed(call=event.call), page))
             case Returned():
                 self._lines(screen_text.returned(event, self._command, page))
             case Ended():
@@ -333,6 +347,7 @@ class Console:
             stream.flush()
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
             self._broken = getattr(error, "strerror", None) or str(error)
+            self._reader_left = isinstance(error, BrokenPipeError)
             _abandon(stream)
 
 

@@ -40,6 +40,7 @@ from autoagent.messages import (
     Outcome,
     Prompted,
     Proposal,
+    Proposed,
     Recalled,
     Recollection,
     Rejected,
@@ -58,6 +59,7 @@ from autoagent.messages import (
     Usage,
     Verdict,
 )
+from autoagent.printable import shorten
 from autoagent.progress import Progress
 from autoagent.prompt import Prompt, build
 from autoagent.protocols import Authorizer, Listener, Memory, Model, Post, Recorder, Snapshots
@@ -72,6 +74,7 @@ from autoagent.workspace import Workspace
 
 RECALLED = 10  # memories asked for at every step
 UNUSABLE_REPLIES = 3  # in a row, then the run ends
+LOGGED_PREVIEW = 100_000  # characters of what a call would change
 LEFT_OUT = 20  # of the candidates a recall left out: as many are worth a line of the log
 RECALLED_CHARACTERS = 400  # of each memory; a prompt shows no more
 REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
@@ -458,7 +461,8 @@ class Agent:
         """The prompt of this step, within the window and the budget, announced in the log."""
         history, now = self._history, self._clock()
         left = self._budget.left(now)
-        prompt = prompt_of(self._start, history, memories, left, now=now, count=self._count)
+        zone = time.localtime(now).tm_gmtoff
+        prompt = prompt_of(self._start, history, memories, left, now=now, zone=zone, count=self._count)
         expected, reply_tokens = self._expected(prompt)
         price = self._model.price
         self._budget.check(expected, reply_tokens, price, now)
@@ -470,6 +474,7 @@ class Agent:
                 at=now,
                 estimate=estimated_cost(expected, reply_tokens, price),
                 left=left,
+                zone=zone,
             )
         )
         return prompt
@@ -576,7 +581,15 @@ class Agent:
             yield self._record(Snapshot(tree=tree))
 
     def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:
+        logged = self._logged(proposal.call)
+        event = Proposed(
+            call=logged,
+            preview=shorten(proposal.preview, LOGGED_PREVIEW),
+            warning=proposal.warning,
+            masked=logged is not proposal.call,
+        )
         while True:
+            yield self._record(event)
             self._listener.proposed(proposal)
             if (by := self._review.allowed_by(proposal.call)) and not proposal.warning:
                 return Verdict(True, by)
@@ -618,9 +631,16 @@ class Agent:
 
 
 def prompt_of(
-    start: RunStarted, history: History, memories: Sequence[Recollection], left: str, *, now: float, count: Count
+    start: RunStarted,
+    history: History,
+    memories: Sequence[Recollection],
+    left: str,
+    *,
+    now: float,
+    zone: int | None,
+    count: Count,
 ) -> Prompt:
-    """The prompt of a step; `left` is its line of what is left of the limits.
+    """The prompt of a step; `left` is its line of what is left of the limits, `zone` as in Prompted.
 
     All it is made of is in the log, from which it can be built again (see retrace).
     """
@@ -632,6 +652,7 @@ def prompt_of(
         goals=start.task.goals,
         met=history.met,
         now=now,
+        zone=zone,
         shares=history.shares,
         count=count,
         fixed_tokens=history.fixed_tokens,

@@ -537,6 +537,7 @@ class Prompted(Event):
     """A prompt is about to be sent: its sha256, its size, the time it names, the estimated cost of the call in USD.
 
     `left` is its line of what is left of the limits: what sub-agents have spent by then, their own events alone say.
+    `zone` are the seconds by which its local time is ahead of UTC; older logs do not say.
     """
 
     type: ClassVar[str] = "prompted"
@@ -546,6 +547,7 @@ class Prompted(Event):
     at: float
     estimate: float | None
     left: str = ""
+    zone: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -591,6 +593,25 @@ class Spent(Event):
     type: ClassVar[str] = "spent"
     purpose: str
     usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed(Event):
+    """A call is put to whoever decides on it, with its preview and the warning, as the screen shows them.
+
+    `masked`: a secret in the arguments is not in the log.
+    """
+
+    type: ClassVar[str] = "proposed"
+    call: Call
+    preview: str = ""
+    warning: str = ""
+    masked: bool = False
+
+    @property
+    def is_diff(self) -> bool:
+        """Whether the preview shows a change of a file, as of Proposal."""
+        return self.preview.startswith("--- ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -749,8 +770,8 @@ class Ended(Event):
 EVENTS: Mapping[str, type[Event]] = {
     kind.type: kind
     for kind in (
-        RunStarted, Resumed, Recalled, Tainted, Prompted, Retried, Thought, Rejected, Spent, Decided, Feedback, Noticed,
-        Told, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked, Remembered, Ended,
+        RunStarted, Resumed, Recalled, Tainted, Prompted, Retried, Thought, Rejected, Spent, Proposed, Decided,
+        Feedback, Noticed, Told, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked, Remembered, Ended,
     )
 }  # fmt: skip
 

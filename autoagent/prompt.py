@@ -107,6 +107,7 @@ def build(
     goals: Sequence[Goal],
     met: Collection[int] = (),
     now: float,
+    zone: int | None = None,
     shares: Shares,
     count: Count,
     fixed_tokens: int,
@@ -119,13 +120,14 @@ def build(
         standing: what was done, failed and said, and what is left of the limits; cut to its share.
         goals: asked about at the very end, where a small model still has them in mind.
         met: those of them, counted from 0, that their checks find met.
-        now: seconds since the epoch, shown as local time.
+        now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC; None: as local time.
         fixed_tokens: what system and history count together, known from before.
     """
+    shown = time.localtime(now) if zone is None else time.gmtime(now + zone)
     parts = (
         _recollections(recollections, shares.recollections, count),
         shorten(standing, shares.standing, count),
-        f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', time.localtime(now))}",
+        f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}",
         _trigger(goals, met, begun=bool(history)),
     )
     tail = "\n\n".join(part for part in parts if part)

@@ -64,10 +64,10 @@ class Traced:
 
     def prompt(self, without: Collection[int] = ()) -> Prompt:
         """The prompt, left out the memories with these ids. With none left out, its sha256 is that of `prompted`,
-        unless the program or the time zone is another one now."""
+        unless the program is another one now."""
         memories = [m for m in (self.recalled.memories if self.recalled else ()) if m.id not in without]
         at, left = self.prompted.at, self.prompted.left
-        return prompt_of(self.start, self.history, memories, left, now=at, count=self.count)
+        return prompt_of(self.start, self.history, memories, left, now=at, zone=self.prompted.zone, count=self.count)
 
 
 def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
@@ -147,7 +147,8 @@ class _Sources:
     def prompt(self, prompted: Prompted) -> Prompt:
         recalled = self.recalled_in(prompted.step)
         memories = recalled.memories if recalled else ()
-        return prompt_of(self.start, self.history, memories, prompted.left, now=prompted.at, count=self.count)
+        at, zone, left = prompted.at, prompted.zone, prompted.left
+        return prompt_of(self.start, self.history, memories, left, now=at, zone=zone, count=self.count)
 
 
 def _effective(events: Sequence[Event]) -> list[Event]:

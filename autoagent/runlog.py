@@ -28,6 +28,7 @@ from autoagent.messages import (
     Event,
     Noticed,
     Prompted,
+    Proposed,
     Recalled,
     Rejected,
     Remembered,
@@ -49,7 +50,7 @@ Mask = Callable[[Any], Any]
 
 # What nothing acts on before another event is synced, and this with it. A process that ends loses none of it either;
 # a power cut may, and the step is thought anew.
-_PASSING = (Recalled, Tainted, Prompted, Retried, Thought, Rejected, Decided, Noticed, Told, Remembered)
+_PASSING = (Recalled, Tainted, Prompted, Retried, Thought, Rejected, Proposed, Decided, Noticed, Told, Remembered)
 
 
 def runs_folder(state_dir: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from colorama import Fore, Style
 
-from autoagent.messages import Ended, Proposal, Resumed, Returned, RunStarted, Thoughts
+from autoagent.messages import Ended, Proposal, Proposed, Resumed, Returned, RunStarted, Thoughts
 from autoagent.printable import escape, fold_blanks, mixed_script, shorten, shorten_lines, width
 from autoagent.redact import MASK, holds_mask
 from autoagent.tally import Tally
@@ -135,9 +135,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def proposal(
-    proposed: Proposal, page: Page, *, mask: Callable[[Any], Any] = lambda value: value, whole: bool = False
+    proposed: Proposal | Proposed,
+    page: Page,
+    *,
+    mask: Callable[[Any], Any] = lambda value: value,
+    whole: bool = False,
 ) -> Iterator[str]:
-    """The command, its arguments, what is odd in them, and the diff.
+    """The command, its arguments, what is odd in them, and the diff; of a proposal, or as the log has it.
 
     `mask` takes secrets out of what is shown. Long runs of blanks are folded; what else is long is cut, unless the
     `whole` is wanted.
@@ -158,9 +162,10 @@ def proposal(
         yield from _diff(preview, page, whole)
     elif preview:
         yield page.said("NOTE:", preview if whole else shorten(preview, ARGUMENT_CHARACTERS), "alarm")
-    if call.args != proposed.call.args:
+    masked = isinstance(proposed, Proposed) and proposed.masked
+    if masked or call.args != proposed.call.args:
         yield page.alarm(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
-    if holds_mask(proposed.call.args):
+    if holds_mask(proposed.call.args) and not masked:
         yield page.alarm(f"The agent wrote {MASK} itself, without knowing what it stands for; it is used as it is.")
     if proposed.warning:
         yield page.said("WARNING:", mask(proposed.warning), "alarm")

@@ -11,6 +11,7 @@ from autoagent.messages import (
     Event,
     Feedback,
     Noticed,
+    Proposed,
     Rejected,
     Retried,
     Returned,
@@ -27,9 +28,14 @@ SHOWN = 300  # characters of a call
 
 
 class SubAgentText:
-    """Take up every event of a sub-agent in order; `lines` does so, too."""
+    """Take up every event of a sub-agent in order; `lines` does so, too.
 
-    def __init__(self) -> None:
+    `replays`: what the user was asked about, and answered, is shown from the events.
+    """
+
+    def __init__(self, *, replays: bool = False) -> None:
+        self._replays = replays
+        self._proposed: dict[str, Proposed] = {}
         self._names: dict[str, str] = {}
         self._commands: dict[str, str] = {}
 
@@ -38,6 +44,8 @@ class SubAgentText:
         match event:
             case RunStarted():
                 self._names[event.agent] = escape(" ".join(event.task.name.split())[:NAMED])
+            case Proposed():
+                self._proposed[event.agent] = event
             case Started():
                 self._commands[event.agent] = event.call.name
 
@@ -61,6 +69,10 @@ class SubAgentText:
                 yield page.said("SYSTEM:", event.reason)
             case Decided(allowed=False) if event.reason:
                 yield page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")
+            case Decided(allowed=True) if self._replays and event.by.startswith("user"):
+                if proposed := self._proposed.get(event.agent):
+                    yield from screen_text.proposal(proposed, page)
+                yield page.said("ALLOWED:", event.by, "user")
             case Feedback():
                 yield page.said("USER:", event.text, "user")
             case Noticed():

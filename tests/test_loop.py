@@ -143,7 +143,7 @@ def test_a_run_from_the_first_thought_to_its_end(bench: Bench) -> None:
     assert (bench.workspace / "a.txt").read_text() == "hello\n"
     assert yielded[-1].status == "finished"
     assert yielded[-1].reason == "all done"
-    assert kinds(yielded)[:6] == ["run_started", "prompted", "thought", "decided", "started", "returned"]
+    assert kinds(yielded)[:6] == ["run_started", "prompted", "thought", "proposed", "decided", "started"]
     assert yielded == bench.events(), "what the caller sees is what is on disk"
     assert [event.seq for event in yielded] == list(range(len(yielded)))
 
@@ -536,7 +536,7 @@ def test_resume_asks_again_for_what_was_approved_and_not_started(bench: Bench) -
     authorizer = Allow()
     events = list(bench.agent(ScriptedModel(finish([])), authorizer, resume=run).run())
     assert authorizer.asked[0].call.name == "write_to_file"
-    assert kinds(events)[:3] == ["resumed", "decided", "started"]
+    assert kinds(events)[:3] == ["resumed", "proposed", "decided"]
     assert (bench.workspace / "a.txt").read_text() == "x"
 
 

@@ -58,12 +58,15 @@ KEPT_SETTINGS = (
 )
 
 
-def open_console(settings: Settings, *, json: bool) -> Console:
-    """The screen as this terminal and these settings want it."""
+def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
+    """The screen as this terminal and these settings want it; one that `replays` shows a run from its log alone."""
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
-    return Console(sys.stdout, sys.stderr, sys.stdin, color=color, plain=plain, json=json, mask=mask_of(settings))
+    return Console(
+        sys.stdout, sys.stderr, sys.stdin,
+        color=color, plain=plain, json=json, replays=replays, mask=mask_of(settings),
+    )  # fmt: skip
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:

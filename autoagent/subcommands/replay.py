@@ -33,7 +33,7 @@ def replay(ctx: click.Context, run: str, fast: bool, verifies: bool) -> None:
     run = find_run(settings.state_dir, run)
     if verifies:
         ctx.exit(_verify(settings.state_dir, run))
-    console = assembly.open_console(settings, json=False)
+    console = assembly.open_console(settings, json=False, replays=True)
     last = None
     for event in read(settings.state_dir, run):
         if not fast and last is not None:

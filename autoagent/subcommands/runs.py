@@ -78,7 +78,7 @@ def show(ctx: click.Context, run: str, as_json: bool) -> None:
     """Show RUN again as it was on screen, from its log. RUN is any unique prefix of an id."""
     settings = settings_here(ctx.obj)
     run = find_run(settings.state_dir, run)
-    console = assembly.open_console(settings, json=as_json)
+    console = assembly.open_console(settings, json=as_json, replays=True)
     for event in read(settings.state_dir, run):
         console.show(event)
     if not as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
@@ -90,3 +91,62 @@ def test_the_first_step_that_differs_is_named(served: Home, run: str) -> None:
     prompts = sum(event["type"] == "prompted" for event in events)
     assert differs.code == 1
     assert f"{prompts - 3} of {prompts} prompts of {run} differ, first that of step 4." in differs.out
+
+
+# As it was on screen ---------------------------------------------------------------------------------------------
+
+
+def test_14_a_run_is_shown_from_its_log_as_it_was_on_screen(served: Home, server: ScriptedServer) -> None:
+    server.add(*SCRIPT, command("execute_shell", command_line="echo 1; exit 3"), *FINISH)
+    live = served.run(*GOAL, "-c", "-m", "none")
+    assert live.code == 0, live.text
+    shown = served.run("show", served.runs[0])
+    assert "COMMAND = write_to_file" in shown.out
+    assert "\n  +one\n" in shown.out
+    assert "command_line = echo 1; exit 3" in shown.out
+    assert shown.out == live.out[live.out.index("NAME: ") :]
+    assert served.run("replay", "--fast", served.runs[0]).out == shown.out
+
+
+def test_14_what_the_user_decided_is_shown(served: Home, server: ScriptedServer) -> None:
+    write = command("write_to_file", filename="a.txt", text="one\n")
+    last = command("write_to_file", filename="never.txt", text="never\n")
+    server.add(write, command("list_files"), command("read_file", filename="a.txt"), last)
+    assert served.run(*GOAL, "-m", "none", stdin="e\nfilename=b.txt\n\ny -2\nNot that.\nn\n").code == 6
+    shown = served.run("show", served.runs[0]).out
+    lines = [line for line in shown.splitlines() if line.startswith(("NEXT ACTION", "ALLOWED", "USER", "STOPPED"))]
+    assert lines == [
+        "NEXT ACTION: COMMAND = write_to_file  ARGUMENTS =",
+        "NEXT ACTION: COMMAND = write_to_file  ARGUMENTS =",
+        "ALLOWED: user",
+        "NEXT ACTION: COMMAND = list_files  ARGUMENTS = none",
+        "ALLOWED: user (in advance)",
+        "NEXT ACTION: COMMAND = read_file  ARGUMENTS =",
+        "USER: Not that.",
+        "NEXT ACTION: COMMAND = write_to_file  ARGUMENTS =",
+        "STOPPED: Ended by the user.",
+    ], shown
+    assert "filename = b.txt" in shown
+    assert "\n  +never\n" in shown, "also what was not decided on any more"
+
+
+@pytest.mark.parametrize("arguments", [("show",), ("show", "--json"), ("replay", "--fast")], ids=" ".join)
+def test_14_a_reader_that_has_enough_hears_no_complaint(served: Home, run: str, arguments: tuple[str, ...]) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as closed:
+        done = served.run(*arguments, run, stdout=closed)
+    assert (done.err, done.code in (0, 1, 141)) == ("", True)
+
+
+def test_14_every_prompt_follows_from_the_log_in_another_time_zone(served: Home, run: str) -> None:
+    verified = served.run("replay", run, "--verify", env={"TZ": "Asia/Kathmandu"})
+    assert verified.code == 0, verified.text
+
+
+def test_14_an_older_log_shows_its_commands_too(served: Home, run: str) -> None:
+    log = served.state / "runs" / run / "events.jsonl"
+    events = [event for event in served.log() if event["type"] != "proposed"]
+    log.write_text("".join(json.dumps({**event, "seq": n}) + "\n" for n, event in enumerate(events)))
+    shown = served.run("show", run)
+    assert "COMMAND = append_to_file" in shown.out, shown.text
