@@ -33,6 +33,7 @@ from autoagent.messages import (
     Price,
     Prompted,
     Proposal,
+    Proposed,
     Rejected,
     Resumed,
     Retried,
@@ -679,4 +680,4 @@ def test_a_person_who_stops_ends_the_run(bench: Bench) -> None:
     events = list(bench.agent(ScriptedModel([say("do_nothing")]), answers).run())
     assert isinstance(events[-1], Ended)
     assert events[-1].status == "stopped"
-    assert isinstance(events[-2], Thought)
+    assert isinstance(events[-2], Proposed)
