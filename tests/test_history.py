@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -39,10 +40,11 @@ GOALS = (Goal("Find the three oldest trees of the park."), Goal("Write them to t
 TASK = Task("Woodsman", "who knows every tree", GOALS)
 
 
-def started(window: int, system: str) -> RunStarted:
+def started(window: int, system: str, *, native: bool = False) -> RunStarted:
     return RunStarted(
         run="r", version="0", task=TASK, model="m", window=window, reply_tokens=window // 8, system=system,
-        system_tokens=COUNT(system) + 4, asking="text", commands=(), workspace="w",
+        system_tokens=COUNT(system) + 4, asking="tools" if native else "text", native=native, commands=(),
+        workspace="w",
     )  # fmt: skip
 
 
@@ -67,12 +69,25 @@ def run_of(steps: int, rng: random.Random) -> Iterator[Event]:
         yield Returned(run="r", step=step, call_id=str(step), ok=step % 11 != 0, text=words(rng, size))
 
 
+def tokens_of(messages: Iterable[Message]) -> int:
+    """Counted afresh, with what stands around each message and each call."""
+    calls = [call for message in messages for call in message.calls]
+    in_calls = sum(COUNT(call.name) + COUNT(call.arguments) + 2 * COUNT(call.id) for call in calls)
+    return sum(COUNT(message.content) + 4 for message in messages) + in_calls
+
+
+def turns(messages: Iterable[Message]) -> str:
+    """One letter for each message, by its role."""
+    return "".join(message.role[0] for message in messages)
+
+
+@pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("window", [4096, 8192, 32768])
-def test_a_long_run_always_fits_and_keeps_what_matters(window: int) -> None:
+def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool) -> None:
     rng = random.Random(7)
     system = system_prompt(TASK, (), "text")
     history = History(COUNT)
-    history.add(started(window, system))
+    history.add(started(window, system, native=native))
     last_feedback = ""
     memories = [Recollection(n, words(rng, 80), 0.9) for n in range(10)]
     for event in run_of(200, rng):
@@ -83,14 +98,14 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int) -> None:
             system, history.messages, memories, history.standing, goals=GOALS, now=1.7e9 + event.step,
             shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
         )  # fmt: skip
-        counted = sum(COUNT(message.content) + 4 for message in prompt.messages)
-        assert counted <= prompt.tokens <= window - window // 8
+        assert tokens_of(prompt.messages) <= prompt.tokens <= window - window // 8
         text = serialise(prompt.messages)
         assert all(goal.text in text for goal in GOALS)
         assert last_feedback in text
-        roles = [message.role for message in prompt.messages]
-        assert roles == ["system", *(["user", "assistant"] * len(roles))[: len(roles) - 1]]
-        assert roles[-1] == "user"
+        assert re.fullmatch("su(au|atu?)*u?" if native else "su(au)*", turns(prompt.messages))
+        assert prompt.messages[-1].role == "user"
+        called = [call.id for message in prompt.messages for call in message.calls]
+        assert called == [message.answers for message in prompt.messages if message.role == "tool"]
     assert "Commands used before, in short:" in prompt.messages[1].content
 
 
@@ -152,6 +167,43 @@ def test_long_arguments_are_cut_in_the_history_and_stay_readable() -> None:
     assert '"filename": "big.txt"' in assistant.content
     assert "BEGIN" in assistant.content and "END" in assistant.content
     assert COUNT(assistant.content) < 8192 // 4
+
+
+@pytest.mark.parametrize("character", ["word ", '"', "\n", "\\", "\U00013000", "\x01"])
+def test_long_arguments_of_a_native_call_are_cut_and_stay_json(character: str) -> None:
+    history = History(COUNT)
+    history.add(started(8192, "system", native=True))
+    args = {"filename": "big.txt", "text": "BEGIN " + character * 30_000 + " END", "lines": ["x"] * 3}
+    thoughts = Thoughts(character * 5_000)
+    history.add(Thought(step=1, thoughts=thoughts, call=Call("1", "write_to_file", args), text="", usage=Usage()))
+    (_, assistant, tool) = history.messages
+    (call,) = assistant.calls
+    shown = json.loads(call.arguments)
+    assert (shown["filename"], shown["lines"]) == ("big.txt", ["x"] * 3)
+    assert shown["text"].startswith("BEGIN") and shown["text"].endswith("END")
+    assert COUNT(call.arguments) < 8192 // 4
+    assert (tool.role, tool.answers) == ("tool", call.id)
+
+
+def test_a_native_call_with_too_many_arguments_keeps_its_name_and_is_json() -> None:
+    history = History(COUNT)
+    history.add(started(8192, "system", native=True))
+    call = Call("1", "analyze_code", {"code": ["word " * 20] * 3_000})
+    history.add(Thought(step=1, thoughts=Thoughts("t"), call=call, text="", usage=Usage()))
+    (shown,) = history.messages[1].calls
+    assert (shown.name, json.loads(shown.arguments)) == ("analyze_code", {"thoughts": {"text": "t"}})
+
+
+def test_a_run_asked_by_tools_that_does_not_say_native_shows_its_calls_as_text() -> None:
+    """So an older program did, whose logs have to explain their prompts."""
+    history = History(COUNT)
+    history.add(replace(started(8192, "system", native=True), native=False))
+    call = Call("1", "read_file", {"filename": "a"})
+    history.add(Thought(step=1, thoughts=Thoughts("t", "r"), call=call, text="", usage=Usage()))
+    assert turns(history.messages) == "uau"
+    assert serialise(history.messages).splitlines()[1] == json.dumps(
+        ["assistant", '{"thoughts": {"text": "t"}, "command": {"name": "read_file", "args": {"filename": "a"}}}']
+    )
 
 
 def test_a_server_that_counts_more_tokens_makes_the_history_shorter() -> None:
