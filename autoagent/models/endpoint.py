@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from autoagent.addresses import is_private
-from autoagent.causes import causes
 from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
 from autoagent.messages import Price
 from autoagent.models import prices
 from autoagent.models.answer import ToldInStream
-from autoagent.models.body import LARGEST, Broken, TooLong, json_object, json_text, json_value, unpacked, within
-from autoagent.models.retry import Fault, Policy, deserves, persist, retry_after
+from autoagent.models.body import LARGEST, Broken, TooLong, json_object, unpacked, within
+from autoagent.models.refusals import Refusals, Refused, error_in
+from autoagent.models.retry import Fault, Policy, persist
 from autoagent.models.silence import LONGEST, Silence
 from autoagent.models.timers import Timers
 from autoagent.protocols import Listener
@@ -49,17 +49,6 @@ MOST_REDIRECTS = 20
 END_SECONDS = 0.1  # for the end of an answer that has said all; waiting longer would cost more than a new connection
 
 _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want the request again, body and all
-_ASKED = ("tools", "response_format")  # what some servers fail at, without saying that they do not take it
-_OVERFLOW = re.compile(
-    r"context[_ ](length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceed_context", re.I
-)
-_QUOTA = re.compile(
-    r"insufficient_quota|billing_hard_limit|insufficient (balance|credit)|exceeded your current quota", re.I
-)
-_UNSUPPORTED = re.compile(
-    r"not support|unsupported|that support|not implemented|requires --|must alternate|are supported", re.I
-)
-_KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
 def preload() -> None:
@@ -88,15 +77,6 @@ class _SaidNo(Exception):
         self.status = status
         self.headers = headers
         self.body = body
-
-
-class Refused(ModelError):
-    """The endpoint will not take the request as it is; `param` is the parameter it blames, '' where it names none."""
-
-    def __init__(self, text: str, param: str, said: str) -> None:
-        super().__init__(text)
-        self.param = param
-        self.said = said
 
 
 class Endpoint:
@@ -131,6 +111,10 @@ class Endpoint:
         self._organization = organization or None
         self._limits = limits or _limits(_OWN_MACHINE if self.private else Limits(), silence)
         self._policy = policy or Policy()
+        limits = self._limits
+        self._refusals = Refusals(
+            self.base_url, self.host, self._key, limits.connect, limits.silence, self._policy.clock
+        )
         self._timers = Timers()
 
     def price(self, model: str) -> Price | None:
@@ -194,13 +178,13 @@ class Endpoint:
                 self._read_out(response, chunks)
                 return answer
         except _SaidNo as error:
-            raise self._status_error(error.status, error.headers, _error_in(error.body), body) from error
+            raise self._refusals.of_status(error.status, error.headers, error_in(error.body), body) from error
         except openai.APIConnectionError as error:
-            raise self._connection_error(error.__cause__ or error) from error
+            raise self._refusals.of_connection(error.__cause__ or error) from error
         except httpx2.HTTPError as error:  # while the body was read
-            raise self._connection_error(error) from error
+            raise self._refusals.of_connection(error) from error
         except ToldInStream as error:
-            raise self._status_error(200, {}, error.error, body) from error
+            raise self._refusals.of_status(200, {}, error.error, body) from error
         except Broken as error:
             raise Fault(f"{self.host}: {error}") from error
         except TooLong as error:
@@ -325,83 +309,9 @@ class Endpoint:
         finally:
             cancel()
 
-    def _status_error(
-        self, status: int, headers: Mapping[str, str], error: Any, body: Mapping[str, Any] | None
-    ) -> Exception:
-        """Our error for an answer that says no to this body; status 200 stands for an error inside a stream."""
-        said, message, param = self._said(error)
-        if _QUOTA.search(said) or status == 402:
-            return QuotaExceeded(f"{self.host}: the account has no credit left: {message}; add some or use another key")
-        if status == 413 or (status != 429 and _OVERFLOW.search(said)):
-            return ContextOverflow(f"{self.host}: the prompt is too long for the model: {message}")
-        if status in (401, 403):
-            return SetupError(f"{self.host} refused the key in OPENAI_API_KEY ({status}: {message}); set another")
-        refused = Refused(f"{self.base_url} answered {status}: {message}", param, said)
-        if status in (404, 500, 501) and _UNSUPPORTED.search(said):
-            return refused
-        if status == 404:
-            what = f"model {body['model']!r}" if body else "list of models"
-            return SetupError(f"{self.base_url} has no {what} (404: {message}); check --model and OPENAI_BASE_URL")
-        if status == 200:
-            return Fault(f"{self.host} broke off its answer: {message}")
-        if deserves(status, headers):
-            refusal = refused if status == 500 and body and not body.keys().isdisjoint(_ASKED) else None
-            after = retry_after(headers, self._policy.clock())
-            return Fault(f"{self.host} answered {status}: {message}", after, "refused", refusal)
-        return refused
-
-    def _said(self, body: Any) -> tuple[str, str, str]:
-        """Of an error's body: everything it says, its message on one line and without keys, the parameter it names."""
-        body = body[0] if isinstance(body, list) and body else body  # Gemini
-        error = body.get("error", body) if isinstance(body, dict) else body
-        said = error if isinstance(error, str) else _as_text(error)
-        fields = error if isinstance(error, dict) else {}
-        message, param = fields.get("message") or fields.get("detail") or said, fields.get("param")
-        line = " ".join((message if isinstance(message, str) else _as_text(message)).split())
-        if self._key:
-            line = line.replace(self._key, "***")
-        line = _KEYS.sub(r"\1-***", line).rstrip(".")
-        return said, line[:300] or "no reason given", param if isinstance(param, str) else ""
-
-    def _connection_error(self, error: BaseException) -> Exception:
-        import ssl
-
-        import httpx2
-
-        limits, came_from = self._limits, list(causes(error))
-        if any(isinstance(cause, ssl.SSLError) for cause in came_from):
-            return ModelError(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
-        if isinstance(error, httpx2.ConnectTimeout):
-            return Fault(f"{self.host} did not take the connection within {limits.connect:g} s", stage="unreached")
-        if isinstance(error, httpx2.TimeoutException):
-            return Fault(f"{self.host} said nothing for {limits.silence:g} s")
-        if any(isinstance(cause, socket.gaierror) for cause in came_from):
-            reason = f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network"
-            return Fault(reason, stage="unreached")
-        if any(isinstance(cause, ConnectionRefusedError) for cause in came_from):
-            reason = f"nothing answers at {self.base_url} (connection refused); is the server running?"
-            return Fault(reason, stage="unreached")
-        if isinstance(error, httpx2.ConnectError):
-            return Fault(f"no connection to {self.host}: {error}", stage="unreached")
-        return Fault(f"the connection to {self.host} broke: {error}")
-
 
 def _read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
     return json_object(b"".join(within(chunks, LARGEST)))
-
-
-def _error_in(body: bytes) -> Any:
-    try:
-        return json_value(body)
-    except Broken:
-        return body.decode("utf-8", "replace").strip()
-
-
-def _as_text(error: Any) -> str:
-    try:
-        return json_text(error)
-    except Broken:
-        return "an error that cannot be read"
 
 
 def _origin(address: SplitResult) -> str:

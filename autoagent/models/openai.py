@@ -20,7 +20,8 @@ from autoagent.errors import ModelError, SetupError
 from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Usage
 from autoagent.models import prices, wire
 from autoagent.models.answer import Answer, tokens_in
-from autoagent.models.endpoint import Endpoint, Refused
+from autoagent.models.endpoint import Endpoint
+from autoagent.models.refusals import Refused
 from autoagent.models.ways import Way, Ways
 from autoagent.protocols import Listener
 from autoagent.tokens import PER_MESSAGE
