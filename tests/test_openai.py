@@ -668,7 +668,7 @@ def row(embedding: Any) -> dict[str, Any]:
         ({"data": []}, "0 embeddings for 1 texts"),
         ({"data": None}, "0 embeddings for 1 texts"),
         ({}, "0 embeddings for 1 texts"),
-        (Fault(500), r"tried \d times"),
+        (Fault(500), r"tried \d+ times"),
         (Fault(200, body=b"<html>"), "not valid JSON"),
         (Fault(404, "no such model"), "no model 'embed-1'"),
     ],

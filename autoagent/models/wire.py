@@ -19,7 +19,7 @@ USER_AFTER_TOOL = "user after tool"  # Mistral's own models want a word of the a
 TOOL_MESSAGES = "tool messages"
 SYSTEM = "system message"
 
-_BRIDGE = "I have seen what my tools returned."
+_BRIDGE = "[The results of the tools were read.]"
 
 _USER_AFTER_TOOL = re.compile(r"role\W+user\W+after role\W+tool", re.I)
 _ROLES = re.compile(r"\broles?\b|alternat|system[ _](prompt|instruction|message)", re.I)

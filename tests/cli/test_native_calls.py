@@ -101,7 +101,7 @@ def test_what_a_person_says_is_the_users_and_drops_the_rest(served: Home, server
     assert roles(second) == ["system", "user", "assistant", "tool", "user"]
     assert "Call it c.txt." not in messages(second, "tool")[0]["content"]
     assert "Human feedback: Call it c.txt." in messages(second, "user")[-1]["content"]
-    assert "The further commands of that reply (1) were not run." in second.prompt
+    assert "Not run: the further commands of that reply (1)." in second.prompt
     explains_every_prompt(served, server)
 
 
