@@ -212,11 +212,11 @@ def test_words_of_a_sub_agent_of_an_earlier_process_carry_what_it_had_read(
     anna: Iterator[Answer] = iter((browses, SEES, done, done))
     starts = command("start_agent", name="Anna", task="reading", prompt="Read the page")
     lists = command("list_agents", wait=60)
-    boss: Iterator[Answer] = iter((starts, lists, Fault(400, "no"), lists))
+    boss: Iterator[Answer] = iter((starts, lists, Fault(401, "no"), lists))
     served.write("autoagent_workspace/secret.txt", SECRET)
     env = {"AUTOAGENT_ALLOW_HOSTS": site.allowed()}
     server.add(*[answer] * 20)
-    assert served.run(*GOAL, "--ai-name", "Boss", "-m", "none", "-c", env=env).code == 1
+    assert served.run(*GOAL, "--ai-name", "Boss", "-m", "none", "-c", env=env).code == 3
     run = served.runs[-1]
     assert served.run("resume", run, "-c", "-l", "1", env=env).code == 4
     events = served.log(run)
