@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from driver import FINISH, GOAL, Home
-from server import Broken, Fault, Request, ScriptedServer, command
+from server import Broken, Command, Fault, Reply, Request, ScriptedServer, command
 from warm import LOADED_WITH
 
 SAVED = "ai_name: SavedGPT\nai_role: a saved one\nai_goals:\n- A saved goal\n- Goal 2: with a colon\n"
@@ -268,3 +268,20 @@ def test_an_end_that_a_check_puts_off_is_told_as_that(served: Home, server: Scri
     assert "task_complete failed" not in server.requests[-1].prompt
     assert "Command task_complete is put off:" in done.text
     assert "failed" not in done.text
+
+
+def test_a_model_that_thinks_has_room_for_it_whatever_its_name(served: Home, server: ScriptedServer) -> None:
+    ready = {"function": {"name": "answer", "arguments": '{"ready": "yes"}'}}
+    thought = {"content": None, "reasoning_content": "Am I? Yes.", "tool_calls": [ready]}
+    server.on_probe = lambda request: {"choices": [{"message": thought, "finish_reason": "tool_calls"}]}
+
+    def thinks(request: Request) -> Reply | Command:
+        """For 6,000 tokens before each command."""
+        return Reply("", finish="length") if request.body["max_tokens"] < 6_000 else FINISH[0]
+
+    server.add(thinks, thinks)
+    done = served.run(*GOAL, "-c", "-m", "none", env={"AUTOAGENT_REPLY_TOKENS": "1000"})
+    assert done.code == 0, done.text
+    start = served.log()[0]
+    assert (start["window"], start["reply_tokens"]) == (24_000, 1_000), "a quarter of the window is for thinking"
+    assert [request.body["max_tokens"] for request in server.requests] == [9_000] * 2
