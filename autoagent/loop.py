@@ -79,7 +79,7 @@ LEFT_OUT = 20  # of the candidates a recall left out: as many are worth a line o
 RECALLED_CHARACTERS = 400  # of each memory; a prompt shows no more
 REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
 CUT_SHORT = "replies that were cut short"
-SHORTENINGS = 2  # of the history in one step, when the endpoint says that the prompt does not fit
+SHORTENINGS = 4  # of the history in one step, when the endpoint says that the prompt does not fit
 
 
 MAY_HAVE_RUN = (

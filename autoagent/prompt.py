@@ -181,16 +181,6 @@ def _line(memory: Recollection, share: int, count: Count) -> str:
     return marks.around_line(shorten(defuse(memory.text), room, count))
 
 
-_THOUGHTS = {
-    "text": "thought",
-    "reasoning": "reasoning",
-    "plan": "- the way to the goals\n- as short bullets",
-    "criticism": "constructive self-criticism",
-    "speak": "one sentence for the user",
-}
-assert tuple(_THOUGHTS) == schema.THOUGHTS
-
-
 def _response_format(asking: Asking) -> str:
     """With the form shown where nothing binds the model to it; a small model that sees one copies its words."""
     named = "text, reasoning, plan (as short bullets), criticism (of yourself), speak (one sentence for the user)"
@@ -198,11 +188,7 @@ def _response_format(asking: Asking) -> str:
         return f"Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds: {named}."
     if asking == "schema":
         return f"Response Format:\nOne JSON object: `thoughts` with {named}; then `command`, the one to use next."
-    reply = {"thoughts": _THOUGHTS, "command": {"name": "command name", "args": {"arg name": "value"}}}
-    return (
-        "Response Format:\nAnswer with one JSON object of this form and nothing around it; it is read by a program. "
-        "It holds exactly one command:\n" + json.dumps(reply, indent=4)
-    )
+    return f"Response Format:\n{schema.TEXT_FORM}"
 
 
 def _numbered(lines: Sequence[str]) -> str:

@@ -5,12 +5,30 @@ A model that is bound to these cannot write a malformed command; one that is not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from autoagent.messages import CommandSpec, Parameter
 
-THOUGHTS = ("text", "reasoning", "plan", "criticism", "speak")
+_FORM: dict[str, dict[str, Any]] = {
+    "thoughts": {
+        "text": "thought",
+        "reasoning": "reasoning",
+        "plan": "- the way to the goals\n- as short bullets",
+        "criticism": "constructive self-criticism",
+        "speak": "one sentence for the user",
+    },
+    "command": {"name": "command name", "args": {"arg name": "value"}},
+}
+
+THOUGHTS = tuple(_FORM["thoughts"])
+
+TEXT_FORM = (
+    "Answer with one JSON object of this form and nothing around it; it is read by a program. "
+    "It holds exactly one command:\n" + json.dumps(_FORM, indent=4)
+)
+"""What a model is told of the form of its reply where nothing binds it to that."""
 
 
 def arguments(spec: CommandSpec) -> dict[str, Any]:

@@ -75,6 +75,12 @@ class Settings:
         "AUTOAGENT_PATIENCE",
         help="seconds that one request may go without a word; 0: 60, or 300 for a server of one's own",
     )
+    asking: str = setting(
+        "",
+        "AUTOAGENT_ASKING",
+        help="how an endpoint's model is asked for commands: tools, schema or text; empty: as it is found to take it",
+        choices={"": "", "tools": "tools", "schema": "schema", "text": "text"},
+    )
     outage: float = setting(
         0.0,
         "AUTOAGENT_OUTAGE",

@@ -1,12 +1,13 @@
 """A chat model behind any OpenAI-compatible endpoint.
 
 How a model is asked for a command, and which parameters it does not take, is found out by asking it, never by its
-name, and kept (ways.py). That it thinks before it answers is seen in its answers, and for OpenAI's own taken from the
-name as well: these want other parameters then.
+name, and kept (ways.py); where what was kept does not hold any more, it is found out once more. That it thinks before
+it answers is seen in its answers, and for OpenAI's own taken from the name as well: these want other parameters then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -15,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autoagent import schema
+from autoagent import native, schema
 from autoagent.errors import ModelError, SetupError
 from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Usage
 from autoagent.models import prices, wire
@@ -70,7 +71,8 @@ class OpenAIModel:
 
     `count` gives a text's tokens where the server tells no usage. `window` and `price` come before what the table and
     the server know; at a private endpoint the price is 0. `ways` is the file where it is kept how to ask;
-    `listener` hears of the retries and the silences while that is found out.
+    `listener` hears of the retries and the silences while that is found out. `asking` is how it is asked whatever it
+    takes; None: as is found out.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class OpenAIModel:
         price: Price | None = None,
         ways: Path | None = None,
         listener: Listener | None = None,
+        asking: Asking | None = None,
     ) -> None:
         self.name = name
         self.price = price or endpoint.price(name)
@@ -94,11 +97,14 @@ class OpenAIModel:
         self._given_window = window
         self._ways = Ways(ways)
         self._listener = listener
+        self._forced = asking
+        self._promised: Asking | None = None  # the way that the prompts of this process are made for
+        self._renewed = False  # it was probed once more in this process
         self._owed = Usage()  # spent on what gave no completion: the probe, answers that were cut short
 
     @property
     def window(self) -> int:
-        """As given, as the table has it, or as the endpoint's model list says (asked once); else a cautious guess.
+        """As given, as the table has it, or as the endpoint's model list says (asked once a process); else a low guess.
 
         What a model that reasons needs for it is not part of it.
         """
@@ -133,11 +139,30 @@ class OpenAIModel:
         listener: Listener | None = None,
     ) -> Completion:
         """See protocols.Model. All tool calls of the answer are returned; which of them may run is not decided here."""
-        asked = _asked(self._asking(listener), commands) if commands else {}
+        asking = self._asking(listener) if commands else "text"
         heard = listener.text if listener else _unheard
         most = max_tokens + self.reasoning_room
-        answer, retries = self._ask(messages, asked, min(most, at_most or most), heard, listener)
-        return Completion(answer.text, self._usage(messages, asked, answer), answer.calls, answer.truncated, retries)
+        first: Refused | None = None
+        found: list[str] = []
+        while True:
+            sent, asked = self._adapted(messages, asking, commands), _asked(asking, commands)
+            try:
+                answer, retries = self._ask(sent, asked, min(most, at_most or most), heard, listener)
+            except Refused as refusal:
+                first = first or refusal
+                other = self._other_way(asking, first, listener)
+                found.append(f"{first} From here on it is asked by {other}; AUTOAGENT_ASKING sets a way.")
+            else:
+                if not self._disobeys(asking, answer) or (other := self._renewed_way(listener)) == asking:
+                    break
+                self._owed += self._usage(sent, asked, answer)
+                what = f"{self._endpoint.host} does not heed any more how it is asked ({asking})."
+                found.append(f"{what} From here on it is asked by {other}; AUTOAGENT_ASKING sets a way.")
+            asking = other
+        if commands and asking != self._way.asking and not self._forced:
+            self._note(asking=asking)
+        usage = self._usage(sent, asked, answer)
+        return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *found))
 
     def take_usage(self) -> Usage:
         """See protocols.Model."""
@@ -145,26 +170,90 @@ class OpenAIModel:
         return owed
 
     def _asking(self, listener: Listener | None) -> Asking:
-        asking = self._way.asking
+        asking = self._forced or self._way.asking
         if asking is None:
             asking = self._probe(listener)
             self._note(asking=asking)
+        if self._promised is None:
+            self._promised = asking
         return asking
 
     def _probe(self, listener: Listener | None) -> Asking:
-        """The best way of asking that this model obeys. Only a refusal of the way itself leads on to the next."""
+        """The best way of asking that this model obeys.
+
+        A refusal that does not speak of the way itself counts as one of it where the same is taken without it.
+        """
+        is_there = False
         for asking, (asked, obeyed) in _PROBES.items():
             try:
-                answer = self._try(asked, _PROBE_TOKENS, listener)
-                if answer.truncated and (answer.thought or not answer.text):
-                    answer = self._try(asked, _THINKING_PROBE_TOKENS, listener)
+                answer = self._tried(asked, listener)
             except Refused as refusal:
-                if not _CARRIER[asking].search(refusal.said):
-                    raise
+                if _CARRIER[asking].search(refusal.said):
+                    continue
+                if not is_there:
+                    self._plainly(refusal, listener)
+                    is_there = True
+                    with contextlib.suppress(Refused):  # it may have been a fault that has passed
+                        if obeyed(self._tried(asked, listener)):
+                            return asking
                 continue
             if obeyed(answer):
                 return asking
         return "text"
+
+    def _plainly(self, refusal: Refused, listener: Listener | None) -> None:
+        """Ask for nothing but text. Raises the refusal where that is refused as well: the fault lies elsewhere."""
+        try:
+            self._try({}, _PROBE_TOKENS, listener)
+        except Refused:
+            raise refusal from None
+
+    def _tried(self, asked: Mapping[str, Any], listener: Listener | None) -> Answer:
+        answer = self._try(asked, _PROBE_TOKENS, listener)
+        if answer.truncated and (answer.thought or not answer.text):
+            answer = self._try(asked, _THINKING_PROBE_TOKENS, listener)
+        return answer
+
+    def _renewed_way(self, listener: Listener | None) -> Asking:
+        """The way as another probe finds it: the server may have been started anew, with other abilities."""
+        self._renewed = True
+        kept = self._way
+        self._note(asking=None, without=())
+        try:
+            found = self._probe(listener)
+        except BaseException:
+            self._note(asking=kept.asking, without=kept.without)
+            raise
+        self._note(asking=found)
+        return found
+
+    def _other_way(self, asking: Asking, refusal: Refused, listener: Listener | None) -> Asking:
+        """The way to try after a refusal: as probed once more, then plain text. Raises the refusal at the end of it."""
+        if self._forced and asking != "text":
+            text = f"{refusal} AUTOAGENT_ASKING={asking} allows no other way: try schema or text, or leave it out."
+            raise Refused(text, refusal.param, refusal.said) from refusal
+        if asking == "text":
+            raise refusal
+        if not self._renewed and (found := self._renewed_way(listener)) != asking:
+            return found
+        return "text"
+
+    def _disobeys(self, asking: Asking, answer: Answer) -> bool:
+        """Whether this looks like a server that takes tools or a schema without a word and without effect."""
+        if asking == "text" or self._forced or self._renewed or answer.truncated or "{" in answer.text:
+            return False
+        return not answer.calls
+
+    def _adapted(
+        self, messages: Sequence[Message], asking: Asking, commands: Sequence[CommandSpec]
+    ) -> Sequence[Message]:
+        """The messages for another way than they were made for: without native calls, and with the form of a reply."""
+        if not commands or asking == self._promised:
+            return messages
+        *before, last = native.flat(messages)
+        if asking != "text":
+            return [*before, last]
+        return [*before, dataclasses.replace(last, content=f"{last.content}\n\n{schema.TEXT_FORM}")]
 
     def _try(self, asked: Mapping[str, Any], max_tokens: int, listener: Listener | None) -> Answer:
         answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens + self.reasoning_room, _unheard, listener)
@@ -252,17 +341,18 @@ class OpenAIModel:
         return Usage(prompt, completion, cached, prices.cost(self.price, prompt, completion, cached))
 
     def _listed_window(self) -> int:
-        if self._way.window is None:
-            try:
-                every = self._endpoint.models()
-            except (ModelError, SetupError):  # a list is a courtesy; what is wrong shows at the first completion
-                return UNKNOWN_WINDOW
-            # a server of one model may answer to any name
-            listed = next((m for m in every if m["id"] == self.name or len(every) == 1), {})
-            meta = listed.get("meta")  # llama.cpp
-            sizes = [listed.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
-            self._note(window=next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW))
-        return self._way.window or UNKNOWN_WINDOW
+        try:
+            every = self._endpoint.models()
+        except (ModelError, SetupError):  # a list is a courtesy; what is wrong shows at the first completion
+            return self._way.window or UNKNOWN_WINDOW
+        # a server of one model may answer to any name
+        listed = next((m for m in every if m["id"] == self.name or len(every) == 1), {})
+        meta = listed.get("meta")  # llama.cpp
+        sizes = [listed.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
+        window = next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW)
+        if window != self._way.window:
+            self._note(window=window)
+        return window
 
     @property
     def _way(self) -> Way:

@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from autoagent import __version__
 from autoagent.budget import Limits, requests_for
 from autoagent.commands.registry import Registry
 from autoagent.console import Console, decide_color
 from autoagent.errors import CommandError, SettingsError
-from autoagent.messages import Message, Resumed, RunStarted, Task, Usage
+from autoagent.messages import Asking, Message, Resumed, RunStarted, Task, Usage
 from autoagent.permissions import Ask, Continuous, FailClosed, Rules
 from autoagent.protocols import Authorizer, Model
 from autoagent.settings import Settings, user_config_path
@@ -42,6 +42,7 @@ KEPT_SETTINGS = (
     "fast_llm",
     "temperature",
     "window",
+    "asking",
     "reply_tokens",
     "prompt_settings_file",
     "embedding_model",
@@ -146,6 +147,7 @@ def _endpoint_model(settings: Settings, console: Console) -> Model:
         window=settings.window or None,
         ways=settings.state_dir / "models.json",
         listener=console,
+        asking=cast("Asking", settings.asking) if settings.asking else None,
     )
 
 

@@ -241,7 +241,7 @@ def test_what_does_not_pass_stops_the_run_with_one_line(served: Home, server: Sc
     assert done.code == code, done.text
     assert time.monotonic() - began < within + BUSY
     assert marks(served) == ["before"]
-    assert line in " ".join(done.text.split())
+    assert line in " ".join(done.text.split()), done.text
     assert "sk-abcdef123" not in done.text
     ended = served.log()[-1]
     assert (ended["type"], ended["reason"].count("\n")) == ("ended", 0)
