@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from autoagent import screen_text
 from autoagent.errors import StateError
+from autoagent.event_codec import to_json
 from autoagent.messages import (
     Decided,
     Ended,
@@ -36,7 +37,6 @@ from autoagent.messages import (
     Started,
     Thought,
     Told,
-    to_json,
 )
 from autoagent.printable import escape, width
 from autoagent.screen_text import Page

@@ -1,14 +1,12 @@
 """The records that travel between the rooms, and the events that make up a run.
 
-All of them are frozen. An event is stamped (run, seq, t) by the log that stores it; `to_json` and `from_json` are
-the one translation between events and the lines of `events.jsonl`. docs/events.md describes each type for readers
-outside the program.
+All of them are frozen. An event is stamped (run, seq, t) by the log that stores it. docs/events.md describes each type
+for readers outside the program.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -774,78 +772,3 @@ EVENTS: Mapping[str, type[Event]] = {
         Feedback, Noticed, Told, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked, Remembered, Ended,
     )
 }  # fmt: skip
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})  # what most values are
-_FIELDS: Mapping[type[Any], tuple[str, ...]] = {
-    record: tuple(f.name for f in dataclasses.fields(record))
-    for record in (*EVENTS.values(), Usage, Thoughts, Call, Recollection, LeftOut, Task, Goal)
-}
-
-
-def to_json(event: Event) -> dict[str, Any]:
-    """An event as the JSON object of its log line."""
-    return {"v": VERSION, "type": event.type, **_plain(event)}
-
-
-def _plain(record: Any) -> Any:
-    kind = type(record)
-    if kind in _PLAIN:
-        return record
-    if kind in _FIELDS:
-        return {name: _plain(getattr(record, name)) for name in _FIELDS[kind]}
-    if isinstance(record, (list, tuple)):
-        return [_plain(item) for item in record]
-    if isinstance(record, Mapping):
-        return {str(key): _plain(value) for key, value in record.items()}
-    return record
-
-
-def from_json(line: Mapping[str, Any]) -> Event:
-    """The event of a log line. Fields this version does not know are dropped.
-
-    Raises:
-        ValueError: the line is not an event: unknown type, newer version, missing or misshapen fields.
-    """
-    if line.get("v", 0) > VERSION:
-        raise ValueError(f"event version {line['v']} is newer than this program's {VERSION}")
-    kind = EVENTS.get(line.get("type", ""))
-    if kind is None:
-        raise ValueError(f"unknown event type {line.get('type')!r}")
-    values = _known(kind, line)
-    try:
-        for name, make in _MADE[kind]:
-            if name in values:
-                values[name] = make(values[name])
-        return kind(**values)
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"misshapen {kind.type} event: {error}") from error
-
-
-def _known(record: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in _FIELDS[record] if name in values}
-
-
-def _one(record: type[Any]) -> Callable[[Any], Any]:
-    return lambda values: record(**_known(record, values))
-
-
-def _all(record: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    return lambda listed: tuple(record(**_known(record, values)) for values in listed)
-
-
-def _task(values: Any) -> Task:
-    known = _known(Task, values)
-    return Task(**{**known, "goals": _all(Goal)(known["goals"])})
-
-
-_MAKE: Mapping[str, Callable[[Any], Any]] = {  # by the name of a field that is no plain JSON value
-    "usage": _one(Usage),
-    "thoughts": _one(Thoughts),
-    "call": _one(Call),
-    "task": _task,
-    "memories": _all(Recollection),
-    "left_out": _all(LeftOut),
-    "commands": tuple,
-    "more": tuple,
-}
-_MADE = {kind: tuple((name, _MAKE[name]) for name in _FIELDS[kind] if name in _MAKE) for kind in EVENTS.values()}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.errors import StateError
+from autoagent.event_codec import event_of, from_json, to_json
 from autoagent.messages import (
     EVENTS,
     VERSION,
@@ -40,8 +41,6 @@ from autoagent.messages import (
     Thought,
     Told,
     Usage,
-    from_json,
-    to_json,
 )
 
 Mask = Callable[[Any], Any]
@@ -346,8 +345,8 @@ def _lines(path: Path, kinds: Collection[str], *, others: bool = False) -> Itera
                 if not line.endswith(b"\n"):
                     return  # torn by a crash, or being written this moment
                 try:
-                    event = from_json(json.loads(line.decode()))  # of bytes it would guess the encoding
-                except (ValueError, AttributeError) as error:
+                    event = event_of(line)
+                except ValueError as error:
                     raise StateError(f"{path}:{number}: not an event of version {VERSION}: {error}.") from error
                 if event.seq != number - 1:
                     raise StateError(f"{path}:{number}: event {event.seq} stands where {number - 1} belongs.")

@@ -24,6 +24,7 @@ from processes import wait_until_it_rests
 
 from autoagent.console import Console, decide_color
 from autoagent.errors import StateError, StopRun
+from autoagent.event_codec import from_json
 from autoagent.messages import (
     Call,
     CommandSpec,
@@ -46,7 +47,6 @@ from autoagent.messages import (
     Thought,
     Thoughts,
     Usage,
-    from_json,
 )
 from autoagent.permissions import Ask
 from autoagent.printable import width

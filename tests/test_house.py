@@ -38,6 +38,7 @@ RANKS = {
         *("typed_goal", "written_reply"),
         *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks", "causes"),
         *("workspace_lock", "working_time", "deadline"),
+        *("event_codec", "record_codec"),
     },
     0: {"messages", "errors"},
 }
@@ -47,6 +48,7 @@ RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}
 EDGES = {
     "openai": ["models/endpoint"],
     "httpx2": ["models/endpoint"],
+    "msgspec": ["record_codec"],
     "numpy": ["memory/"],
     "pgvector": ["memory/postgres_session"],
     "psycopg": ["memory/postgres_session"],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autoagent.event_codec import from_json, to_json
 from autoagent.messages import (
     EVENTS,
     Call,
@@ -23,8 +24,6 @@ from autoagent.messages import (
     Thought,
     Thoughts,
     Usage,
-    from_json,
-    to_json,
 )
 
 DOCS = (Path(__file__).parent.parent / "docs" / "events.md").read_text()
