@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from autoagent.messages import EVENTS, VERSION, Event, Prompted, Recalled
+from autoagent.messages import EVENTS, VERSION, Checked, Event, Prompted, Recalled, Returned, RunStarted, Tainted, Told
 from autoagent.record_codec import check_time, from_line, from_plain, to_plain
 
 
@@ -14,6 +14,33 @@ from autoagent.record_codec import check_time, from_line, from_plain, to_plain
 class _Envelope:
     type: str
     v: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """The keys of a result's `data` that the program reads again (see Result), as they are written."""
+
+    changed: tuple[str, ...] = ()
+    finished: str = ""
+    untrusted: str = ""
+    quoted: str = ""
+    tainted_by: str = ""
+    private: bool = False
+    masked: bool = False
+    failed: bool = False
+    waits: bool = False
+    review: bool = False
+    unmet: bool = False
+    repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The settings of a run that are read from its log as they stand; the others go the way of all settings."""
+
+    budget: float = 0.0
+    protected: tuple[str, ...] = ()
+    said: Mapping[str, Any] = field(default_factory=dict)
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -58,6 +85,10 @@ def _checked(event: Event) -> Event:
         check_time(t)
     if event.step < 0:
         raise ValueError("the step is below 0")
+    if isinstance(event, RunStarted):
+        from_plain(_Kept, event.settings)
+    elif isinstance(event, (Returned, Told, Tainted, Checked)) and event.data:
+        from_plain(_Data, event.data)
     return event
 
 
