@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import click
 
 from autoagent import __version__
+from autoagent.utf8_mode import restart_in_utf8_mode, use_encoding_of_terminal
 
 EXIT_CODES = {
     "finished": 0,
@@ -246,6 +247,8 @@ def autoagent(ctx: click.Context, /, **given: Any) -> None:
 def main() -> None:
     """The console script."""
     _open_streams()
+    restart_in_utf8_mode()
+    use_encoding_of_terminal()
     _leave_out_this_folder()
     sys.exit(_main(sys.argv[1:]))
 
