@@ -45,6 +45,7 @@ from autoagent.messages import (
     ToolCall,
     Undone,
 )
+from autoagent.paging import NOTE, ends
 from autoagent.redact import TOLD, holds_mask
 from autoagent.schema import THOUGHTS
 from autoagent.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
@@ -57,6 +58,7 @@ _KEPT_FAILURES = 3
 _DONE_SHOWN = 10
 _SOURCE_SHOWN = 60  # characters of a source that stands in place of its text
 _SHORTENED = 0.75  # of a prompt and its reply that were too long, is what the window is taken to be
+_FRAME = 100  # tokens around a page: the command's name, marks and the source in them
 _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 
@@ -82,21 +84,36 @@ class Exchange:
     summary: str = "an unusable reply"
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What `_say` was given."""
+
+    text: str
+    marks: Marks | None
+    lead: str
+    beside: bool
+    paged: bool
+    read_on: str
+
+
 class History:
     """Add every event in order; read `messages` and `standing` before each prompt.
+
+    `read_on` is the command that shows what of a result is cut out, '' where there is none.
 
     `shares` says what each part of the prompt may take; it follows from the window that the first event names and
     from what the server has counted since. Time and memory of an added event do not depend on how many came before.
     """
 
-    def __init__(self, count: Count) -> None:
+    def __init__(self, count: Count, read_on: str = "") -> None:
         self._count = count
+        self._read_on = read_on
         self.run = ""
         self.shares = Shares(0, 0, 0)
         self._tokens = 0
         self._exchanges: deque[Exchange] = deque()
         self._newest: Thought | Rejected | None = None  # the last of them, to be rendered once more
-        self._said: list[tuple[str, Marks | None, str, bool]] = []  # what `_say` was given for it
+        self._said: list[_Said] = []  # what came of it, uncut
         self._summary: deque[str] = deque()
         self._summary_tokens = 0
         self._faded: Counter[str] = Counter()
@@ -250,6 +267,7 @@ class History:
             self.reply_tokens = min(self.reply_tokens, reply_tokens(self._window))
         self.shares = share_out(self._window, self.reply_tokens, started.system_tokens, goals)
         self._message_limit = max(64, min(self.shares.history // 5, 6000))
+        self._page_limit = max(64, self._window // 4)
         self._summary_limit = max(32, self.shares.history // 8)
 
     def _calibrate(self, reported: int) -> None:
@@ -334,42 +352,64 @@ class History:
         args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
         return shorten(render(args), limit, count)
 
-    def _say(self, text: str, marks: Marks | None = None, lead: str = "", *, beside: bool = False) -> None:
+    def _say(
+        self,
+        text: str,
+        marks: Marks | None = None,
+        lead: str = "",
+        *,
+        beside: bool = False,
+        paged: bool = False,
+        read_on: str = "",
+    ) -> None:
         """Add to what came of the newest reply, or was said `beside` it; what is said before any reply opens the run.
 
-        The text is cut to its room; `marks` around it, and the `lead` before them, stay whole.
+        The text is cut to its room, which is larger where it is `paged` by its command; `marks` around it, and the
+        `lead` before them, stay whole. `read_on` is the command that shows what is cut out, up to its arguments for it.
         """
+        said = _Said(text, marks, lead, beside, paged, read_on)
         if self._exchanges:
-            self._said.append((text, marks, lead, beside))
-            self._add_said(text, marks, lead, beside)
+            self._said.append(said)
+            self._add_said(said)
             self._trim(self.shares.history)
             return
-        _, said = self._fitted(text, marks, lead, self._message_limit)
-        self._opening += f"\n\n{said}"
+        _, shown = self._fitted(said, self._message_limit)
+        self._opening += f"\n\n{shown}"
         self._opening_tokens = self._count(self._opening) + PER_MESSAGE
 
-    def _add_said(self, text: str, marks: Marks | None, lead: str, beside: bool) -> None:
-        newest = self._exchanges[-1]  # half of what there would be, were it the only step left
-        limit = min(self._message_limit, (self.shares.history - self._opening_tokens - newest.tokens) // 2)
-        text, said = self._fitted(text, marks, lead, limit)
-        tokens = self._count(said) + 1
-        (newest.user if isinstance(newest.reply, str) or not beside else newest.beside).append(said)
-        newest.told.append(f"{lead} {text}" if marks else text)
+    def _add_said(self, said: _Said) -> None:
+        newest = self._exchanges[-1]
+        limit = self._page_limit if said.paged else self._message_limit
+        text, shown = self._fitted(said, min(limit, self._half_of_the_rest))
+        tokens = self._count(shown) + 1
+        (newest.user if isinstance(newest.reply, str) or not said.beside else newest.beside).append(shown)
+        newest.told.append(f"{said.lead} {text}" if said.marks else shown)
         newest.tokens += tokens
         self._tokens += tokens
 
-    def _fitted(self, text: str, marks: Marks | None, lead: str, limit: int) -> tuple[str, str]:
-        """The text within its room, and the same as it is said."""
-        frame = self._count(lead + marks.around("")) if marks else 0
-        text = self._cut(text, max(32, limit - frame))
-        return text, f"{lead}\n{marks.around(text)}" if marks else text
+    @property
+    def _half_of_the_rest(self) -> int:
+        """Half of the tokens there would be for what came of the newest reply, were it the only step left."""
+        taken = self._exchanges[-1].tokens if self._exchanges else 0
+        return (self.shares.history - self._opening_tokens - taken) // 2
 
-    def _cut(self, text: str, limit: int) -> str:
+    def has_room(self, text: str) -> bool:
+        """Whether a page fits into what one result may take: a quarter of the window, at most."""
+        room = min(self._page_limit, self._half_of_the_rest) - NOTE - _FRAME
+        return fits(text, max(32, room), self._count)
+
+    def _fitted(self, said: _Said, limit: int) -> tuple[str, str]:
+        """The text within its room, and the same as it is shown."""
+        frame = self._count(said.lead + said.marks.around("") if said.marks else said.lead)
+        text = self._cut(said.text, max(32, limit - frame), said.read_on)
+        return text, f"{said.lead}\n{said.marks.around(text)}" if said.marks else said.lead + text
+
+    def _cut(self, text: str, limit: int, read_on: str) -> str:
         """The text within `limit` tokens. Where it quotes others, these are cut, each within its marks, or left out."""
         parts = split(text)
         frames = [self._count(marks.around("")) for _, marks in parts if marks]
         if not frames or fits(text, limit, self._count):
-            return shorten(text, limit, self._count)
+            return ends(text, limit, self._count, read_on)
         own = _own_words(text)
         room = (limit - self._count(own) - sum(frames)) // len(frames)
         if room < _QUOTED_LEAST:
@@ -393,14 +433,16 @@ class History:
     def _returned(self, event: Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
+        paged = "page" in event.data
+        read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
         outcome = event.outcome
         brief = _own_words(event.text)
         if source := str(event.data.get("untrusted") or ""):
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            self._say(defuse(event.text), marks, f"{name} {outcome}:")
+            self._say(defuse(event.text), marks, f"{name} {outcome}:", paged=paged, read_on=read_on)
             brief = f"(text from {name_source(source, _SOURCE_SHOWN)})"
         else:
-            self._say(f"{name} {outcome}: {event.text}")
+            self._say(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on)
         if event.data.get("masked"):
             self._say(TOLD)
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
@@ -439,8 +481,8 @@ class History:
         newest.tokens = self._tokens_of(newest.reply)
         newest.user, newest.beside, newest.told = [], [], []
         self._tokens += newest.tokens
-        for text, marks, lead, beside in self._said:
-            self._add_said(text, marks, lead, beside)
+        for said in self._said:
+            self._add_said(said)
 
     def _summarise(self, exchange: Exchange) -> None:
         line = f"{exchange.step}. {_one_line(exchange.summary, 240)}"

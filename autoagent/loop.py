@@ -141,7 +141,7 @@ class Agent:
         self._post = post
         self._key = key
         self._place = self._place_in(log.run)
-        self._history = History(count)
+        self._history = History(count, registry.pages_results)
         specs = {spec.name: spec for spec in registry.specs}
         self._repeats = Repeats(specs)
         self._standstill = Standstill(specs)
@@ -333,8 +333,7 @@ class Agent:
         workspace = self._context.workspace.observed(seen)
         try:
             with self._interruptible():
-                context = replace(self._context, workspace=workspace, shown=proposal.preview, ask=self._ask)
-                result = self._registry.execute(call, context)
+                result = self._registry.execute(call, self._context_of(proposal, workspace))
         except KeyboardInterrupt:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
@@ -516,6 +515,16 @@ class Agent:
     def _propose(self, call: Call) -> Proposal:
         """A checked call as it is decided on: with what it would change, its risk, and what there is to warn of."""
         return self._guard.examine(self._registry.propose(call, self._context))
+
+    def _context_of(self, proposal: Proposal, workspace: Workspace) -> Context:
+        return replace(
+            self._context,
+            workspace=workspace,
+            shown=proposal.preview,
+            ask=self._ask,
+            has_room=self._history.has_room,
+            returned=lambda step: self._log.returned(step, self._key),
+        )
 
     def _logged(self, call: Call) -> Call:
         """A call as the log has it, without secrets; the call itself where it has none."""

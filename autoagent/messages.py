@@ -170,6 +170,7 @@ class Effects:
         tells_agents: what it is given, another agent reads, which may do anything that agent can.
         amends: the files that it changes stay whose they were, as it does not write them anew.
         ends_run: the run ends with it, so that every agent has it.
+        pages_results: it shows parts of an earlier step's result, which carry what that result does.
     """
 
     runs_programs: bool = False
@@ -178,6 +179,7 @@ class Effects:
     tells_agents: bool = False
     amends: bool = False
     ends_run: bool = False
+    pages_results: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,8 @@ class Result:
     `untrusted` (where a text from outside came from, such as its URL), `quoted` (the same, where the text has marks
     around it already), `private` (true: it holds what is the user's), `masked` (true: a secret in the arguments or in
     the text is not shown), `failed` (true: what the command did failed, though the command itself did not), `waits` (it
-    waited for something, or looked how it goes on; true while it still does).
+    waited for something, or looked how it goes on; true while it still does), `page` (the text is a part of a longer
+    one, cut to its room: its first line, its last, and how many there are).
     """
 
     call_id: str

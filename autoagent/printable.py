@@ -77,23 +77,35 @@ def _folded(match: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text with its long blank runs folded and, past `limit` characters, its middle cut out.
+    """The text with its long blank runs folded and, past `limit` characters, its middle cut out, where that saves any.
 
     Two thirds of what is kept are the head. The cut names its own length and that of the whole.
     """
     folded = fold_blanks(text)
-    if len(folded) <= limit:
-        return folded
     head, tail = limit - limit // 3, limit // 3
     left_out = len(folded) - head - tail
-    note = f" ... {left_out:,} characters left out of {len(text):,} ... "
+    note = f" ... {left_out:,} characters left out of {len(folded):,} ... "
+    if left_out <= len(note):
+        return folded
     return folded[:head] + note + folded[len(folded) - tail :]
 
 
 def shorten_lines(lines: Sequence[str], most: int) -> list[str]:
-    """At most `most` lines and, past that, one that says how many are left out between head and tail."""
-    if len(lines) <= most:
+    """At most `most` lines and one that says how many are left out between head and tail, where that is several."""
+    if len(lines) <= most + 1:
         return list(lines)
     head, tail = most - most // 3, most // 3
     note = f"... {len(lines) - most:,} lines left out of {len(lines):,} ..."
     return [*lines[:head], note, *lines[len(lines) - tail :]]
+
+
+def shorten_text(text: str, limit: int, most: int) -> list[str]:
+    """The lines of a text, cut to `most` of them, then each so that together they have about `limit` characters."""
+    lines = shorten_lines(text.split("\n"), most)
+    lengths = sorted(map(len, lines))
+    each = limit
+    for shorter, length in enumerate(lengths):  # what short lines do not need, longer ones may have
+        each = max(0, limit - sum(lengths[:shorter])) // (len(lengths) - shorter)
+        if length > each:
+            break
+    return [shorten(line, each) for line in lines]

@@ -26,6 +26,7 @@ from autoagent.messages import (
     Proposal,
     Recall,
     Recollection,
+    Returned,
     Stats,
     SubAgent,
     Usage,
@@ -413,6 +414,9 @@ class Recorder(Protocol):
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
         """All events from the first on, as they are on disk; with `others` only those of sub-agents."""
+
+    def returned(self, step: int, agent: str = "") -> Returned | None:
+        """What came of the command of a step of this agent, '' for the run's own; None where it ran none."""
 
     def effective(self) -> Iterator[Event]:
         """The events that a resumed run goes on from: without those that the user has taken back."""

@@ -128,7 +128,8 @@ class _Sources:
     def __init__(self, events: Sequence[Event], counter: Callable[[str], Count]) -> None:
         self.start = next(event for event in reversed(events) if isinstance(event, RunStarted))
         self.count = counter(self.start.model)
-        self.history = History(self.count)
+        registry = Registry(all_commands()).only(self.start.commands, "it was not offered in that run")
+        self.history = History(self.count, registry.pages_results)
         self._recalled: Recalled | None = None
         taken_up = next((n for n, event in enumerate(events) if event is self.start and isinstance(event, Resumed)), 0)
         for number, event in enumerate(events):

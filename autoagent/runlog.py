@@ -226,6 +226,13 @@ class RunLog:
         """All events on disk, with `others` only those of sub-agents."""
         yield from _events(self.path, EVENTS.keys(), others=others)
 
+    def returned(self, step: int, agent: str = "") -> Returned | None:
+        found = None
+        for event in _events(self.path, {Returned.type}):
+            if isinstance(event, Returned) and event.step == step and event.agent == agent:
+                found = event
+        return found
+
     def effective(self) -> Iterator[Event]:
         """What a resumed run goes on from: the events that count, but for those that concern the memory alone."""
         for event in effective(_events(self.path, EVENTS.keys() - {Recalled.type, Remembered.type}), self._rewinds):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from colorama import Fore, Style
 
 from autoagent.messages import Ended, Proposal, Proposed, Resumed, Returned, RunStarted, Thoughts
-from autoagent.printable import escape, fold_blanks, mixed_script, shorten, shorten_lines, width
+from autoagent.printable import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
 from autoagent.redact import MASK, holds_mask
 from autoagent.tally import Tally
 from autoagent.wrapping import cut, wrap
@@ -211,12 +211,12 @@ def returned(event: Returned, command: str, page: Page) -> Iterator[str]:
     """The result of a command, cut to a length that leaves the thoughts in sight."""
     said = f"Command {command} {event.outcome}:"
     ink: Ink = "system" if event.ok or event.put_off else "alarm"
-    text = shorten(event.text.rstrip("\n"), RESULT_CHARACTERS)
-    if "\n" not in text:
-        yield page.said("SYSTEM:", f"{said} {text or 'nothing'}", ink)
+    lines = shorten_text(fold_blanks(event.text.rstrip("\n")), RESULT_CHARACTERS, RESULT_LINES)
+    if len(lines) == 1:
+        yield page.said("SYSTEM:", f"{said} {lines[0] or 'nothing'}", ink)
         return
     yield page.said("SYSTEM:", said, ink)
-    yield from block(text, page, RESULT_LINES)
+    yield from block("\n".join(lines), page)
 
 
 _ENDS = {

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from autoagent.errors import StateError
+from autoagent.workspace import folder_named
 
 LOOKED_AT = 20_000  # files, in search of one of the user's own; where there are more, one is taken to be there
 
@@ -112,7 +113,7 @@ class TaintedFiles:
         return False
 
     def _locate(self, path: str) -> str:
-        return os.path.relpath(os.path.realpath(self._root / path), self._root)
+        return os.path.relpath(os.path.realpath(self._root / folder_named(path)), self._root)
 
     def _files(self, where: str) -> Iterator[str]:
         """The file itself, or those beneath the folder, without the agent's own."""

@@ -313,6 +313,11 @@ class Workspace:
         return sorted(entries, key=lambda entry: entry.path)
 
 
+def folder_named(path: str) -> str:
+    """A folder as a model names it: '' and '/' are the workspace's root, as '.' is."""
+    return path if path.strip().strip("/") else "."
+
+
 def shown(path: str) -> str:
     """A path for a message: quoted, with what cannot be printed escaped, the middle of a long one left out."""
     return repr(path if len(path) <= 120 else f"{path[:80]}...{path[-30:]}")

@@ -83,7 +83,7 @@ class Run:
         result = self.guard.label(call, replace(result, data={**result.data, **changed}), seen)
         self.add(Returned(run=self.run, seq=next(self._seq), step=step, call_id=call.id, ok=ok, text=result.text,
                           data=result.data))  # fmt: skip
-        return dict(result.data)
+        return {key: value for key, value in dict(result.data).items() if key != "page"}
 
     def browses(self) -> None:
         self.did("browse_website", url=PAGE, data={"untrusted": PAGE})

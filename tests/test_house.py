@@ -39,6 +39,7 @@ RANKS = {
         *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks", "causes"),
         *("workspace_lock", "working_time", "deadline"),
         *("event_codec", "record_codec"),
+        *("utf8_mode", "paging"),
     },
     0: {"messages", "errors"},
 }

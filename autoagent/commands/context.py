@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from autoagent.addresses import Address
 from autoagent.errors import CommandError
-from autoagent.messages import Origin, Usage
+from autoagent.messages import Origin, Returned, Usage
 from autoagent.protocols import Media, Memory, Sandbox, SubAgents, Web
 from autoagent.workspace import Workspace
 
@@ -37,6 +37,14 @@ def _no_authorization(address: Address) -> str:
     return ""
 
 
+def _always(text: str) -> bool:
+    return True
+
+
+def _nothing(step: int) -> None:
+    return None
+
+
 def in_a_shell(line: str) -> Sequence[str]:
     """A shell line as the arguments of a shell."""
     return ("/bin/sh", "-c", line)
@@ -57,8 +65,9 @@ class Context:
     run, or raises CommandError where it is refused. `shown` is the preview on which this very call was allowed, for
     commands that must do exactly what was shown; None where nothing was. `origin()` is what a text that the agent has
     remembered now comes from, after all that this run has read. `mask` takes secrets out of a text that goes where
-    others may read it, such as the memory. `git_authorization` gives the Authorization header for cloning from an
-    address, '' where there is none.
+    others may read it, such as the memory. `has_room` says whether a text fits into the share of the window that one
+    result may take, `returned` what came of an earlier step of this agent, None where it ran no command.
+    `git_authorization` gives the Authorization header for cloning from an address, '' where there is none.
     """
 
     workspace: Workspace
@@ -72,6 +81,8 @@ class Context:
     pause: Callable[[float], None] = time.sleep
     origin: Callable[[], Origin] = Origin
     mask: Callable[[str], str] = str
+    has_room: Callable[[str], bool] = _always
+    returned: Callable[[int], Returned | None] = _nothing
     python: str = sys.executable
     shell_rule: Callable[[str], Sequence[str]] = in_a_shell
     shown: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from itertools import islice
 from typing import Annotated
 
@@ -15,10 +16,12 @@ from autoagent.commands.registry import Command, Output, command
 from autoagent.documents import Reading
 from autoagent.errors import CommandError
 from autoagent.messages import Effects
+from autoagent.paging import Column, FirstLine, Lines, page
 from autoagent.redact import MASK
-from autoagent.workspace import Entry, shown
+from autoagent.workspace import Entry, folder_named, shown
 
-READ_LIMIT = 1_000_000  # bytes of one file that are read, and at most changed
+READ_LIMIT = 1_000_000  # bytes of one file that are at most changed
+PAGED_LIMIT = 16_000_000  # bytes of one file that are read page by page
 LIST_LIMIT = 500  # names in one list
 COUNT_LIMIT = 1_000_000  # files and folders that are counted
 SEARCH_LIMIT = 16_000_000  # bytes that one search reads
@@ -35,19 +38,27 @@ _AUTOGPT = ("file_operations",)
 
 
 @command("read_file", "Read a file", risk="read", effects=Effects(), always_offered=True, autogpt=_AUTOGPT)
-def read_file(context: Context, filename: Filename) -> str:
+def read_file(
+    context: Context, filename: Filename, first_line: FirstLine = 1, lines: Lines = None, column: Column = 1
+) -> Output:
     if "://" in filename:
         raise CommandError(f"{shown(filename)} is an address of the web, not a file; browse_website reads pages.")
-    data = context.workspace.read(filename, READ_LIMIT + 1)
+    data = context.workspace.read(filename, PAGED_LIMIT + 1)
     if (document := _document(context, filename, data)) is not None:
-        return f"{document.text}\n[{filename}: {document.note}]" if document.note else document.text
-    decoded, cut = _decoded(filename, data)
-    if not decoded.text:
-        return f"[{filename}: empty]"
-    notes = [decoded.note] if decoded.note else []
-    if cut:
-        notes.append(f"only the first {READ_LIMIT:,} bytes; find the rest with search_in_files on this file")
-    return "\n".join([decoded.text, *(f"[{filename}: {note}]" for note in notes)])
+        text, notes = document.text, [document.note]
+    else:
+        decoded, cut = _decoded(filename, data, PAGED_LIMIT)
+        text, notes = decoded.text, [decoded.note]
+        if cut:
+            notes.append(f"only the first {PAGED_LIMIT:,} bytes can be read")
+    if not text:
+        return Output("\n".join([f"[{filename}: empty]", *(f"[{filename}: {note}]" for note in notes if note)]))
+    part = page(text, context.has_room, first=first_line, lines=lines, column=column)
+    if not part.whole:
+        notes.append(part.note(f"read_file({json.dumps(filename, ensure_ascii=False)}, "))
+    shown_text = part.text if part.whole else part.text.removesuffix("\n")
+    noted = [note if note.startswith("[") else f"[{filename}: {note}]" for note in notes if note]
+    return Output("\n".join([shown_text, *noted]), {"page": [part.first, part.last, part.total]})
 
 
 # write, append, edit, delete: what each would change, then the change ----------------------------------------------
@@ -184,14 +195,14 @@ def delete_file(context: Context, filename: Filename) -> Output:
 def list_files(context: Context, directory: Directory = ".") -> str:
     names: list[str] = []
     total = 0
-    for entry in context.workspace.walk(directory, NOT_ENTERED):
+    for entry in context.workspace.walk(folder_named(directory), NOT_ENTERED):
         total += 1
         if len(names) < LIST_LIMIT:
             names.append(_listed(entry))
         if total == COUNT_LIMIT:
             break
     if not names:
-        return f"{'The workspace' if directory in ('.', './') else directory} is empty."
+        return f"{'The workspace' if folder_named(directory) in ('.', './') else directory} is empty."
     if total > len(names):
         least = "at least " if total == COUNT_LIMIT else ""
         names.append(f"[{total - len(names):,} more, {least}{total:,} in all; name a folder to see what is in it]")
@@ -211,7 +222,7 @@ def search_in_files(
     pattern: Annotated[str, "regular expression, matched line by line", "text"],
     directory: Annotated[str, "folder or file relative to the workspace", "path"] = ".",
 ) -> str:
-    texts, skipped = _searchable(context, directory)
+    texts, skipped = _searchable(context, folder_named(directory))
     try:
         matches = matching.search(pattern, texts, limit=MATCH_LIMIT + 1, seconds=SEARCH_SECONDS)
     except ValueError as error:
@@ -328,12 +339,12 @@ def _text_so_far(context: Context, filename: str) -> tuple[Decoded, bool]:
     return (Decoded(""), False) if context.workspace.find(filename) is None else _text(context, filename)
 
 
-def _decoded(filename: str, data: bytes) -> tuple[Decoded, bool]:
+def _decoded(filename: str, data: bytes, limit: int = READ_LIMIT) -> tuple[Decoded, bool]:
     """The text of these bytes, one of which is beyond the limit where the file goes on after that; whether it does."""
-    cut = len(data) > READ_LIMIT
-    decoded = decode(data[:READ_LIMIT], whole=not cut)
+    cut = len(data) > limit
+    decoded = decode(data[:limit], whole=not cut)
     if decoded is None:
-        size = f"more than {READ_LIMIT:,}" if cut else f"{len(data):,}"
+        size = f"more than {limit:,}" if cut else f"{len(data):,}"
         raise CommandError(f"{filename} is a binary file of {size} bytes, not text.")
     return decoded, cut
 

@@ -6,8 +6,6 @@ import signal
 
 from autoagent.messages import Exit
 
-OUTPUT_CHARACTERS = 20_000  # of what a program printed; a third of them its head, as errors come at the end
-
 _NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells give a meaning (POSIX, XCU 2.8.2)
 
 
@@ -26,13 +24,13 @@ def has_failed(exit: Exit) -> bool:
 
 
 def described(exit: Exit) -> str:
-    """How the program ended, and what it printed: head and tail where that is long, with its size."""
+    """How the program ended, and what it printed, as far as it was kept."""
     printed = _last_states(exit.output.decode("utf-8", "replace"))
     how = ending(exit)
     how = how[0].upper() + how[1:]
     if not printed.strip():
         return f"{how}; nothing was printed."
-    return f"{how}. It printed:\n{_cut(printed, exit.total)}"
+    return f"{how}. It printed:\n{printed}"
 
 
 def _meaning(status: int) -> str:
@@ -52,11 +50,3 @@ def _last_states(text: str) -> str:
         return text
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return "\n".join(lines)
-
-
-def _cut(text: str, total: int) -> str:
-    """Head and tail of a long text; `total` is what was printed in bytes."""
-    if len(text) <= OUTPUT_CHARACTERS:
-        return text
-    head = OUTPUT_CHARACTERS // 3
-    return f"{text[:head]}\n[... left out: the middle of {total:,} bytes ...]\n{text[head - OUTPUT_CHARACTERS :]}"

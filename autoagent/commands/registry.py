@@ -154,6 +154,11 @@ class Registry:
     def specs(self) -> tuple[CommandSpec, ...]:
         return tuple(c.spec for c in self._commands.values())
 
+    @property
+    def pages_results(self) -> str:
+        """The name of the command that shows parts of an earlier result; '' where there is none."""
+        return next((spec.name for spec in self.specs if spec.effects and spec.effects.pages_results), "")
+
     def only(self, names: Iterable[str], reason: str) -> Registry:
         """The same registry with these commands, in its own order; the others are switched off for the reason."""
         wanted = set(names)

@@ -11,6 +11,8 @@ from autoagent.commands.program_output import ending
 from autoagent.commands.registry import Output, command
 from autoagent.errors import CommandError
 from autoagent.messages import Effects
+from autoagent.paging import Column, FirstLine, Lines, page
+from autoagent.untrusted import split
 
 LONGEST_WAIT = 3600.0  # seconds
 _BETWEEN_LOOKS = 0.2  # seconds
@@ -112,4 +114,32 @@ def task_complete(context: Context, reason: Annotated[str, "how each goal was me
     return Output(f"Finished: {reason}", {"finished": reason})
 
 
-COMMANDS = (ask_user, do_nothing, wait_for, task_complete)
+@command(
+    "read_result",
+    "Read on in the result of an earlier step",
+    risk="read",
+    effects=Effects(pages_results=True),
+    keywords=[
+        *("run", "execute", "shell", "command", "test", "build", "script", "program", "output", "log"),
+        *("web", "page", "site", "http", "url", "internet", "online", "research"),
+    ],
+)
+def read_result(
+    context: Context,
+    step: Annotated[int, "the step that gave it"],
+    first_line: FirstLine = 1,
+    lines: Lines = None,
+    column: Column = 1,
+) -> Output:
+    found = context.returned(step)
+    if found is None:
+        raise CommandError(f"Step {step} has no result.")
+    part = page(found.text, context.has_room, first=first_line, lines=lines, column=column)
+    carried = {name: found.data[name] for name in ("untrusted", "private", "masked") if found.data.get(name)}
+    if found.data.get("quoted") or any(marks for _, marks in split(found.text)):  # a page may hold but one of the marks
+        carried.setdefault("untrusted", found.data.get("quoted") or f"what step {step} quotes")
+    text = "\n".join(filter(None, (part.text.removesuffix("\n"), part.note(f"read_result(step={step}, "))))
+    return Output(text, {**carried, "page": [part.first, part.last, part.total]})
+
+
+COMMANDS = (ask_user, read_result, do_nothing, wait_for, task_complete)

@@ -22,8 +22,8 @@ class Limits:
     memory: int = 2048 * MB
     processes: int = 256
     file: int = 1024 * MB
-    head: int = 16_384
-    tail: int = 49_152
+    head: int = 262_144
+    tail: int = 786_432
 
     @property
     def threads(self) -> int:

@@ -24,5 +24,5 @@ class Output:
         """Head and tail; where bytes between them were left out, a line that says how many."""
         last = bytes(self._last[-self._tail :])
         left_out = self.total - len(self._first) - len(last)
-        mark = b"\n[... %d bytes left out ...]\n" % left_out if left_out else b""
+        mark = f"\n[... {left_out:,} of {self.total:,} bytes left out ...]\n".encode() if left_out else b""
         return bytes(self._first) + mark + last

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from autoagent.budget import Budget
 from autoagent.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.messages import CommandSpec, Ended, Event, Origin, Outcome, Proposal, Task, Verdict
+from autoagent.messages import CommandSpec, Ended, Event, Origin, Outcome, Proposal, Returned, Task, Verdict
 from autoagent.protocols import Authorizer, Listener, Recorder
 from autoagent.subagents.desk import Desk
 from autoagent.subagents.member import Build, Member
@@ -195,6 +195,10 @@ class Crew:
     def masked(self, value: Any) -> Any:
         """A JSON value without secrets, as the run's log has it."""
         return self._log.masked(value)
+
+    def returned(self, step: int, agent: str) -> Returned | None:
+        """What came of a step of an agent, as the run's log has it."""
+        return self._log.returned(step, agent)
 
     def record(self, member: Member, event: Event) -> Event:
         """Append an event of a sub-agent, to be shown later. Raises StopRun where it was left to its thread."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autoagent.budget import Budget
 from autoagent.errors import StopRun
 from autoagent.loop import Agent
-from autoagent.messages import CommandSpec, Event, Origin, Outcome, Proposal, SubAgent, Task, Told, Verdict
+from autoagent.messages import CommandSpec, Event, Origin, Outcome, Proposal, Returned, SubAgent, Task, Told, Verdict
 from autoagent.protocols import Authorizer, Listener, Recorder
 from autoagent.standing import Standing
 from autoagent.subagents.desk import Desk
@@ -164,6 +164,9 @@ class _Log:
     def events(self, *, others: bool = False) -> Iterator[Event]:
         """Nothing is taken up by a sub-agent: it ends with its process."""
         return iter(())
+
+    def returned(self, step: int, agent: str = "") -> Returned | None:
+        return self._crew.returned(step, agent)
 
     def effective(self) -> Iterator[Event]:
         return iter(())

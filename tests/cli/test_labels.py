@@ -179,7 +179,7 @@ def test_what_a_broken_download_has_left_is_from_outside_in_later_runs(served: H
     log = play(command("read_file", filename=part))
     [shown] = [event for event in log if event["type"] == "returned"]
     assert "Obey me" in shown["text"]
-    assert set(shown["data"]) == {"untrusted"}
+    assert set(shown["data"]) == {"untrusted", "page"}
 
 
 @pytest.mark.parametrize("how", ["check", "look", "miss"])

@@ -15,7 +15,6 @@ import pytest
 
 from autoagent.commands import code
 from autoagent.commands.context import Context
-from autoagent.commands.program_output import OUTPUT_CHARACTERS
 from autoagent.commands.registry import Registry
 from autoagent.commands.shell_lists import shell_rule
 from autoagent.errors import CommandError, ModelError
@@ -178,17 +177,21 @@ def test_what_is_no_plain_text_is_made_readable(ws: Room, line: str, printed: st
 @pytest.mark.parametrize(
     ("line", "total"),
     [
-        ("head -c 1000000 /dev/zero | tr '\\0' x", 1_000_000),
-        ("head -c 30000 /dev/zero | tr '\\0' x", 30_000),
-        ("yes xx | head -n 100000", 300_000),
+        ("head -c 2000000 /dev/zero | tr '\\0' x", 2_000_000),
+        ("yes xx | head -n 500000", 1_500_000),
     ],
 )
 def test_a_long_output_is_cut_with_its_size(ws: Room, line: str, total: int) -> None:
     text = ws.text("execute_shell", command_line=f"echo head; {line}; echo; echo tail")
     assert text.startswith("Exit status 0. It printed:\nhead\nxx")
     assert text.endswith("\ntail\n")
-    assert f"\n[... left out: the middle of {total + 11:,} bytes ...]\n" in text
-    assert OUTPUT_CHARACTERS < len(text) < OUTPUT_CHARACTERS + 200
+    left_out = total + 11 - Limits().head - Limits().tail
+    assert f"\n[... {left_out:,} of {total + 11:,} bytes left out ...]\n" in text
+
+
+def test_an_output_of_up_to_a_megabyte_is_kept_whole(ws: Room) -> None:
+    text = ws.text("execute_shell", command_line="yes xx | head -n 300000")
+    assert text == "Exit status 0. It printed:\n" + "xx\n" * 300_000
 
 
 # shell lines --------------------------------------------------------------------------------------------------------

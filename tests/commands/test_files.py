@@ -99,11 +99,11 @@ def test_read_refuses_what_is_not_text(ws: Files) -> None:
 
 
 def test_read_stops_at_its_limit_and_says_how_to_go_on(ws: Files) -> None:
-    (ws.root / "big.txt").write_bytes("ä".encode() * files.READ_LIMIT)
+    (ws.root / "big.txt").write_bytes("ä".encode() * files.PAGED_LIMIT)
     text = ws.text("read_file", filename="big.txt")
     assert text.startswith("ää")
     assert "\ufffd" not in text
-    note = "only the first 1,000,000 bytes; find the rest with search_in_files on this file"
+    note = "only the first 16,000,000 bytes can be read"
     assert text.endswith(f"ä\n[big.txt: {note}]")
 
 

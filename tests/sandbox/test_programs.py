@@ -74,7 +74,7 @@ def test_head_and_tail_of_long_output_are_kept(sandbox: Sandbox) -> None:
     done = shell(sandbox, "printf start; head -c 300000 /dev/zero | tr '\\0' x; printf end")
     head, middle, tail = done.output.split(b"\n")
     assert (head, tail) == (b"start" + 95 * b"x", 97 * b"x" + b"end")
-    assert middle == b"[... 299808 bytes left out ...]"
+    assert middle == b"[... 299,808 of 300,008 bytes left out ...]"
     assert done.total == 300_008
 
 
