@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, Session
 
 _WINDOW = 32_000  # tokens: room for every command
+_STATE_DIR = "AUTOAGENT_STATE_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,23 @@ class Played:
     folder: Path | None
 
 
-def play(scenario: Scenario, *, keep: bool) -> Played:
+def play(scenario: Scenario, *, keep: bool, state: Path | None = None) -> Played:
     """Play the sessions up to the first one with a problem; nothing that was started is left behind.
+
+    `state` is where their runs are kept, as far as the scenario does not say itself; None: in its folder.
 
     Raises SetupError where there are no terminals to play at, SettingsError where its files cannot be put there.
     """
     began = time.monotonic()
     with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:
-        for file in (GivenFile(CONFIG, _config(scenario, endpoint.base_url)), *scenario.files):
+        config = _config(scenario, endpoint.base_url, state)
+        for file in (GivenFile(CONFIG, json.dumps(config, ensure_ascii=False, indent=1)), *scenario.files):
             try:
                 _put(folder / file.path, file)
             except OSError as error:
                 raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
-        stage = _Stage(scenario, folder, endpoint, began + scenario.seconds)
+        usual = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
+        stage = _Stage(scenario, folder, usual, endpoint, began + scenario.seconds)
         for session in scenario.sessions:
             problems, screen = stage.play(session)
             if problems:
@@ -57,12 +62,17 @@ def play(scenario: Scenario, *, keep: bool) -> Played:
 
 
 class _Stage:
-    """Where the sessions of a scenario are played, until `end` (as time.monotonic counts)."""
+    """Where the sessions of a scenario are played, until `end` (as time.monotonic counts).
 
-    def __init__(self, scenario: Scenario, folder: Path, endpoint: ScriptedEndpoint, end: float) -> None:
-        self._scenario, self._folder, self._endpoint, self._end = scenario, folder, endpoint, end
-        self._state = folder / str(scenario.settings.get("state_dir") or ".autoagent")
-        self._events: Counter[str] = Counter()
+    `usual` is the state folder of those whose arguments name no other.
+    """
+
+    def __init__(
+        self, scenario: Scenario, folder: Path, usual: Path, endpoint: ScriptedEndpoint, end: float
+    ) -> None:
+        self._scenario, self._folder, self._usual = scenario, folder, usual
+        self._endpoint, self._end = endpoint, end
+        self._last: Path | None = None  # the state folder of the last session
 
     def play(self, session: Session) -> tuple[list[str], str]:
         """The problems of a session, and its screen."""
@@ -71,14 +81,16 @@ class _Stage:
         if RUN in session.arguments and not run:
             return [f"{place}: arguments: {RUN} names the run of an earlier session, and there is none."], ""
         arguments = [run if argument == RUN else argument for argument in session.arguments]
+        state = self._last = self._folder / _named_state(arguments, self._usual)
         self._endpoint.load(session.replies)
         start = run_at_terminal if session.terminal else run_on_pipes
         left = self._end - time.monotonic()
+        before = _events(state)
         ran = start(arguments, self._folder, _environment(self._folder, self._scenario), session.answers, left)
         if ran.code is None:
             return [f"{place}: it took longer than {self._scenario.seconds:g} s (`seconds`) and was ended."], ran.screen
         try:
-            events = self._new_events()
+            events = _events(state) - before
         except StateError as error:
             return [f"{place}: {error}"], ran.screen
         came = Came(
@@ -98,14 +110,26 @@ class _Stage:
 
     def _run_of_last_session(self) -> str:
         """The run whose log was written last; ids tell no order within a second."""
-        logs = [self._state / "runs" / run / "events.jsonl" for run in run_ids(self._state)]
+        if self._last is None:
+            return ""
+        logs = [self._last / "runs" / run / "events.jsonl" for run in run_ids(self._last)]
         return max(logs, key=lambda log: log.stat().st_mtime_ns).parent.name if logs else ""
 
-    def _new_events(self) -> Counter[str]:
-        """The events of all runs by type, without those counted before."""
-        every = Counter(event.type for run in run_ids(self._state) for event in read(self._state, run))
-        new, self._events = every - self._events, every
-        return new
+
+def _named_state(arguments: Sequence[str], usual: Path) -> Path:
+    """The state folder that arguments name, the last one where there are several; else the usual one."""
+    flag, found = "--state-dir", usual
+    for number, argument in enumerate(arguments):
+        if argument == flag:
+            found = Path(*arguments[number + 1 : number + 2])
+        elif argument.startswith(f"{flag}="):
+            found = Path(argument.removeprefix(f"{flag}="))
+    return found
+
+
+def _events(state: Path) -> Counter[str]:
+    """The events of all runs by type."""
+    return Counter(event.type for run in run_ids(state) for event in read(state, run))
 
 
 @contextmanager
@@ -128,16 +152,17 @@ def _put(path: Path, file: GivenFile) -> None:
         shutil.copyfile(file.source, path)
 
 
-def _config(scenario: Scenario, base_url: str) -> str:
-    """The user's configuration file: the scripted model where the scenario does not set another. JSON is YAML too."""
+def _config(scenario: Scenario, base_url: str, state: Path | None) -> Mapping[str, str | list[str]]:
+    """The user's configuration: the scripted model where the scenario does not set another. As JSON it is YAML too."""
     scripted: Mapping[str, str | list[str]] = {
         "openai_base_url": base_url,
         "smart_llm": "scripted",
         "fast_llm": "scripted",
         "window": str(_WINDOW),
         "memory_backend": "none",
+        **({"state_dir": str(state.absolute())} if state else {}),
     }
-    return json.dumps({**scripted, **scenario.settings}, ensure_ascii=False, indent=1)
+    return {**scripted, **scenario.settings}
 
 
 def _environment(folder: Path, scenario: Scenario) -> dict[str, str]:

@@ -33,9 +33,10 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool)
     if scenarios is None:
         ctx.exit(2)
     rows: list[dict[str, Any]] = []
+    state = (ctx.obj or {}).get("state_dir")
     with Interrupts().installed() as interrupts, interrupts.allowed():  # what is ended cleans up behind it
         for scenario in scenarios:
-            played = play(scenario, keep=keep)
+            played = play(scenario, keep=keep, state=Path(state) if state else None)
             rows.append(_row(scenario, played))
             if not as_json:
                 click.echo("\n".join(_report(scenario, played)))

@@ -64,6 +64,27 @@ def test_the_example_of_the_documentation_passes(home: Home) -> None:
     assert "passed  list.yaml: the list is written, and not deleted without being asked (" in done.out
 
 
+@pytest.mark.parametrize("given", ["arguments", "environment", "settings", "command line"])
+def test_20f_the_state_folder_that_is_named_is_the_one_that_counts(home: Home, given: str) -> None:
+    flag = " --state-dir elsewhere" if given == "arguments" else ""
+    more = {
+        "environment": "environment: {AUTOAGENT_STATE_DIR: elsewhere}\n",
+        "settings": "settings: {state_dir: elsewhere}\n",
+    }.get(given, "")
+    expect = "    expect: {commands: 0, screen: FINISHED}\n"
+    home.write(
+        "a.yaml",
+        f"arguments: --demo -c{flag}\nterminal: false\n{more}expect: {{commands: 5, events: {{ended: 1}}}}\n"
+        f"then:\n  - arguments: show {{run}}{flag}\n{expect}",
+    )
+    arguments = ("--state-dir", "kept") if given == "command line" else ()
+    for number in (1, 2):  # what is there already does not count
+        done = home.run("test", *arguments, "a.yaml")
+        assert done.code == 0, done.text
+        kept = home.folder / "kept/runs"
+        assert len(list(kept.iterdir()) if kept.exists() else []) == (number if arguments else 0)
+
+
 # What is said of a scenario that fails ---------------------------------------------------------------------------
 
 FAILING = """\
