@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from autoagent.errors import ModelError, StopRun
+from autoagent.errors import ModelError, SetupError, StopRun
 from autoagent.messages import Goal, Message, Outcome, Task
 from autoagent.servers import USUAL_PORTS, Server, list_models
 from autoagent.settings import Settings
@@ -190,7 +190,7 @@ def model_is_chosen(settings: Settings) -> bool:
 def choose_model(terminal: Terminal, find: Callable[[], Sequence[Server]]) -> Choice:
     """The first-run menu; `find` looks for servers on this machine, once one is wanted: the menu does not wait for it.
 
-    Raises StopRun at the end of the input.
+    Raises SetupError at the end of the input: no model is set up, and nobody sets one up.
     """
     terminal.say("No model is set up yet. Which one shall think?")
     terminal.say("  1  OpenAI, with your API key")
@@ -203,7 +203,9 @@ def choose_model(terminal: Terminal, find: Callable[[], Sequence[Server]]) -> Ch
             terminal.say("Please answer 1, 2, 3 or 4.")
         return menu[answer](terminal)
     except EOFError:
-        raise _unanswered("set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo") from None
+        raise SetupError(
+            "no model is set up: set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
+        ) from None
 
 
 def _openai(terminal: Terminal) -> Choice:

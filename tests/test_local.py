@@ -17,7 +17,7 @@ import pytest
 from autoagent.errors import ContextOverflow, SetupError
 from autoagent.messages import CommandSpec, Message, Parameter, Proposal
 from autoagent.models import weights
-from autoagent.models.gguf import control_tokens
+from autoagent.models.gguf import control_tokens, damage
 from autoagent.models.local import LocalModel
 
 pytest.importorskip("xllamacpp", reason="needs the extra `local`")
@@ -229,7 +229,9 @@ def test_a_process_ends_in_the_middle_of_a_reply_without_a_word(gguf: Path) -> N
         (None, r"There is no model file .*autoagent model fetch"),
         (b"", r"is not a model file \(GGUF\)"),
         (b"PK\3\4 a zip", r"is not a model file \(GGUF\)"),
-        (b"GGUF\3\0\0\0 cut off", r"cannot be loaded: it is damaged"),
+        (b"GGUF\3\0\0\0 cut off", r"is damaged: its header cannot be read\. Get the file again"),
+        (b"GGUF\1\0\0\0" + bytes(16), r"is damaged: its format has the version 1, and only 2 and 3 are known"),
+        (b"GGUF\3\0\0\0" + b"\xff" * 16, r"is damaged: its header cannot be read"),
     ],
 )
 def test_a_file_that_is_no_model_is_named(
@@ -242,6 +244,26 @@ def test_a_file_that_is_no_model_is_named(
         LocalModel(file).complete(HELLO, max_tokens=1)
     assert str(file) in str(refused.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kept", [0.99, 0.5, 0.05, 0.01])
+def test_a_model_file_that_is_cut_off_is_named(gguf: Path, tmp_path: Path, kept: float) -> None:
+    whole, file = gguf.read_bytes(), tmp_path / "cut.gguf"
+    file.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(SetupError, match=r"cut\.gguf is damaged: (it ends after|its header)") as refused:
+        LocalModel(file).preload()
+    assert "autoagent model fetch" in str(refused.value)
+    if kept == 0.99:
+        assert f"it ends after {int(len(whole) * kept):,} of {len(whole):,} bytes" in str(refused.value)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_header_is_read_to_an_end(gguf: Path, tmp_path: Path, seed: int) -> None:
+    draw, data, file = random.Random(seed), bytearray(gguf.read_bytes()), tmp_path / "damaged.gguf"
+    for _ in range(8):
+        data[draw.randrange(8, 6000)] = draw.randrange(256)
+    file.write_bytes(data)
+    assert damage(file) in ("", "its header cannot be read") or damage(file).startswith("it ends after ")
 
 
 def test_without_the_runtime_the_line_says_what_to_install(gguf: Path) -> None:

@@ -257,6 +257,13 @@ def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
             f"The argument {parameter.name!r} of {spec.name} must be of type {kind}, not {type(value).__name__}; "
             f"the command is {spec.signature()}."
         )
+    if kind == "array":
+        for number, item in enumerate(value, 1):
+            if not isinstance(item, str):
+                raise ReplyError(
+                    f"The argument {parameter.name!r} of {spec.name} must be a list of strings; item {number} of it is "
+                    f"of type {type(item).__name__}."
+                )
     if parameter.choices and value not in parameter.choices:
         choices = ", ".join(parameter.choices)
         raise ReplyError(f"The argument {parameter.name!r} of {spec.name} must be one of {choices}.")

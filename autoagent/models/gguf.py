@@ -1,4 +1,5 @@
-"""The control tokens of a model file: by them a chat template tells the model who speaks (GGUF, ggml/docs/gguf.md)."""
+"""A model file as its format says (GGUF, ggml/docs/gguf.md): whether it is whole, and its control tokens, by which a
+chat template tells the model who speaks."""
 
 from __future__ import annotations
 
@@ -7,6 +8,13 @@ import mmap
 import struct
 from pathlib import Path
 
+_VERSIONS = (2, 3)
+_DIMENSIONS = 8  # of a tensor, at most; the format has four now
+_ALIGNMENT, _ALIGNMENT_KEY = 32, b"general.alignment"
+_BLOCKS = {  # of the usual kinds of tensors: numbers in a block, and its bytes
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
+    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 30: (1, 2),
+}  # fmt: skip
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of each kind of number
 _STRING, _ARRAY = 8, 9
 _CONTROL = 3  # among the types of tokens
@@ -27,6 +35,23 @@ def control_tokens(path: Path) -> list[str]:
         raise ValueError(f"{path} holds no vocabulary that can be read") from error
 
 
+def damage(path: Path) -> str:
+    """What is wrong with the file, as far as its own header tells; '' where nothing is.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            version = struct.unpack_from("<I", data, 4)[0]
+            if version not in _VERSIONS:
+                return f"its format has the version {version}, and only {' and '.join(map(str, _VERSIONS))} are known"
+            end, size = _Header(data).end(), len(data)
+    except (struct.error, KeyError, ValueError):
+        return "its header cannot be read"
+    return f"it ends after {size:,} of {end:,} bytes" if end > size else ""
+
+
 class _Header:
     """Reads the key-value pairs at the beginning of a file, from `at` on."""
 
@@ -36,7 +61,7 @@ class _Header:
 
     def control_tokens(self) -> list[str]:
         places: dict[bytes, int] = {}
-        for _ in range(self._number("<Q")):
+        for _ in range(self._count()):
             key, kind = self._text(), self._number("<I")
             places[key] = self._at
             if _TOKENS in places and _TYPES in places:
@@ -44,8 +69,40 @@ class _Header:
             self._pass(kind)
         types = self._numbers(places[_TYPES])
         self._at = places[_TOKENS] + struct.calcsize("<I")
-        tokens = [self._text() for _ in range(self._number("<Q"))]
+        tokens = [self._text() for _ in range(self._count())]
         return [token.decode("utf-8", "replace") for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL]
+
+    def end(self) -> int:
+        """The byte behind the last tensor."""
+        (tensors,) = struct.unpack_from("<Q", self._data, 8)
+        alignment = _ALIGNMENT
+        for _ in range(self._count()):
+            key, kind = self._text(), self._number("<I")
+            if key == _ALIGNMENT_KEY and kind == 4:
+                alignment = struct.unpack_from("<I", self._data, self._at)[0] or _ALIGNMENT
+            self._pass(kind)
+        ends = [0]
+        for _ in range(self._possible(tensors)):
+            self._text()
+            dimensions, numbers = self._number("<I"), 1
+            if dimensions > _DIMENSIONS:
+                raise ValueError(f"{dimensions} dimensions are in no tensor")
+            for _ in range(dimensions):
+                numbers *= self._number("<Q")
+            kind, offset = self._number("<I"), self._number("<Q")
+            block, size = _BLOCKS.get(kind, (1, 0))
+            ends.append(offset + numbers // block * size)
+        begin = -(-self._at // alignment) * alignment
+        return begin + max(ends)
+
+    def _count(self) -> int:
+        return self._possible(self._number("<Q"))
+
+    def _possible(self, count: int) -> int:
+        """A number of things in the file. Raises ValueError for more than it has bytes."""
+        if count > len(self._data):
+            raise ValueError(f"{count} things are in no such file")
+        return count
 
     def _number(self, form: str) -> int:
         (value,) = struct.unpack_from(form, self._data, self._at)
@@ -53,20 +110,20 @@ class _Header:
         return int(value)
 
     def _text(self) -> bytes:
-        length = self._number("<Q")
+        length = self._count()
         self._at += length
         return self._data[self._at - length : self._at]
 
     def _numbers(self, place: int) -> array.array[int]:
         self._at = place
-        kind, count = self._number("<I"), self._number("<Q")
+        kind, count = self._number("<I"), self._count()
         return array.array("i", self._data[self._at : self._at + count * _SIZES[kind]])
 
     def _pass(self, kind: int) -> None:
         if kind == _STRING:
             self._text()
         elif kind == _ARRAY:
-            inner, count = self._number("<I"), self._number("<Q")
+            inner, count = self._number("<I"), self._count()
             if inner in _SIZES:
                 self._at += count * _SIZES[inner]
             else:

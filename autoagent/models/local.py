@@ -23,7 +23,7 @@ from typing import Any
 from autoagent import schema
 from autoagent.errors import ContextOverflow, ModelError, SetupError
 from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Usage
-from autoagent.models.gguf import control_tokens
+from autoagent.models.gguf import control_tokens, damage
 from autoagent.native import flat
 from autoagent.protocols import Listener
 
@@ -246,6 +246,11 @@ def _require_gguf(path: Path) -> None:
         raise SetupError(f"The model file {path} cannot be read: {error.strerror}.") from error
     if magic != b"GGUF":
         raise SetupError(f"{path} is not a model file (GGUF).")
+    if wrong := damage(path):
+        raise SetupError(
+            f"{path} is damaged: {wrong}. Get the file again; the embedded model with `autoagent model remove`, then "
+            "`autoagent model fetch`."
+        )
 
 
 def _usable_cores() -> int:

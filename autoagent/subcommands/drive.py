@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoagent.budget import Budget
 from autoagent.cli import EXIT_CODES
 from autoagent.commands.registry import Registry
 from autoagent.console import Console
-from autoagent.errors import ForUser
-from autoagent.messages import Ended, Event, RunStarted, Thought, Usage
+from autoagent.errors import ForUser, SettingsError, SetupError, StopRun
+from autoagent.messages import Ended, Event, Outcome, RunStarted, Thought, Usage, to_json
 from autoagent.protocols import Model
 from autoagent.runlog import RunLog
 from autoagent.screen_text import CONTINUOUS_WARNING
@@ -59,6 +61,25 @@ def drive(
     console.report(log.path)
     assert isinstance(event, Ended)
     return EXIT_CODES[event.status]
+
+
+@contextmanager
+def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
+    """With --json, tell an end that has no log to stand in by an `ended` event as well; not one by bad usage."""
+    try:
+        yield
+    except (ForUser, StopRun, KeyboardInterrupt) as error:
+        if given.get("json_output") and not isinstance(error, SettingsError):
+            if isinstance(error, StopRun):
+                outcome = error.outcome
+            elif isinstance(error, KeyboardInterrupt):
+                outcome = Outcome("interrupted", "Ended by Ctrl-C.")
+            else:
+                outcome = Outcome("setup" if isinstance(error, SetupError) else "failed", str(error))
+            ended = Ended(status=outcome.status, reason=outcome.reason, t=time.time())
+            with suppress(OSError):  # nobody reads it, and the error is told all the same
+                print(json.dumps(to_json(ended)), flush=True)
+        raise
 
 
 @contextmanager

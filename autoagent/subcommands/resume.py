@@ -17,7 +17,7 @@ from autoagent.messages import Event, Noticed, Rejected, Rewound, RunStarted, Ta
 from autoagent.runlog import RunLog, effective, find_run, read
 from autoagent.settings import Settings
 from autoagent.subcommands import assembly
-from autoagent.subcommands.drive import drive
+from autoagent.subcommands.drive import drive, told_as_event
 from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.restoring import (
     cut_off,
@@ -53,12 +53,13 @@ def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool
     without asking must be said anew (-c).
     """
     given = given_in(ctx.obj or {}, given)
-    state_dir = settings_here(given).state_dir
-    run = find_run(state_dir, run) if run else newest_unfinished(state_dir)
-    began, finished = ends(state_dir, run)
-    if step is None and finished:
-        raise StateError(f"The run {run} is finished; there is nothing to go on with.")
-    ctx.exit(_resume(given, settings_of_run(began, given), run, began, step, force=force))
+    with told_as_event(given):
+        state_dir = settings_here(given).state_dir
+        run = find_run(state_dir, run) if run else newest_unfinished(state_dir)
+        began, finished = ends(state_dir, run)
+        if step is None and finished:
+            raise StateError(f"The run {run} is finished; there is nothing to go on with.")
+        ctx.exit(_resume(given, settings_of_run(began, given), run, began, step, force=force))
 
 
 def task_of_run(began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None]) -> Task:

@@ -20,7 +20,7 @@ from autoagent.runlog import RunLog
 from autoagent.servers import find_servers
 from autoagent.settings import WITHOUT_ENDPOINT, Settings
 from autoagent.subcommands import assembly
-from autoagent.subcommands.drive import drive
+from autoagent.subcommands.drive import drive, told_as_event
 from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.setup import ClickTerminal
 from autoagent.taskfile import MOST_GOALS, is_saved, read_task, write_task
@@ -48,6 +48,11 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 def start(given: Mapping[str, Any]) -> int:
     """A new run from these flags; the exit code."""
+    with told_as_event(given):
+        return _start(given)
+
+
+def _start(given: Mapping[str, Any]) -> int:
     given = {**given, "model": "demo"} if given.get("demo") else given
     settings = settings_here(given)
     check_flags(given, settings)

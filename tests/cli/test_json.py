@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 
+import pytest
 from driver import FINISH, GOAL, Home
 from server import ScriptedServer, command
 
@@ -30,11 +32,40 @@ def test_stdout_is_the_log_and_stderr_is_for_the_person(served: Home, server: Sc
     assert "Continuous mode" in continuous.err
 
 
-def test_an_end_before_the_run_leaves_stdout_empty(home: Home) -> None:
-    for flags, code in ((["--model", "gpt-5", *GOAL], 3), (["-l", "1"], 2), ([], 5)):
-        done = home.run("--json", *flags)
-        assert (done.code, done.out) == (code, "")
-        assert done.text.strip()
+@pytest.mark.parametrize(
+    ("flags", "code", "status"),
+    [
+        (["--model", "gpt-5", *GOAL], 3, "setup"),
+        ([], 3, "setup"),
+        (["--model", "human"], 5, "unanswered"),
+        (["resume", "nothing"], 1, "failed"),
+    ],
+)
+def test_an_end_before_the_run_is_an_event_too(home: Home, flags: list[str], code: int, status: str) -> None:
+    arguments = [*flags, "--json"]
+    done = home.run(*arguments)
+    assert done.code == code, done.text
+    [ended] = done.events
+    assert (ended["type"], ended["status"], ended["run"]) == ("ended", status, "")
+    assert from_json(ended).type == "ended"
+    assert ended["reason"] in done.err
+    assert home.runs == []
+
+
+def test_bad_usage_leaves_stdout_empty(home: Home) -> None:
+    done = home.run("--json", "-l", "1")
+    assert (done.code, done.out) == (2, "")
+
+
+def test_an_endpoint_that_is_down_ends_with_an_event(home: Home, server: ScriptedServer) -> None:
+    home.point_at(server)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        away = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    done = home.run("--json", *GOAL, "-c", "--patience", "1", env={"OPENAI_BASE_URL": away})
+    assert done.code == 1
+    [ended] = done.events
+    assert (ended["type"], ended["status"]) == ("ended", "failed")
+    assert f"nothing answers at {away} (connection refused)" in ended["reason"]
 
 
 def test_resume_goes_on_with_the_events_of_this_process(home: Home) -> None:

@@ -107,3 +107,12 @@ def test_every_name_among_the_wanted_commands_is_looked_at() -> None:
         catalogue.choose(registry, ("all", "raed_file"), [], 128_000)
     chosen = catalogue.choose(registry, ("autogpt.commands.git_operations",), [], 128_000)
     assert {spec.name for spec in chosen.specs} == {"clone_repository", "task_complete"}
+
+
+@pytest.mark.parametrize(
+    ("items", "place"), [(["a", 1], "item 2 of it is of type int"), ([{"a": "b"}], "item 1 of it is of type dict")]
+)
+def test_the_items_of_a_list_are_checked_too(items: list[object], place: str) -> None:
+    call = Call("1", "write_tests", {"code": "x = 1", "focus": items})
+    with pytest.raises(ReplyError, match=f"'focus' of write_tests must be a list of strings; {place}"):
+        catalogue.available(Settings()).check(call)
