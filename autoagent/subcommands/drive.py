@@ -14,7 +14,8 @@ from autoagent.cli import EXIT_CODES
 from autoagent.commands.registry import Registry
 from autoagent.console import Console
 from autoagent.errors import ForUser, SettingsError, SetupError, StopRun
-from autoagent.messages import Ended, Event, Outcome, RunStarted, Thought, Usage, to_json
+from autoagent.event_codec import to_json
+from autoagent.messages import Ended, Event, Outcome, RunStarted, Thought, Usage
 from autoagent.protocols import Model
 from autoagent.runlog import RunLog
 from autoagent.screen_text import CONTINUOUS_WARNING
