@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:  # it is imported when the first record is read
     import msgspec
@@ -53,7 +53,7 @@ def from_line(kind: type[Record], line: bytes) -> Record:
     import msgspec
 
     try:
-        record = _decoder(kind).decode(line)
+        record: Record = _decoder(cast(Any, kind)).decode(line)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError):  # no JSON, or half a pair of surrogates, which Python's own takes
@@ -86,7 +86,7 @@ def check_time(seconds: float) -> None:
 
 
 @cache
-def _decoder(kind: type[Record]) -> msgspec.json.Decoder[Record]:
+def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
     import msgspec
 
     return msgspec.json.Decoder(kind)

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from autoagent.errors import StateError
+from autoagent.record_codec import from_line
 from autoagent.workspace import folder_named
 
 LOOKED_AT = 20_000  # files, in search of one of the user's own; where there are more, one is taken to be there
@@ -169,8 +170,8 @@ class TaintedFiles:
             raise StateError(f"The record of tainted files {self._path} cannot be read: {error.strerror}.") from error
         for line in lines:
             try:
-                mark = Mark(**json.loads(line))
-            except (ValueError, TypeError):
+                mark = from_line(Mark, line)
+            except ValueError:
                 continue
             if mark.workspace == str(self._root):
                 yield mark

@@ -11,6 +11,7 @@ from pathlib import Path
 from autoagent.errors import StateError
 from autoagent.memory import texts
 from autoagent.messages import Dream, Recollection
+from autoagent.record_codec import check_time, from_line
 from autoagent.untrusted import Marks, defuse
 
 FRAGMENT = 400  # characters of each memory
@@ -60,7 +61,7 @@ class Journal:
             raise StateError(f"The dream journal {self._path} cannot be written: {error}.") from error
 
     def dreams(self) -> list[Dream]:
-        """All dreams, oldest first. A line that a crash tore is passed over."""
+        """All dreams, oldest first. A line that a crash tore, or that is none, is passed over."""
         try:
             lines = self._path.read_bytes().splitlines() if self._path.exists() else []
         except OSError as error:
@@ -68,8 +69,9 @@ class Journal:
         found = []
         for line in lines:
             try:
-                fields = json.loads(line)
-                found.append(Dream(**{**fields, **{name: tuple(fields[name]) for name in ("forgotten", "fallen")}}))
-            except (ValueError, TypeError, KeyError):
+                dream = from_line(Dream, line)
+                check_time(dream.t)
+            except ValueError:
                 continue
+            found.append(dream)
         return found

@@ -28,6 +28,7 @@ from autoagent.errors import ModelError, StateError
 from autoagent.memory.dreams import Journal
 from autoagent.messages import Change, Dream, Recollection, Usage
 from autoagent.protocols import Embedder, MemoryStore
+from autoagent.record_codec import LATEST, check_time, from_plain
 
 VERSION = 1
 BATCH = 500  # memories whose vectors or levels are handled at once
@@ -171,6 +172,8 @@ _LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
 _FIELDS = {"text": str, "kind": str, "source": str, "trusted": bool, "level": int, "run": str, "step": int}
 """What is kept of a memory beside its time, and of which JSON type it is."""
 
+_LARGEST = 2**31 - 1  # of a level and a step: what every backend can count with
+
 
 def _known(memory: Recollection) -> dict[str, Any]:
     return {"t": memory.t, **{name: getattr(memory, name) for name in _FIELDS}}
@@ -280,7 +283,7 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
         raise StateError(
             f"{path} was written by a newer autoagent (version {version}, this one reads {VERSION}); update autoagent."
         )
-    counts = (record.get(name) for name in ("memories", "trash", "dreams"))
+    counts = [record.get(name) for name in ("memories", "trash", "dreams")]
     if not all(type(count) is int and count >= 0 for count in counts):
         raise StateError(f"{path}, line 1: the header must count memories, trash and dreams.")
     return record
@@ -289,8 +292,8 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:  # bad JSON or bad UTF-8
-        raise StateError(f"{path}, line {number}: this is no JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or nested without end
+        raise StateError(f"{path}, line {number}: this is no JSON that can be read: {error}.") from error
     if not isinstance(record, dict):
         raise StateError(f"{path}, line {number}: a JSON object is wanted.")
     return record
@@ -300,20 +303,33 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
+        if kind is str and name != "text" and not _is_unicode(record[name]):  # a text is cleaned where it is kept
+            raise StateError(f"{path}, line {number}: {name!r} holds half of a character.")
     t: Any = record.get(time)
-    if type(t) not in (int, float) or not math.isfinite(t):
+    if type(t) not in (int, float) or not 0 <= t <= LATEST:
         raise StateError(f"{path}, line {number}: {time!r} must be a time, in seconds since 1970.")
-    if record["level"] < 0 or not record["text"].strip():
+    if not 0 <= record["level"] <= _LARGEST or not record["text"].strip():
         raise StateError(f"{path}, line {number}: a memory has a text and a level of 0 or more.")
+    if not 0 <= record["step"] <= _LARGEST:
+        raise StateError(f"{path}, line {number}: 'step' must be 0 or more.")
     return Recollection(id=-1, score=0.0, t=float(t), **{name: record[name] for name in _FIELDS})
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
     try:
-        fields = dict(record["dream"])
-        return Dream(**{**fields, **{name: tuple(fields[name]) for name in ("forgotten", "fallen")}})
-    except (KeyError, TypeError, ValueError) as error:
+        dream = from_plain(Dream, record.get("dream"))
+        check_time(dream.t)
+    except ValueError as error:
         raise StateError(f"{path}, line {number}: this is no dream: {error}.") from error
+    return dream
 
 
 def _vectors(

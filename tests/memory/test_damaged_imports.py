@@ -1,0 +1,141 @@
+"""Files to import that were damaged, or written by a stranger: what is wrong is named, and nothing of it is kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bag_of_words import BagOfWords
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autoagent.errors import StateError
+from autoagent.memory import transfer
+from autoagent.memory.dreams import Journal
+from autoagent.memory.store import LocalStore
+from autoagent.messages import Dream
+
+MEMORY: dict[str, Any] = {
+    "t": 1.7e9, "text": "red apples", "kind": "note", "source": "user", "trusted": True, "level": 2, "run": "r",
+    "step": 3,
+}  # fmt: skip
+DREAM: dict[str, Any] = {
+    "text": "of bread",
+    "forgotten": [1],
+    "fallen": [],
+    "t": 1.7e9,
+    "trusted": True,
+    "problem": "",
+    "private": False,
+}
+ODD: list[Any] = [
+    None, True, -1, 0, 1.5, 2**31, 2**63, 10**400, 1e300, float("nan"), float("inf"), "", " ", "x", "\ud800", "\0", [],
+    {}, [None], {"a": 1}, ["x"], [2**70],
+]  # fmt: skip
+
+
+def lines(memory: object, forgotten: object, dream: object, **header: object) -> list[str]:
+    first = {"autoagent_memory": 1, "memories": 1, "trash": 1, "dreams": 1, "vectors": None, **header}
+    return [json.dumps(record) for record in (first, memory, forgotten, {"dream": dream})]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """An export with one to three values in it replaced, and perhaps cut, or with bytes that are no text."""
+    forgotten = {"forgotten": MEMORY["t"], **{key: value for key, value in MEMORY.items() if key != "t"}}
+    records = [dict(MEMORY), {**forgotten, "text": "old bread"}, dict(DREAM)]
+    header: dict[str, Any] = {}
+    for _ in range(draw(st.integers(1, 3))):
+        record = draw(st.sampled_from([*records, header]))
+        keys = ["memories", "trash", "dreams", "vectors", "autoagent_memory"] if record is header else sorted(record)
+        record[draw(st.sampled_from(keys))] = draw(st.sampled_from(ODD))
+    data = "\n".join([*lines(*records, **header), ""]).encode()
+    match draw(st.integers(0, 5)):
+        case 0:
+            data = data[: draw(st.integers(0, len(data)))]
+        case 1:
+            at = draw(st.integers(0, len(data)))
+            data = data[:at] + draw(st.binary(min_size=1, max_size=4)) + data[at:]
+    return data
+
+
+def import_or_refuse(folder: Path, store: LocalStore, data: bytes) -> None:
+    """What is imported can be listed, shown and exported again; what cannot be is refused before anything is kept."""
+    path, journal = folder / "in.jsonl", Journal(folder / "dreams.jsonl")
+    path.write_bytes(data)
+    before = len(store), len(store.trash()), len(journal.dreams())
+    try:
+        exported = transfer.read(path)
+    except StateError as error:
+        assert str(path) in str(error)
+        assert before == (len(store), len(store.trash()), len(journal.dreams()))
+        return
+    transfer.import_into(store, journal, exported)
+    for memory in (*store.listed(), *store.trash()):
+        assert time.strftime("%Y", time.localtime(memory.t))
+    for dream in journal.dreams():
+        assert time.strftime("%Y", time.localtime(dream.t))
+    transfer.export(store, BagOfWords(), journal, folder / "out.jsonl")
+    transfer.read(folder / "out.jsonl")
+
+
+def fuzz(folder: Path, examples: int) -> None:
+    with LocalStore(folder / "memory", BagOfWords()) as store:
+
+        @given(damaged())
+        @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+        def run(data: bytes) -> None:
+            (folder / "dreams.jsonl").unlink(missing_ok=True)
+            import_or_refuse(folder, store, data)
+
+        run()
+
+
+def test_a_damaged_import_is_taken_or_refused(tmp_path: Path) -> None:
+    fuzz(tmp_path, 100)
+
+
+@pytest.mark.slow
+def test_twenty_thousand_damaged_imports_are_taken_or_refused(tmp_path: Path) -> None:
+    fuzz(tmp_path, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "named"),
+    [
+        (0, "t", 1e300, "line 2: 't' must be a time"),
+        (0, "t", -1, "line 2: 't' must be a time"),
+        (0, "level", 2**40, "line 2: .*level"),
+        (0, "step", -1, "line 2: 'step'"),
+        (0, "run", "\ud800", "line 2: 'run' holds half"),
+        (1, "forgotten", float("nan"), "line 3: 'forgotten' must be a time"),
+        (2, "t", 1e300, "line 4: this is no dream: .*no time"),
+        (2, "forgotten", ["x"], "line 4: this is no dream: .*forgotten"),
+    ],
+)
+def test_a_value_that_no_memory_has_is_named(tmp_path: Path, part: int, key: str, value: object, named: str) -> None:
+    forgotten = {"forgotten": MEMORY["t"], **{name: item for name, item in MEMORY.items() if name != "t"}}
+    records: list[dict[str, Any]] = [dict(MEMORY), forgotten, dict(DREAM)]
+    records[part][key] = value
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join([*lines(*records), ""]))
+    with pytest.raises(StateError, match=named):
+        transfer.read(path)
+
+
+def test_json_that_is_too_deep_is_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(f'{{"autoagent_memory": 1, "memories": 1, "trash": 0, "dreams": 0}}\n{"[" * 100_000}\n')
+    with pytest.raises(StateError, match="line 2: this is no JSON"):
+        transfer.read(path)
+
+
+def test_a_damaged_line_of_the_journal_is_passed_over(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "dreams.jsonl")
+    journal.append(Dream("of bread", (1,), (), 1.7e9))
+    with (tmp_path / "dreams.jsonl").open("a") as file:
+        file.write('{"text": "x", "forgotten": [], "fallen": [], "t": 1e300}\n[]\n{"forgotten": "ab", "fallen": []}\n')
+    assert [dream.text for dream in journal.dreams()] == ["of bread"]
