@@ -17,6 +17,7 @@ from autoagent.models.prices import cost
 from autoagent.protocols import Listener
 
 _AT_ONCE = 128  # texts in one request
+_FEW = 8  # texts that a step embeds
 _REST = 60.0  # seconds for which an endpoint that did not answer is left alone: no step waits for it twice
 _LIMIT = 8000  # tokens of one text; OpenAI's embedders end at 8191
 
@@ -25,7 +26,8 @@ class OpenAIEmbedder:
     """An embedding model of an endpoint; satisfies protocols.Embedder. `dim` is learned at the first call if not given.
 
     Its name holds the host: models of one name on two hosts need not give the same vectors. `listener` hears of the
-    waits before retries, and of long silences.
+    waits before retries, and of long silences. `brief` is the same endpoint with less patience, for what a step waits
+    for.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class OpenAIEmbedder:
         dim: int | None = None,
         price: Price | None = None,
         listener: Listener | None = None,
+        brief: Endpoint | None = None,
     ) -> None:
         self.name = f"{endpoint.host}/{model}"
         self._model = model
         self._endpoint = endpoint
+        self._brief = brief or endpoint
         self._count = count
         self._dim = dim
         self._price = price or endpoint.price(model)
@@ -78,7 +82,8 @@ class OpenAIEmbedder:
         if self._failed and time.monotonic() < self._failed[0] + _REST:
             raise Unreachable(self._failed[1])
         try:
-            answer, _ = self._endpoint.post("/embeddings", body, _read, self._listener)
+            endpoint = self._brief if len(texts) <= _FEW else self._endpoint
+            answer, _ = endpoint.post("/embeddings", body, _read, self._listener)
         except Unreachable as error:
             self._failed = time.monotonic(), str(error)
             raise

@@ -13,6 +13,7 @@ and Ctrl-C ends it.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import socket
 import time
@@ -169,9 +170,13 @@ class Endpoint:
         import httpx2
         import openai
 
+        left = listener.heed() if listener else math.inf
         end = time.monotonic() + self._limits.total
         try:
-            with self._breaking_silence(listener) as silence, contextlib.closing(self._send(path, body)) as response:
+            with (
+                self._breaking_silence(listener) as silence,
+                contextlib.closing(self._send(path, body, left)) as response,
+            ):
                 chunks = self._in_time(within(response.iter_raw(), LARGEST), end, silence)
                 packing = response.headers.get("content-encoding", "")
                 answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
@@ -180,8 +185,12 @@ class Endpoint:
         except _SaidNo as error:
             raise self._refusals.of_status(error.status, error.headers, error_in(error.body), body) from error
         except openai.APIConnectionError as error:
+            if listener:
+                listener.heed()  # it may have been the run's time that was up
             raise self._refusals.of_connection(error.__cause__ or error) from error
         except httpx2.HTTPError as error:  # while the body was read
+            if listener:
+                listener.heed()
             raise self._refusals.of_connection(error) from error
         except ToldInStream as error:
             raise self._refusals.of_status(200, {}, error.error, body) from error
@@ -190,8 +199,8 @@ class Endpoint:
         except TooLong as error:
             raise ModelError(f"{self.host} does not stop: {error}; try again, or another model") from error
 
-    def _send(self, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
-        """POST the body, or GET without one. The response still streams.
+    def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
+        """POST the body, or GET without one; silence ends with the seconds `left`. The response still streams.
 
         Raises:
             _SaidNo: its status says no.
@@ -202,10 +211,14 @@ class Endpoint:
         import openai
 
         stream_cls = openai.Stream[object]  # never made: a Response is asked for, and given as it is
+        limits = self._limits
+        timeout = httpx2.Timeout(max(0.01, min(limits.silence, left)), connect=max(0.01, min(limits.connect, left)))
+        options = openai.RequestOptions(timeout=timeout)
         ask = self._client.get if body is None else partial(self._client.post, body=body)
         for _ in range(MOST_REDIRECTS + 1):
             try:
-                return cast("httpx2.Response", ask(path, cast_to=httpx2.Response, stream=True, stream_cls=stream_cls))
+                got = ask(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
+                return cast("httpx2.Response", got)
             except _SaidNo as no:
                 location = no.headers.get("location")
                 if no.status not in _REDIRECTS or not location:

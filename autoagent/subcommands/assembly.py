@@ -114,8 +114,8 @@ def _local_model(settings: Settings, file: str) -> Model:
     return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)
 
 
-def open_endpoint(settings: Settings, policy: Policy | None = None) -> Endpoint:
-    """The OpenAI-compatible endpoint that the settings name, with their patience or another policy.
+def open_endpoint(settings: Settings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
+    """The OpenAI-compatible endpoint that the settings name, with their patience and silence or others.
 
     Raises SettingsError, SetupError.
     """
@@ -128,7 +128,7 @@ def open_endpoint(settings: Settings, policy: Policy | None = None) -> Endpoint:
         api_key=settings.openai_api_key,
         base_url=settings.openai_base_url or None,
         organization=settings.openai_organization or None,
-        silence=settings.silence,
+        silence=settings.silence or silence,
         policy=policy or set_here or usual,
     )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.protocols import Embedder, Listener, MemoryStore
 
 DAY = 86_400.0
+EMBEDDING_SILENCE = 10.0  # seconds for which a step waits for an embedder that says nothing
 
 
 def say(line: str) -> None:
@@ -145,4 +146,5 @@ def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
 
     at_once = Policy(patience=0.0, at_first=0.0)  # what is not embedded now is later, and words find it until then
     model, endpoint = settings.embedding_model or EMBEDDER, open_endpoint(settings, at_once)
-    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=listener)
+    brief = open_endpoint(settings, at_once, EMBEDDING_SILENCE)
+    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=listener, brief=brief)

@@ -226,3 +226,16 @@ def test_recall_by_words_goes_on_while_the_embedder_is_down(served: Home, server
     told = [event["reason"] for event in log if event["type"] == "retried"]
     assert len(told) == 1
     assert told[0].startswith("Memories are recalled by their words alone: 127.0.0.1 answered 503: down")
+
+
+def test_the_limit_of_time_ends_a_silence_too(served: Home, server: ScriptedServer) -> None:
+    answered_once(served, server)
+
+    def silent(_: Any) -> Command:
+        server.closing.wait(PATIENCE)
+        return DO_NOTHING
+
+    server.add(silent)
+    done = served.run(*RUN, "-c", "--max-seconds", "2")  # the usual silence here is 300 s
+    assert done.code == 4, done.text
+    assert "The time limit of 2 s is reached." in done.text
