@@ -45,6 +45,7 @@ SUBCOMMANDS = {
     "commands": ("commands", "List the commands, and why some cannot be used here."),
     "model": ("model", "List, fetch or remove the embedded model."),
     "test": ("test", "Play scenarios: scripted runs, and what is to come of them."),
+    "trust": ("trust", "Trust a folder with what it brings, or see what is trusted."),
     "setup": ("setup", "Choose a model and describe the agent."),
     "config": ("config", "Show the settings and where each comes from."),
     "doctor": ("doctor", "Check key, endpoint, model, memory and folders, and say how to mend each."),
@@ -311,9 +312,9 @@ def _fail(error: BaseException) -> int:
 def _debug_is_set() -> bool:
     """Whether the user's own settings ask for tracebacks, as --debug does."""
     try:
-        from autoagent.subcommands.here import settings_here
+        from autoagent.subcommands.here import look
 
-        return settings_here({}).debug
+        return look({}).settings.debug
     except Exception:  # settings that cannot be read ask for nothing, and may be what the error is about
         return False
 

@@ -10,8 +10,8 @@ What a pattern means follows from that argument; `*` stands for any text but wha
 - any other text: the whole of it.
 - code, and whatever its command does not declare to be one of these: the whole of it; `*` is an asterisk.
 
-The other arguments are not looked at. Rules come from the user alone: flags, the user's config, and a file in the state
-folder; nothing in the workspace is read.
+The other arguments are not looked at. Rules come from the user alone: flags, his config, and a file beside that which
+has the rules for each folder; nothing in a folder itself is read.
 
 Not covered: what a program does that a rule lets run. `execute_shell:git *` lets every option of git through, also
 those that run other programs.
@@ -19,11 +19,13 @@ those that run other programs.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -160,52 +162,79 @@ def _single_spaced(line: str) -> str:
 
 
 class SavedRules:
-    """The rules in a JSON file of the state folder, which nobody but the user may write.
+    """The rules for one folder, in a JSON file among the user's own settings, which nobody else may write.
 
     All methods raise StateError where the file cannot be used.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
+        self._folder = str(folder)
 
     def load(self) -> list[Rule]:
         """The rules, oldest first; none where there is no file."""
         try:
+            return [Rule.parse(text) for text in self._folders().get(self._folder, [])]
+        except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
+            raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
+
+    def _folders(self) -> dict[str, list[str]]:
+        """The rules of all folders."""
+        try:
             status = self.path.stat()
         except FileNotFoundError:
-            return []
+            return {}
         except OSError as error:
             raise StateError(f"The rules {self.path} cannot be read: {error.strerror}.") from error
+        if not status.st_size:  # a killed agent can leave an empty one (sandbox/bubblewrap.py)
+            return {}
         if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
             raise StateError(f"Others may have written the rules {self.path}: look at them, then chmod 600 it.")
         try:
-            return [Rule.parse(text) for text in json.loads(read_text(self.path))["rules"]]
+            folders: dict[str, list[str]] = dict(json.loads(read_text(self.path))["folders"])
+            return folders
         except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
             raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
 
     def add(self, rule: Rule) -> bool:
         """Save a rule; False where it is there already."""
-        rules = self.load()
-        if rule in rules:
-            return False
-        self._save([*rules, rule])
+        with self._turn():
+            rules = self.load()
+            if rule in rules:
+                return False
+            self._save([*rules, rule])
         return True
 
     def remove(self, rule: Rule) -> bool:
         """Revoke a rule; False where it is not there."""
-        rules = self.load()
-        if rule not in rules:
-            return False
-        self._save([other for other in rules if other != rule])
+        with self._turn():
+            rules = self.load()
+            if rule not in rules:
+                return False
+            self._save([other for other in rules if other != rule])
         return True
 
     def _save(self, rules: Sequence[Rule]) -> None:
-        text = json.dumps({"v": 1, "rules": [str(rule) for rule in rules]}, ensure_ascii=False, indent=2)
+        folders = {**self._folders(), self._folder: [str(rule) for rule in rules]}
+        text = json.dumps({"v": 2, "folders": folders}, ensure_ascii=False, indent=2)
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_text(self.path, f"{text}\n", private=True)
         except (OSError, SettingsError) as error:
             raise StateError(f"The rules {self.path} cannot be written: {error}") from error
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One writer at a time, of all folders."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StateError(f"The rules {self.path} cannot be written: {error.strerror}.") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
 
 # The rules of a run ----------------------------------------------------------------------------------------------

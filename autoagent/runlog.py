@@ -6,6 +6,7 @@ that a crash tore at the end is dropped when the log is opened; damage anywhere 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import json
@@ -15,11 +16,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from autoagent.errors import StateError
+from autoagent.errors import SetupError, StateError
 from autoagent.event_codec import event_of, from_json, to_json
 from autoagent.messages import (
     EVENTS,
@@ -182,7 +184,7 @@ class RunLog:
         """A new run that begins with the first `events` lines of another one, as they are; locked."""
         path = _path(state_dir, "")
         try:
-            with _path(state_dir, origin).open("rb") as file:
+            with _open_to_read(_path(state_dir, origin)) as file:
                 shared = b"".join(itertools.islice(file, events))
             path = _new_path(state_dir, clock())
             log = cls(path, path.parent.name, 0, mask, clock)
@@ -257,15 +259,20 @@ class RunLog:
         self.close()
 
     def _take(self, flags: int, path: Path | None = None) -> None:
-        self._file = os.open(path or self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
+        with _no_link(path or self.path):
+            flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(path or self.path, flags, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            holder = self._holder.read_text() if self._holder.exists() else "another process"
+            holder = self._holder.read_text() if self._holder.is_file() else "another process"
             raise StateError(f"The run {self.run} is held by {holder}; end that first, or wait for it.") from None
-        self._holder.write_text(f"process {os.getpid()}")
-        self._holder.chmod(0o600)
+        with _no_link(self._holder):
+            told = os.open(self._holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(told, "w") as file:
+            os.fchmod(told, 0o600)
+            file.write(f"process {os.getpid()}")
 
     def _look_through(self) -> None:
         """Count the events, and find those that take others back."""
@@ -342,7 +349,7 @@ def _lines(path: Path, kinds: Collection[str], *, others: bool = False) -> Itera
     """Each line's event; None for those that are not wanted, of which just the beginning is looked at."""
     unwanted = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
     try:
-        with path.open("rb") as file:
+        with _open_to_read(path) as file:
             for number, line in enumerate(file, 1):
                 begins = _BEGINNING.match(line)
                 passed = begins and (begins[1] in unwanted or (others and not begins[3]))
@@ -360,6 +367,22 @@ def _lines(path: Path, kinds: Collection[str], *, others: bool = False) -> Itera
                 yield event
     except OSError as error:
         raise StateError(f"Cannot read the log {path}: {error.strerror}.") from error
+
+
+@contextmanager
+def _no_link(path: Path) -> Iterator[None]:
+    """Raises SetupError where opening fails as the file is a symbolic link."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise SetupError(f"{path} is a symbolic link, and no log is ever kept behind one; remove it.") from None
+
+
+def _open_to_read(path: Path) -> IO[bytes]:
+    with _no_link(path):
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb")
 
 
 def _write(file: int, data: bytes) -> None:

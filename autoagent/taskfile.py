@@ -7,10 +7,11 @@ from pathlib import Path
 
 from autoagent.errors import SettingsError
 from autoagent.messages import Goal, Task
-from autoagent.textfile import write_text
+from autoagent.textfile import read_text, write_text
 from autoagent.yamlfile import Entry, read_mapping
 
 MOST_GOALS = 5
+TASK_KEYS = ("ai_name", "ai_role", "ai_goals", "api_budget")
 
 
 def is_saved(path: Path) -> bool:
@@ -20,7 +21,7 @@ def is_saved(path: Path) -> bool:
 
 def read_task(path: Path) -> Task:
     """The saved task. Raises SettingsError naming file, line and key of whatever is missing or wrong."""
-    entries = read_mapping(path, ("ai_name", "ai_role", "ai_goals", "api_budget"))
+    entries = read_mapping(path, TASK_KEYS)
     goals = _goals(entries["ai_goals"]) if "ai_goals" in entries else ()
     if not goals:
         raise SettingsError(f"{path}: ai_goals: there is no goal; add one as `- what to reach` under `ai_goals:`.")
@@ -32,6 +33,19 @@ def read_task(path: Path) -> Task:
         goals=goals,
         budget=_dollars(entries["api_budget"]) if "api_budget" in entries else 0.0,
     )
+
+
+def checks_in(path: Path) -> list[tuple[int, str]]:
+    """The checks of the saved goals, each with its line; none where the file cannot be read or is no task."""
+    try:
+        text = read_text(path) if path.exists() else ""
+        if not ("check" in text or "\\" in text):  # most tasks have none, and YAML takes time to load
+            return []
+        goals = read_mapping(path, TASK_KEYS)["ai_goals"]
+        found = [_parts(item).get("check") for item in goals.items()] if goals.is_list else []
+    except (SettingsError, KeyError):
+        return []
+    return [(int(check.place.rpartition(":")[2]), check.text()) for check in found if check]
 
 
 def write_task(path: Path, task: Task) -> None:
@@ -69,9 +83,13 @@ def _goals(entry: Entry) -> tuple[Goal, ...]:
     return tuple(_goal(item) for item in entry.items())
 
 
-def _goal(item: Entry) -> Goal:
+def _parts(item: Entry) -> dict[str, Entry]:
     has_keys = item.node.id == "mapping" and any(key.value == "text" for key, _ in item.node.value)
-    parts = item.members(("text", "check")) if has_keys else {"text": item}  # `- Goal 1: make x` is a text as well
+    return item.members(("text", "check")) if has_keys else {"text": item}  # `- Goal 1: make x` is a text as well
+
+
+def _goal(item: Entry) -> Goal:
+    parts = _parts(item)
     for part in parts.values():
         if not part.text():
             raise SettingsError(f"{part.where}: holds an empty item; write it out or remove it.")

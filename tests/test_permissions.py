@@ -219,7 +219,7 @@ def test_a_rule_allows_without_a_question_and_in_spite_of_a_warning() -> None:
 
 
 def test_a_rule_made_at_the_question_shows_what_it_would_have_let_through_and_is_saved(tmp_path: Path) -> None:
-    saved = SavedRules(tmp_path / "rules.json")
+    saved = SavedRules(tmp_path / "rules.json", tmp_path)
     terminal = Script("y", "a write_to_file:*.md", "a write_to_file:*.txt", "y")
     rulebook = book(saved=saved)
     rules = Rules(rulebook, Ask(terminal, rulebook=rulebook))
@@ -238,7 +238,7 @@ def test_a_rule_made_at_the_question_shows_what_it_would_have_let_through_and_is
 
 @pytest.mark.parametrize("answer", ["", "y -2", "no idea"])
 def test_a_rule_that_is_not_confirmed_is_neither_saved_nor_followed(answer: str, tmp_path: Path) -> None:
-    saved = SavedRules(tmp_path / "rules.json")
+    saved = SavedRules(tmp_path / "rules.json", tmp_path)
     terminal = Script("a write_to_file", answer, "leave it")
     assert Ask(terminal, rulebook=book(saved=saved)).decide(PROPOSAL) == Verdict(False, "user", "leave it")
     assert terminal.said[-1] == "The rule was not saved. Nothing was run."

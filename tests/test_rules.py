@@ -215,35 +215,37 @@ def test_a_forecast_names_the_calls_of_the_run_that_would_have_run() -> None:
 def test_saved_rules_are_private_and_outlive_the_process(tmp_path: Path) -> None:
     path = tmp_path / "state/rules.json"
     rule = Rule.parse("execute_shell:git status")
-    assert SavedRules(path).add(rule) and not SavedRules(path).add(rule)
+    assert SavedRules(path, tmp_path).add(rule) and not SavedRules(path, tmp_path).add(rule)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert Rulebook(SPECS.values(), saved=SavedRules(path)).allows(
+    assert Rulebook(SPECS.values(), saved=SavedRules(path, tmp_path)).allows(
         Call("1", "execute_shell", {"command_line": "git status"})
     )
-    assert SavedRules(path).remove(rule) and not SavedRules(path).remove(rule)
-    assert SavedRules(path).load() == []
+    assert SavedRules(path, tmp_path).remove(rule) and not SavedRules(path, tmp_path).remove(rule)
+    assert SavedRules(path, tmp_path).load() == []
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"rules": 1}', '{"rules": [1]}', '{"rules": ["a b"]}', "\0"])
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"folders": 1}', '{"folders": {"HERE": [1]}}', '{"folders": {"HERE": ["a b"]}}', "\0"]
+)
 def test_damaged_rules_stop(tmp_path: Path, content: str) -> None:
     path = tmp_path / "rules.json"
-    path.write_text(content)
+    path.write_text(content.replace("HERE", str(tmp_path)))
     path.chmod(0o600)
     with pytest.raises(StateError, match=r"rules\.json are damaged"):
-        SavedRules(path).load()
+        SavedRules(path, tmp_path).load()
 
 
 def test_rules_that_others_may_have_written_stop(tmp_path: Path) -> None:
     path = tmp_path / "rules.json"
-    path.write_text('{"v": 1, "rules": ["execute_shell"]}')
+    path.write_text(json.dumps({"v": 2, "folders": {str(tmp_path): ["execute_shell"]}}))
     path.chmod(0o666)
     with pytest.raises(StateError, match="Others may have written"):
-        SavedRules(path).load()
+        SavedRules(path, tmp_path).load()
     path.chmod(0o600)
     if os.geteuid() == 0:
         os.chown(path, 65534, 65534)
         with pytest.raises(StateError, match="Others may have written"):
-            SavedRules(path).load()
+            SavedRules(path, tmp_path).load()
 
 
 def test_the_subcommand_lists_adds_and_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

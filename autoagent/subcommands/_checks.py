@@ -9,7 +9,7 @@ import platform
 import shutil
 import ssl
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,8 @@ from autoagent.models.weights import installed
 from autoagent.protocols import Sandbox
 from autoagent.redact import Redactor, secrets_of
 from autoagent.servers import Answer, list_models, request
-from autoagent.settings import EMBEDDER, WITHOUT_ENDPOINT, Loaded, Settings, load
+from autoagent.settings import EMBEDDER, WITHOUT_ENDPOINT, Settings
+from autoagent.subcommands.here import Here, look, notices
 from autoagent.subcommands.memory_setup import embeds_remotely, memory_folder
 from autoagent.taskfile import is_saved, read_prompt_settings, read_task
 from autoagent.workspace import Workspace
@@ -50,15 +51,17 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
     findings = [_python()]
     secrets: list[str] = []
     try:
-        loaded = load(flags, env, folder)
-    except SettingsError as error:
-        findings += [Finding("settings", "fail", str(error), "correct it there"), *_variables(folder, None)]
+        here = look(flags, env, folder, task=True)
+        loaded = here.loaded
+    except (SettingsError, SetupError) as error:
+        findings += [Finding("settings", "fail", str(error), "correct it there"), *_variables(folder, {}, {})]
     else:
         settings = loaded.settings
         secrets += secrets_of(settings)
         findings += [
+            *_trust(here),
             *_files(settings, folder),
-            *_model(loaded, env),
+            *_model(settings, env),
             *_embedder(settings),
             *_extras(settings),
             *_encodings(),
@@ -67,7 +70,7 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
             *_memory(settings, folder),
             *_snapshots(settings.state_dir, folder),
             _terminal(screen, env),
-            *_variables(folder, loaded),
+            *_variables(folder, loaded.origins, {brought.name for brought in here.left_out}),
         ]
     mask = Redactor(secrets).mask
     return [Finding(f.check, f.status, mask(f.found), mask(f.mend)) for f in findings]
@@ -75,6 +78,12 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
 
 def _python() -> Finding:
     return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _trust(here: Here) -> Iterator[Finding]:
+    """What does not count, as the folder is not trusted with it; which keys do not go to an address of the folder."""
+    for line in (*notices(here), *here.loaded.unsent):
+        yield Finding("trust", "warn", line, "autoagent trust" if here.waiting else "")
 
 
 def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
@@ -101,15 +110,14 @@ def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
 # The model -------------------------------------------------------------------------------------------------------
 
 
-def _model(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
-    settings = loaded.settings
+def _model(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     kind, _, rest = settings.model.partition(":")
     if kind == "local":
         yield _embedded(rest)
     elif kind in WITHOUT_ENDPOINT:
         yield Finding("model", "ok", f"{settings.model}: needs no key")
     elif settings.openai_api_key or settings.openai_base_url:
-        yield from _endpoint(loaded, env)
+        yield from _endpoint(settings, env)
     else:
         mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
         yield Finding("model", "fail", "no key, no server and no embedded model is chosen", mend)
@@ -126,15 +134,11 @@ def _embedded(weights: str) -> Finding:
     return Finding("model", "ok", f"{weights or 'the embedded model'} and its runtime are here")
 
 
-def _endpoint(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
-    settings = loaded.settings
+def _endpoint(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     base_url, key = settings.openai_base_url or OPENAI, settings.openai_api_key
     if key.startswith("your-"):
         yield Finding("model", "fail", "OPENAI_API_KEY still holds the template's words", "put your key there")
         return
-    if loaded.origins["openai_base_url"].startswith(".env") and not loaded.origins["openai_api_key"].startswith(".env"):
-        mend = "make sure that you wrote this .env: your key is sent to that address"
-        yield Finding("endpoint", "warn", f"the address {base_url} comes from .env, the key from elsewhere", mend)
     if base_url.startswith("https:"):
         yield _certificates()
     answer = list_models(base_url, key)
@@ -297,7 +301,7 @@ def _terminal(screen: TextIO, env: Mapping[str, str]) -> Finding:
     return Finding("terminal", "ok", found)
 
 
-def _variables(folder: Path, loaded: Loaded | None) -> Iterator[Finding]:
+def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[str]) -> Iterator[Finding]:
     """Each variable of `.env`: used, or why not."""
     try:
         variables = read_dotenv(folder / ".env")
@@ -314,7 +318,9 @@ def _variables(folder: Path, loaded: Loaded | None) -> Iterator[Finding]:
             yield Finding(check, "warn", f"not used: {NOT_USED[name]}")
         elif name not in setting_of:
             yield Finding(check, "warn", "not used: neither this program nor AutoGPT knows it")
-        elif loaded is None or loaded.origins[setting_of[name]] == f".env:{variable.line}":
+        elif name in left_out:
+            yield Finding(check, "warn", "not used: this folder is not trusted with it")
+        elif (origin := origins.get(setting_of[name], f".env:{variable.line}")) == f".env:{variable.line}":
             yield Finding(check, "ok", f"used: {setting_of[name]}")
         else:
-            yield Finding(check, "warn", f"not used: {setting_of[name]} is set by {loaded.origins[setting_of[name]]}")
+            yield Finding(check, "warn", f"not used: {setting_of[name]} is set by {origin}")

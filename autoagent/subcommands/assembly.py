@@ -17,7 +17,7 @@ from autoagent.errors import CommandError, SettingsError
 from autoagent.messages import Asking, Message, Resumed, RunStarted, Task, Usage
 from autoagent.permissions import Ask, Continuous, FailClosed, Rules
 from autoagent.protocols import Authorizer, Model
-from autoagent.settings import Settings, user_config_path
+from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.subcommands.here import said_here
 from autoagent.window import SMALL_WINDOW
 from autoagent.workspace import Workspace
@@ -176,7 +176,10 @@ def tell_choice(registry: Registry, settings: Settings, window: int, say: Callab
 
 def protected_paths(settings: Settings) -> list[str]:
     """The agent's own files as they are seen from here, absolute: out of reach of every command."""
-    own_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(".env"), user_config_path(os.environ))
+    from autoagent.subcommands.rules import rules_path
+
+    settings_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(DOTENV))
+    own_files = (*settings_files, user_config_path(os.environ), rules_path(), user_state_path(os.environ))
     return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
 
 
@@ -250,7 +253,7 @@ def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:
     from autoagent.rules import Rulebook
     from autoagent.subcommands.rules import saved_rules
 
-    return Rulebook(all_specs(), settings.allow, saved_rules(settings), place=workspace.display)
+    return Rulebook(all_specs(), settings.allow, saved_rules(), place=workspace.display)
 
 
 def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool) -> Authorizer:

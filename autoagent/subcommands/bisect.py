@@ -16,7 +16,7 @@ from autoagent.printable import escape, shorten
 from autoagent.runlog import find_run
 from autoagent.screen_text import counted
 from autoagent.settings import Settings
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import trusted_here
 from autoagent.subcommands.reach import open_sandbox
 from autoagent.subcommands.restoring import open_snapshots, trail_of_run, workspace_of
 from autoagent.subcommands.runs import last_start
@@ -43,7 +43,7 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
     runs under the sandbox, in a folder of its own with the files of that step; the workspace is not touched. Exit 1
     where no step makes it fail.
     """
-    settings = settings_here(ctx.obj)
+    settings = trusted_here(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     began = last_start(settings.state_dir, run)
     turns = trail_of_run(settings.state_dir, run).turns

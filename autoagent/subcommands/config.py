@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,26 +12,32 @@ import click
 
 from autoagent.printable import escape
 from autoagent.redact import MASK, Redactor, secrets_of
-from autoagent.settings import Loaded, Settings, load
+from autoagent.settings import Settings
+from autoagent.subcommands.here import Here, look, plain
 
 
 @click.command("config")
 @click.option("--show-origin", is_flag=True, help="Say where each value comes from.")
-@click.option("--json", "as_json", is_flag=True, help="A list of objects: name, value, origin, env, help.")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects: name, value, origin, left_out, env, help.")
 @click.pass_context
 def config(ctx: click.Context, show_origin: bool, as_json: bool) -> None:
     """Show the settings that hold in this folder; secrets are masked."""
-    rows = list(_rows(load(ctx.obj or {}, os.environ, Path.cwd())))
+    here = look(ctx.obj)
+    here.tell()
+    rows = list(_rows(here))
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for row in rows:
         value = ",".join(row["value"]) if isinstance(row["value"], (list, tuple)) else row["value"]
-        origin = f"  ({row['origin']})" if show_origin else ""
+        left = f"; left out: {row['left_out']}" if row["left_out"] else ""
+        origin = f"  ({row['origin']}{left})" if show_origin else ""
         click.echo(escape(f"{row['name']} = {'' if value is None else value}{origin}"))
 
 
-def _rows(loaded: Loaded) -> Iterator[dict[str, Any]]:
+def _rows(here: Here) -> Iterator[dict[str, Any]]:
+    loaded = here.loaded
+    left_out = {brought.setting: plain(brought.called) for brought in here.left_out}
     redactor = Redactor(secrets_of(loaded.settings))
     for setting in dataclasses.fields(Settings):
         value = getattr(loaded.settings, setting.name)
@@ -44,6 +49,7 @@ def _rows(loaded: Loaded) -> Iterator[dict[str, Any]]:
             "name": setting.name,
             "value": redactor.mask_json(value),
             "origin": loaded.origins[setting.name],
+            "left_out": left_out.get(setting.name, ""),
             "env": list(setting.metadata["env"]),
             "help": setting.metadata["help"],
         }

@@ -106,6 +106,7 @@ def _opened(
     from autoagent.subcommands.outfit import open_context
     from autoagent.subcommands.reach import tell_gaps
     from autoagent.subcommands.restoring import open_snapshots
+    from autoagent.subcommands.rules import tell_old_rules
     from autoagent.subcommands.sub_agents import builder
     from autoagent.taint import TaintedFiles
     from autoagent.tokens import counter
@@ -128,6 +129,7 @@ def _opened(
         if settings.continuous:
             console.warn(CONTINUOUS_WARNING)
         tell_gaps(context.sandbox, console.warn)
+        tell_old_rules(settings, console.warn)
         log.overhear(rulebook.add)
         with Crew(
             builder(settings, registry, workspace, tainted, model, embedder, console),

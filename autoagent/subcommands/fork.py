@@ -18,7 +18,7 @@ from autoagent.messages import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runlog import RunLog, find_run, read
 from autoagent.subcommands import assembly
 from autoagent.subcommands.drive import drive, told_as_event
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import trusted_here
 from autoagent.subcommands.restoring import open_snapshots, told, trail_of, trail_of_run, workspace_of
 from autoagent.subcommands.resume import answered, task_of_run, tell_changes
 from autoagent.subcommands.run import check_flags
@@ -47,7 +47,7 @@ def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folde
     """
     given = given_in(ctx.obj or {}, given)
     with told_as_event(given):
-        state_dir = settings_here(given).state_dir
+        state_dir = trusted_here(given).settings.state_dir
         run = find_run(state_dir, run)
         shared = list(itertools.takewhile(lambda event: event.agent or event.step <= step, read(state_dir, run)))
         ctx.exit(_fork(given, run, step, shared, feedback, folder))

@@ -13,7 +13,7 @@ from autoagent.errors import StateError
 from autoagent.messages import Recollection
 from autoagent.printable import escape, shorten
 from autoagent.settings import Settings
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import settings_here, trusted_here
 from autoagent.subcommands.memory_setup import memory_of_user
 from autoagent.subcommands.memory_transfer import export_memory, import_memory
 
@@ -81,7 +81,7 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
 @click.pass_context
 def add(ctx: click.Context, text: str) -> None:
     """Remember TEXT."""
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    with memory_of_user(trusted_here(ctx.obj).settings) as living:
         id = living.add(text, source="user")
     if id is None:
         raise click.UsageError("TEXT is empty.")
@@ -93,7 +93,7 @@ def add(ctx: click.Context, text: str) -> None:
 @click.pass_context
 def forget(ctx: click.Context, id: int) -> None:
     """Delete the memory with this ID for good."""
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    with memory_of_user(trusted_here(ctx.obj).settings) as living:
         found = living.forget(id)
     if not found:
         raise StateError(f"There is no memory {id}; `autoagent memory list` shows which there are.")
@@ -110,12 +110,13 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
     """Let memories that are not used fade, and dream of those that are forgotten."""
     if dry_run and consolidate:
         raise click.UsageError("--dry-run and --consolidate exclude each other.")
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    settings = trusted_here(ctx.obj).settings
+    with memory_of_user(settings) as living:
         if dry_run:
             _print_forecast(living, n, as_json)
             return
         merged = living.consolidate() if consolidate else []
-        dream = living.sleep(n, lambda prompt: _ask_model(settings_here(ctx.obj), prompt))
+        dream = living.sleep(n, lambda prompt: _ask_model(settings, prompt))
     if as_json:
         groups = [{"kept": group.kept.id, "merged": [m.id for m in group.others]} for group in merged]
         _print_json({**dataclasses.asdict(dream), "merged": groups})
@@ -172,7 +173,7 @@ def trash(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def restore(ctx: click.Context, id: int) -> None:
     """Take the memory with this ID out of the trash."""
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    with memory_of_user(trusted_here(ctx.obj).settings) as living:
         found = living.restore(id)
     if not found:
         raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` shows which there are.")

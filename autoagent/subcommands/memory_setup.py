@@ -12,6 +12,7 @@ import click
 
 from autoagent.errors import SettingsError
 from autoagent.settings import EMBEDDER, WITHOUT_ENDPOINT, Settings
+from autoagent.subcommands.here import claimed_state
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.life import LivingMemory, Rules
@@ -66,11 +67,12 @@ def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iter
     """The memory for a command of the user's. Raises SettingsError also where it is switched off."""
     from autoagent.memory.none import NoMemory
 
-    memory = open_memory(settings, embedder=embedder)
-    if isinstance(memory, NoMemory):
-        raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to the backend you mean.")
-    with memory:
-        yield memory
+    with claimed_state(settings):
+        memory = open_memory(settings, embedder=embedder)
+        if isinstance(memory, NoMemory):
+            raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to the backend you mean.")
+        with memory:
+            yield memory
 
 
 def _open_store(settings: Settings, folder: Path, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:

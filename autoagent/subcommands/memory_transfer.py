@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autoagent.errors import SettingsError
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import settings_here, trusted_here
 from autoagent.subcommands.memory_setup import late_embedder, memory_of_user, say
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
@@ -41,7 +41,7 @@ def import_memory(ctx: click.Context, file: Path) -> None:
     """Add the memories that `autoagent memory export` wrote to FILE; those that are here already are kept."""
     from autoagent.memory import transfer
 
-    settings = settings_here(ctx.obj)
+    settings = trusted_here(ctx.obj).settings
     exported = transfer.read(file, say)
     embedder = late_embedder(settings)
     if exported.vectors is not None:

@@ -18,7 +18,7 @@ from autoagent.runlog import RunLog, effective, find_run, read
 from autoagent.settings import Settings
 from autoagent.subcommands import assembly
 from autoagent.subcommands.drive import drive, told_as_event
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import trusted_here
 from autoagent.subcommands.restoring import (
     cut_off,
     finish,
@@ -54,7 +54,7 @@ def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool
     """
     given = given_in(ctx.obj or {}, given)
     with told_as_event(given):
-        state_dir = settings_here(given).state_dir
+        state_dir = trusted_here(given).settings.state_dir
         run = find_run(state_dir, run) if run else newest_unfinished(state_dir)
         began, finished = ends(state_dir, run)
         if step is None and finished:

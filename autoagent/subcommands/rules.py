@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
+from pathlib import Path
 
 import click
 
 from autoagent.errors import StateError
 from autoagent.printable import escape
 from autoagent.rules import Rule, SavedRules, checked
-from autoagent.settings import Settings
+from autoagent.settings import Settings, user_config_path
 from autoagent.subcommands.here import settings_here
 
 
-def saved_rules(settings: Settings) -> SavedRules:
-    """The rules of this state folder."""
-    return SavedRules(settings.state_dir / "rules.json")
+def rules_path() -> Path:
+    """The file with the saved rules for every folder, among the user's own settings."""
+    return user_config_path(os.environ).with_name("rules.json")
+
+
+def saved_rules() -> SavedRules:
+    """The rules for the current folder."""
+    return SavedRules(rules_path(), Path.cwd())
+
+
+def tell_old_rules(settings: Settings, say: Callable[[str], None]) -> None:
+    """Say so where there are rules of an earlier version, which nobody follows any more."""
+    old = settings.state_dir / "rules.json"
+    if os.path.lexists(old):
+        say(f"{old} is not followed: rules are kept in {rules_path()}. Save those you want with `autoagent rules add`.")
 
 
 @click.group("rules")
@@ -33,7 +48,8 @@ def rules() -> None:
 def list_rules(ctx: click.Context, as_json: bool) -> None:
     """List the rules, those of the settings first."""
     settings = settings_here(ctx.obj)
-    saved = saved_rules(settings)
+    saved = saved_rules()
+    tell_old_rules(settings, lambda line: click.echo(escape(line), err=True))
     found = [("settings", Rule.parse(text)) for text in settings.allow]
     found += [("saved", rule) for rule in saved.load()]
     if as_json:
@@ -46,27 +62,25 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
     for origin, rule in found:
         click.echo(f"{origin:8}  {escape(str(rule))}")
     if not found:
-        click.echo(f"There are no rules in {saved.path}: every command is asked about.", err=True)
+        click.echo(f"There are no rules for this folder in {saved.path}: every command is asked about.", err=True)
 
 
 @rules.command("add")
 @click.argument("rule")
-@click.pass_context
-def add(ctx: click.Context, rule: str) -> None:
+def add(rule: str) -> None:
     """Save RULE: what it lets through runs without a question from the next run on."""
     from autoagent.commands.catalogue import all_commands
 
     parsed = checked(Rule.parse(rule), [command.spec for command in all_commands()])
-    new = saved_rules(settings_here(ctx.obj)).add(parsed)
+    new = saved_rules().add(parsed)
     click.echo(f"Saved the rule {escape(str(parsed))}." if new else f"The rule {escape(str(parsed))} is there already.")
 
 
 @rules.command("remove")
 @click.argument("rule")
-@click.pass_context
-def remove(ctx: click.Context, rule: str) -> None:
+def remove(rule: str) -> None:
     """Revoke RULE, as `autoagent rules list` shows it."""
-    saved = saved_rules(settings_here(ctx.obj))
+    saved = saved_rules()
     if not saved.remove(Rule.parse(rule)):
         raise StateError(f"There is no saved rule {rule!r}; `autoagent rules list` shows which there are.")
     click.echo(f"Revoked the rule {escape(str(Rule.parse(rule)))}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,7 +22,7 @@ from autoagent.servers import find_servers
 from autoagent.settings import WITHOUT_ENDPOINT, Settings
 from autoagent.subcommands import assembly
 from autoagent.subcommands.drive import drive, told_as_event
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import Here, claimed_state, look, trust_made, trusted_here
 from autoagent.subcommands.setup import ClickTerminal
 from autoagent.taskfile import MOST_GOALS, is_saved, read_task, write_task
 from autoagent.typed_goal import parse_goal, remark
@@ -54,15 +55,21 @@ def start(given: Mapping[str, Any]) -> int:
 
 def _start(given: Mapping[str, Any]) -> int:
     given = {**given, "model": "demo"} if given.get("demo") else given
-    settings = settings_here(given)
+    here = trusted_here(given, task=not (given.get("demo") or given.get("ai_goals")))
+    settings = here.settings
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
-    told = _task_of_flags(given, settings, terminal)
+    told = _task_of_flags(given, here, terminal)
     settings = _with_model(given, settings, terminal)
+    with claimed_state(settings):
+        return _run(given, settings, told, here, terminal)
+
+
+def _run(given: Mapping[str, Any], settings: Settings, told: Task | None, here: Here, terminal: ClickTerminal) -> int:
     console = assembly.open_console(settings, json=bool(given.get("json_output")))
     model = assembly.open_model(settings, console)
     proposals = _Proposals(model, console)
-    task = without_budget(told or _task(given, settings, terminal, proposals), given)
+    task = without_budget(told or _task(given, settings, here, terminal, proposals), given)
     attended = not settings.continuous or sys.stdin.isatty()
     registry = assembly.open_registry(settings, task, model.window, attended=attended)
     begin = assembly.describe(task, settings, model, registry)
@@ -132,10 +139,13 @@ def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTer
     choice = choose_model(terminal, find_servers)
     if choice.save:
         store_variables(Path.cwd() / ".env", choice.env)
-    return settings_here(given, choice.env)
+        trust_made(choice.env)
+    return look(given, {**os.environ, **choice.env}).settings
 
 
-def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal, proposals: _Proposals) -> Task:
+def _task(
+    given: Mapping[str, Any], settings: Settings, here: Here, terminal: ClickTerminal, proposals: _Proposals
+) -> Task:
     """The task of the demo, from the saved file, or asked for and then saved."""
     path = settings.ai_settings_file
     if settings.model == "demo":
@@ -143,19 +153,21 @@ def _task(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal,
 
         return DEMO_TASK
     if is_saved(path):
-        saved = _saved(path, terminal)
+        saved = _saved(here, terminal)
         if given.get("skip_reprompt") or welcome_back(terminal, saved, path):
             return saved
     proposes = settings.model.partition(":")[0] not in ("human", "replay")
     task = ask_task(terminal, proposals if proposes else None)
     write_task(path, task)
+    trust_made({}, path, task)
     terminal.say(f"Saved in {path}.")
     return task
 
 
-def _saved(path: Path, terminal: ClickTerminal) -> Task:
+def _saved(here: Here, terminal: ClickTerminal) -> Task:
     """The saved task; says where a goal in it looks as if a check had been meant. Raises SettingsError."""
-    task = read_task(path)
+    path = here.settings.ai_settings_file
+    task = here.allowed(read_task(path))
     if any(parse_goal(goal.text).check for goal in task.goals):
         terminal.say(
             f"{path}: ` :: ` in a goal is text here, not a check. A check is written on a line of its own: "
@@ -176,17 +188,17 @@ def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tupl
     return goals
 
 
-def _task_of_flags(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Task | None:
+def _task_of_flags(given: Mapping[str, Any], here: Here, terminal: ClickTerminal) -> Task | None:
     """The task where flags tell it, with what is saved for what they leave out; None where they do not.
 
     Raises click.UsageError and SettingsError for what cannot be used, before anything is asked.
     """
-    path = settings.ai_settings_file
+    path = here.settings.ai_settings_file
     if not any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
         if given.get("ai_settings_file") and not path.exists():
             raise SettingsError(f"{path}: there is no such file; leave out -C to be asked for name, role and goals.")
         return None
-    saved = _saved(path, terminal) if is_saved(path) else None
+    saved = _saved(here, terminal) if is_saved(path) else None
     goals = goals_of_flags(given, terminal.say) or (saved.goals if saved else ())
     if not goals:
         raise click.UsageError("There is no goal; give at least one --ai-goal.")

@@ -18,7 +18,7 @@ from autoagent.runlog import find_run, read, run_ids
 from autoagent.screen_text import counted
 from autoagent.settings import EMBEDDER, KEPT, Settings
 from autoagent.subcommands import assembly
-from autoagent.subcommands.here import said_here, settings_here
+from autoagent.subcommands.here import look, said_here, settings_here
 from autoagent.tally import Tally
 
 
@@ -95,7 +95,10 @@ def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
     before = began.settings.get("said", {})
     said = assembly.as_kept(said_here(name for name in assembly.KEPT_SETTINGS if name != "workspace"))
     since = [name for name, value in said.items() if name not in before or before[name] != value]
-    return settings_here({KEPT: {name: value for name, value in own.items() if name not in since}, **given_in(given)})
+    kept = {name: value for name, value in own.items() if name not in since}
+    here = look({KEPT: kept, **given_in(given)})
+    here.tell_unsent(but=look(given).loaded.unsent)
+    return here.settings
 
 
 def last_start(state_dir: Path, run: str) -> RunStarted:

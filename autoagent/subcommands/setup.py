@@ -13,7 +13,7 @@ import click
 from autoagent.dotenv import store_variables
 from autoagent.printable import escape
 from autoagent.servers import find_servers
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import trust_made, trusted_here
 from autoagent.taskfile import write_task
 from autoagent.welcome import ask_task, choose_model, model_is_chosen
 from autoagent.wrapping import wrap
@@ -38,6 +38,16 @@ class ClickTerminal:
         if not sys.stdin.isatty():
             click.echo(escape(answer), err=True)  # a terminal has echoed it
         return answer
+
+    def decide(self, question: str) -> bool:
+        """A yes or a no that nobody gives by accident: what was typed before the question does not count."""
+        if sys.stdin.isatty():
+            import termios
+
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        while (answer := self.ask(question).strip().lower()) not in ("y", "yes", "n", "no"):
+            self.say("Please answer y or n.")
+        return answer in ("y", "yes")
 
     def secret(self, prompt: str) -> str:
         if sys.stdin.isatty():
@@ -71,17 +81,20 @@ class ClickTerminal:
 def setup(ctx: click.Context) -> None:
     """Choose a model, name the agent and its goals; writes .env and ai_settings.yaml."""
     terminal = ClickTerminal()
-    settings = settings_here(ctx.obj)
+    settings = trusted_here(ctx.obj).settings
     if model_is_chosen(settings):
         terminal.say("The model is set up already; `autoagent config` shows it, and .env is where to change it.")
     else:
         choice = choose_model(terminal, find_servers)
         if choice.save:
             store_variables(Path(".env"), choice.env)
+            trust_made(choice.env)
             terminal.say("Kept in .env.")
         else:
             shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
             terminal.say(f"Not kept; to use it, set {' and '.join(shown)}.")
     path = settings.ai_settings_file
-    write_task(path, ask_task(terminal))
+    task = ask_task(terminal)
+    write_task(path, task)
+    trust_made({}, path, task)
     terminal.say(f"Saved in {path}. Start with: autoagent")

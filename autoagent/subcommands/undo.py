@@ -10,7 +10,7 @@ from autoagent.errors import StateError
 from autoagent.messages import Noticed, Undone
 from autoagent.runlog import RunLog, find_run
 from autoagent.subcommands import assembly
-from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.here import trusted_here
 from autoagent.subcommands.restoring import files, finish, open_snapshots, restore, told, trail_of_run, workspace_of
 from autoagent.subcommands.runs import last_start
 from autoagent.trail import Trail
@@ -31,7 +31,7 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
     """
     if to is not None and redo:
         raise click.UsageError("--to and --redo exclude each other.")
-    settings = settings_here(ctx.obj)
+    settings = trusted_here(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     with ExitStack() as held:
         log = held.enter_context(RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)))

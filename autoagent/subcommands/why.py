@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,8 +16,8 @@ from autoagent.messages import Call, Recollection, Rejected, Thought, Thoughts
 from autoagent.printable import escape, shorten
 from autoagent.retrace import Traced, trace
 from autoagent.runlog import find_run, read
-from autoagent.settings import load
 from autoagent.subcommands import assembly
+from autoagent.subcommands.here import settings_here
 from autoagent.subcommands.runs import settings_of_run
 
 SHOWN = 300  # characters of a memory or a thought
@@ -42,7 +40,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     """
     from autoagent.tokens import counter
 
-    state_dir = load(ctx.obj or {}, os.environ, Path.cwd()).settings.state_dir
+    state_dir = settings_here(ctx.obj).state_dir
     run = find_run(state_dir, run)
     traced = trace(read(state_dir, run), step, counter)
     ids = {_id(name) for name in without}

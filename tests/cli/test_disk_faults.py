@@ -195,7 +195,7 @@ def test_state_that_root_made_is_named_to_an_ordinary_user(begun: Home) -> None:
     os.chown(begun.folder, nobody.ID, nobody.ID)
     os.chown(begun.folder / "autoagent_workspace", nobody.ID, nobody.ID)
     for arguments in (["--demo", "-c"], ["resume", "-c"], ["runs"], ["show", begun.runs[0]], ["memory", "list"]):
-        line = one_line(started_as(begun, nobody.BECOME, *arguments))
+        line = one_line(started_as(begun, nobody.BECOME, "--state-dir", ".autoagent", *arguments))
         assert re.search(r"\.autoagent\b.*: .*Permission denied", line), line
     assert begun.run("resume", "-c").code == 0, "and root goes on"
 
@@ -245,7 +245,7 @@ def test_logs_that_others_may_read_are_closed_to_them(home: Home) -> None:
 @pytest.mark.parametrize(("name", "code"), [(".autoagent", 2), (".autoagent/runs", 1), (".autoagent/memory", 1)])
 def test_a_file_where_a_folder_belongs_is_named(home: Home, name: str, code: int) -> None:
     home.write(name, "not a folder")
-    line = one_line(home.run("--demo", "-c"), code)
+    line = one_line(home.run("--demo", "-c", "--state-dir", ".autoagent"), code)
     causes = "is a file|Not a directory|File exists|unable to open|cannot be used"
     assert re.search(rf"{re.escape(name)}\b.*({causes})", line), line
     assert home.read(name) == "not a folder"

@@ -277,7 +277,7 @@ def test_what_cannot_be_opened_leaves_no_empty_run(home: Home) -> None:
     assert done.code == 2
     assert "The workspace" in done.err
     home.write(".autoagent/memory", "a file where the folder should be")
-    assert home.run("--demo", "-c").code == 1
+    assert home.run("--demo", "-c", "--state-dir", ".autoagent").code == 1
     assert home.runs == []
 
 

@@ -43,7 +43,7 @@ def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> No
     assert server.requests[0].body["temperature"] == 0.5
     assert (served.folder / "elsewhere").is_dir()
     assert len(list((served.folder / "state" / "runs").iterdir())) == 1
-    assert sorted(path.name for path in served.folder.iterdir()) == ["elsewhere", "mine.yaml", "state"]
+    assert sorted(path.name for path in served.folder.iterdir()) == [".local", "elsewhere", "mine.yaml", "state"]
     assert done.text.startswith(
         "--install-plugin-deps has no effect yet.\nContinuous mode: commands run without a question"
     )

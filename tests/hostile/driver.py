@@ -66,8 +66,8 @@ class Room(Home):
         )
 
     def picture(self) -> dict[str, tuple[object, ...]]:
-        """All that lies outside of the workspace and the agent's state: mode, time of change, content."""
-        inside = (self.workspace, self.state)
+        """All that lies outside of the workspace and what the agent keeps: mode, time of change, content."""
+        inside = (self.workspace, self.state, self.folder / ".local")
         paths = (path for path in self.folder.parent.rglob("*") if not any(path.is_relative_to(p) for p in inside))
         return {str(path): _picture(path) for path in paths if path != self.folder}
 

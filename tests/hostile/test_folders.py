@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,8 +23,14 @@ def there(request: pytest.FixtureRequest) -> Iterator[Room]:
         yield made
 
 
-def finish(there: Room, *arguments: str, stdin: str = "", env: dict[str, str] | None = None) -> tuple[int, str]:
-    """Run the program to its end: the exit code and all it showed."""
+def finish(
+    there: Room, *arguments: str, stdin: str = "", env: dict[str, str] | None = None, fresh: bool = False
+) -> tuple[int, str]:
+    """Run the program to its end, `fresh` in an interpreter of its own: the exit code and all it showed."""
+    if there.user == "self" and not fresh:
+        there.warm = True
+        done = there.run(*arguments, stdin=stdin, env=env)
+        return done.code, done.text
     process = there.start(*arguments, env=env)
     out, err = process.communicate(stdin, timeout=60)
     assert "Traceback" not in out + err, out + err
@@ -33,7 +42,7 @@ def test_no_program_is_taken_from_the_folder_by_a_relative_path(there: Room, pro
     there.write(program, f"#!/bin/sh\ntouch {there.folder}/PWNED\nexit 1\n").chmod(0o755)
     with ScriptedServer(command("execute_shell", command_line="true"), *FINISH) as server:
         there.point_at(server)
-        code, text = finish(there, "-c", "-m", "none", *GOAL, env={"PATH": f".::{os.environ['PATH']}:bin"})
+        code, text = finish(there, "-c", "-m", "none", *GOAL, env={"PATH": f".::{os.environ['PATH']}:bin"}, fresh=True)
     assert code == 0, text
     assert not (there.folder / "PWNED").exists()
 
@@ -41,7 +50,7 @@ def test_no_program_is_taken_from_the_folder_by_a_relative_path(there: Room, pro
 def test_no_module_is_taken_from_the_folder(there: Room) -> None:
     for name in ("click", "openai", "pip"):
         there.write(f"{name}.py", f"open({str(there.folder / 'PWNED')!r}, 'w')\nraise SystemExit(0)\n")
-    code, text = finish(there, "--version")
+    code, text = finish(there, "--version", fresh=True)
     assert (code, text.split(",")[0]) == (0, "autoagent")
     assert not (there.folder / "PWNED").exists()
 
@@ -58,3 +67,246 @@ def test_a_pipe_in_place_of_a_settings_file_stops_the_start(there: Room, name: s
     assert code == 2, text
     assert f"{name}: is no file but a pipe." in text
     assert Path(there.folder / name).is_fifo()
+
+
+# What a folder's .env may do -------------------------------------------------------------------------------------
+
+KEY = "sk-of-the-user-and-nobody-else"
+MODEL = {"SMART_LLM": "test-model", "EMBEDDING_MODEL": "test-embedder", "AUTOAGENT_WINDOW": "32000"}
+RUN = ("-c", "-m", "none", *GOAL)
+
+
+def keys_seen(server: ScriptedServer) -> set[str]:
+    return {request.headers.get("authorization", "") for request in [*server.probes, *server.requests]}
+
+
+def test_the_users_key_never_goes_to_an_address_of_the_folder(there: Room) -> None:
+    user = {**MODEL, "OPENAI_API_KEY": KEY}
+    with ScriptedServer(*FINISH, *FINISH) as server:
+        there.write(".env", f"# by somebody\nOPENAI_BASE_URL={server.base_url}\n")
+        code, text = finish(there, *RUN, env=user)
+        assert code == 3
+        assert ".env:2 OPENAI_BASE_URL" in text
+        assert "autoagent trust" in text
+        assert not there.state.exists()
+        finish(there, "doctor", env=user)
+        assert (server.requests, server.probes) == ([], [])
+
+        assert finish(there, "trust", env=user)[0] == 0
+        code, text = finish(there, *RUN, env=user)
+        assert code == 0, text
+        assert f"OPENAI_API_KEY (environment: OPENAI_API_KEY) is not sent to {server.base_url}" in text
+        assert server.requests
+        assert not any(KEY in seen for seen in keys_seen(server))
+
+
+def test_an_address_that_brings_its_own_key_needs_no_question_and_gets_that_key_alone(there: Room) -> None:
+    with ScriptedServer(*FINISH) as server:
+        variables = {**MODEL, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-of-the-folder"}
+        limits = "AUTOAGENT_BUDGET=2\nCONTINUOUS_LIMIT=9\nEXECUTE_LOCAL_COMMANDS=False\nAUTOAGENT_REQUIRE_SANDBOX=0\n"
+        there.write(".env", limits + "".join(f"{name}={value}\n" for name, value in variables.items()))
+        code, text = finish(there, *RUN, env={"OPENAI_API_KEY": KEY})
+        assert code == 0, text
+        assert "trust" not in text
+        assert keys_seen(server) == {"Bearer sk-of-the-folder"}
+
+
+def test_an_address_without_any_key_anywhere_needs_no_question(there: Room) -> None:
+    with ScriptedServer(*FINISH) as server:
+        there.write(".env", f"OPENAI_BASE_URL={server.base_url}\n")
+        code, text = finish(there, *RUN, env=MODEL)
+    assert code == 0, text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "AUTOAGENT_PYTHON=./tool.sh",
+        "AUTOAGENT_ALLOW_HOSTS=169.254.169.254:80",
+        "AUTHORISE_COMMAND_KEY=n",
+        "EXIT_KEY=y",
+        "ALLOW_DOWNLOADS=true",
+        "AUTOAGENT_SEARCH_URL=http://evil.example",
+        "MEMORY_URL=postgresql://u:secret-word@evil.example/x",
+        "SD_WEBUI_URL=http://evil.example",
+        "AUTOAGENT_WORKSPACE=../outside",
+        "AUTOAGENT_STATE_DIR=../outside",
+        "AI_SETTINGS_FILE=../outside/a.yaml",
+        "AUTOAGENT_MODEL=local:./weights.gguf",
+        "AUTOAGENT_MODEL=replay:2026",
+        "AUTOAGENT_SANDBOX_MEMORY=0",
+        "TEXT_TO_SPEECH_PROVIDER=streamelements",
+    ],
+)
+def test_what_reaches_out_weakens_a_boundary_or_runs_a_program_waits_for_trust(there: Room, line: str) -> None:
+    there.write("tool.sh", f"#!/bin/sh\ntouch {there.folder}/PWNED\n").chmod(0o755)
+    there.write(".env", f"{line}\n")
+    before = there.picture()
+    name = line.partition("=")[0]
+    for arguments in (["doctor"], ["config"], ["commands"], ["runs"]):
+        code, text = finish(there, *arguments)
+        assert f".env:1 {name}" in text or arguments == ["doctor"], text
+        assert "secret-word" not in text
+    code, text = finish(there, *RUN, "--model", "human") if "MODEL" not in name else finish(there, *RUN)
+    assert code == 3
+    assert f".env:1 {name}" in text
+    assert not (there.folder / "PWNED").exists()
+    assert there.picture() == before
+
+
+def test_the_sandbox_and_the_rules_come_from_the_user_alone(there: Room) -> None:
+    there.write(".env", "AUTOAGENT_SANDBOX=none\nAUTOAGENT_SANDBOX_NETWORK=true\n")
+    rules = json.dumps({"v": 1, "rules": ["execute_shell"]})
+    there.write(".autoagent/rules.json", rules).chmod(0o600)
+    there.write("x.sh", "touch PWNED")
+    with ScriptedServer(command("execute_shell", command_line="cat ../.ssh/id_ed25519 > copy"), *FINISH) as server:
+        there.point_at(server)
+        assert finish(there, *RUN)[0] == 3  # for the state that nobody made here
+        code, text = finish(there, "trust")
+        assert (code, "AUTOAGENT_SANDBOX_NETWORK" in text) == (0, True)
+        code, text = finish(there, "-m", "none", *GOAL, stdin="n\n")
+    assert code == 6, text  # the rule of the folder answered nothing
+    shown = " ".join(text.split())
+    assert "Never taken from a folder: .env:1 AUTOAGENT_SANDBOX, .env:2 AUTOAGENT_SANDBOX_NETWORK" in shown
+    assert ".autoagent/rules.json is not followed" in shown
+    assert not (there.workspace / "copy").exists()
+
+
+def test_a_saved_rule_holds_for_the_folder_it_was_saved_in(there: Room) -> None:
+    (there.folder / "other").mkdir()
+    assert finish(there, "rules", "add", "write_to_file:*.txt")[0] == 0
+    listed = json.loads(finish(there, "rules", "list", "--json")[1])
+    assert [row["rule"] for row in listed] == ["write_to_file:*.txt"]
+    kept = json.loads(there.read(".config/autoagent/rules.json"))
+    assert kept["folders"] == {str(there.folder): ["write_to_file:*.txt"]}
+    assert (there.folder / ".config/autoagent/rules.json").stat().st_mode & 0o777 == 0o600
+
+
+# State -----------------------------------------------------------------------------------------------------------
+
+LINKED = (
+    ".autoagent", ".autoagent/runs", ".autoagent/runs/20260101-000000-0000", ".autoagent/memory",
+    ".autoagent/memory/memory.db", ".autoagent/models.json", ".autoagent/taint.jsonl", ".autoagent/snapshots",
+    ".autoagent/snapshots/objects", ".autoagent/snapshots/objects/ab", ".autoagent/id",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_state_is_never_followed_through_a_link(there: Room, name: str) -> None:
+    target = there.outside / "target"
+    target.mkdir()
+    (there.folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (there.folder / name).symlink_to(target)
+    before = there.picture()
+    for arguments in ([*RUN, "--demo"], ["resume", "-c"], ["runs"], ["memory", "list"], ["show", "2026"]):
+        code, text = finish(there, *arguments)
+        assert code == 3, text
+        assert f"{name} is a symbolic link" in text
+    assert list(target.iterdir()) == []
+    assert there.picture() == before
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "holder"])
+def test_a_log_is_never_followed_through_a_link(there: Room, name: str) -> None:
+    assert finish(there, "--demo", "-c", "-l", "2", "-m", "none")[0] == 4
+    run = there.state / "runs" / there.runs[0]
+    target = there.outside / "target"
+    (run / name).rename(target)
+    (run / name).symlink_to(target)
+    before = target.read_bytes()
+    code, text = finish(there, "resume", "-c")
+    assert code == 3, text
+    assert f"{name} is a symbolic link" in text
+    assert target.read_bytes() == before
+
+
+def test_state_that_was_not_made_here_is_not_used_and_not_written(there: Room) -> None:
+    assert finish(there, "--demo", "-c", "-l", "2", "-m", "none")[0] == 4
+    run = there.runs[0]
+    assert finish(there, "runs")[1].count(run) == 1, "what was made here needs no question"
+    subprocess.run(["cp", "-a", there.folder, there.folder.parent / "copy"], check=True)
+    copied = Room(there.folder.parent / "copy", user=there.user, env={"HOME": str(there.folder)})
+    before = (copied.state / "runs" / run / "events.jsonl").read_bytes()
+
+    code, text = finish(copied, "resume", "-c")
+    assert (code, ".autoagent" in text) == (3, True)
+    code, text = finish(copied, *RUN, "--demo")
+    assert (code, ".autoagent" in text) == (3, True)
+    code, text = finish(copied, "runs")
+    assert code == 0
+    assert run not in text
+    assert finish(copied, "show", run)[0] == 1
+    assert (copied.state / "runs" / run / "events.jsonl").read_bytes() == before
+
+    assert finish(copied, "--state-dir", ".autoagent", "runs")[1].count(run) == 1, "named by the user, it is his"
+    assert finish(copied, "trust")[0] == 0
+    assert finish(copied, "runs")[1].count(run) == 1
+    assert finish(copied, "resume", "-c", run)[0] == 0
+    assert finish(copied, "trust", "--revoke")[0] == 0
+    assert run not in finish(copied, "runs")[1]
+
+
+def test_two_that_start_at_once_both_find_their_state_their_own(there: Room) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(lambda _: finish(there, "memory", "add", "a thing")[0], range(2)))
+    assert ends == [0, 0]
+    code, text = finish(there, "memory", "list")
+    assert (code, "Left out" in text) == (0, False)
+
+
+# Tasks, workspaces -----------------------------------------------------------------------------------------------
+
+
+def test_a_check_that_the_folder_brings_waits_for_trust(there: Room) -> None:
+    goals = 'ai_name: N\nai_role: r\nai_goals:\n- plain\n- text: checked\n  "\\x63heck": touch PWNED\n'
+    there.write("ai_settings.yaml", goals)
+    with ScriptedServer(*FINISH, *FINISH) as server:
+        there.point_at(server)
+        code, text = finish(there, "-y", "-c", "-m", "none")
+        assert code == 3
+        assert "ai_settings.yaml:6 check" in text
+        code, text = finish(there, "-y", "-c", "-m", "none", "--ai-name", "M")
+        assert code == 3
+        assert finish(there, "trust")[0] == 0
+        code, text = finish(there, "-y", "-c", "-m", "none")
+    assert code == 0, text
+    assert "check: touch PWNED" in text
+    assert (there.workspace / "PWNED").exists()
+
+
+def test_a_workspace_or_task_behind_a_link_out_of_the_folder_waits_for_trust(there: Room) -> None:
+    there.workspace.rmdir()
+    there.workspace.symlink_to(there.outside)
+    code, text = finish(there, *RUN, "--demo")
+    assert code == 3
+    assert "autoagent_workspace" in text
+    there.workspace.unlink()
+    (there.folder / "ai_settings.yaml").symlink_to(there.outside / "made.yaml")
+    code, text = finish(there, "setup", stdin="4\nN\nr\ng\n\n")
+    assert code == 3
+    assert sorted(path.name for path in there.outside.iterdir()) == ["secret.txt"]
+
+
+# Trust -----------------------------------------------------------------------------------------------------------
+
+
+def test_trust_holds_until_what_was_trusted_changes_and_is_kept_by_the_user(there: Room) -> None:
+    there.write(".env", "AUTHORISE_COMMAND_KEY=j\nUSER_AGENT=x\n")
+    code, text = finish(there, "trust")
+    assert code == 0
+    assert ".env:1 AUTHORISE_COMMAND_KEY = j   (the answer that runs a command)" in text
+    listed = json.loads(finish(there, "trust", "--list", "--json")[1])
+    assert [row["items"] for row in listed if row["folder"] == str(there.folder)] == [[".env:1 AUTHORISE_COMMAND_KEY"]]
+    kept = there.folder / ".local/state/autoagent"
+    assert {path.stat().st_mode & 0o777 for path in (kept, *kept.rglob("*"))} == {0o700, 0o600}
+
+    there.write(".env", "USER_AGENT=y\nSMART_LLM=z\nAUTHORISE_COMMAND_KEY=j\n")
+    assert "Left out" not in finish(there, "config")[1]
+    there.write(".env", "AUTHORISE_COMMAND_KEY=k\n")
+    code, text = finish(there, "config", "--show-origin")
+    assert "Left out until you trust this folder (`autoagent trust`): .env:1 AUTHORISE_COMMAND_KEY." in text
+    assert "authorise_command_key = y  (default; left out: .env:1 AUTHORISE_COMMAND_KEY)" in text
+    there.write(".env", "AUTHORISE_COMMAND_KEY=j\n")
+    assert finish(there, "trust", "--revoke")[0] == 0
+    assert "Left out" in finish(there, "config")[1]
+    assert Path(there.folder / ".env").read_text() == "AUTHORISE_COMMAND_KEY=j\n"

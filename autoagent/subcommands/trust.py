@@ -1,0 +1,77 @@
+"""`autoagent trust`: what a folder brings that counts only once the user trusts it, and what he has trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from autoagent.errors import SettingsError
+from autoagent.settings import user_state_path
+from autoagent.subcommands.here import Here, listed, look, notices, plain
+from autoagent.subcommands.setup import ClickTerminal
+from autoagent.trust import Record, Trusted
+
+
+@click.command("trust")
+@click.argument("folder", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--list", "lists", is_flag=True, help="List the folders that are trusted, and with what.")
+@click.option("--revoke", is_flag=True, help="Trust FOLDER with nothing any more.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
+@click.pass_context
+def trust(ctx: click.Context, folder: Path, lists: bool, revoke: bool, as_json: bool) -> None:
+    """Show what FOLDER brings that reaches out, weakens a boundary or runs a program, and trust it with that.
+
+    FOLDER: the current one by default. At a terminal it asks, else it trusts. It holds until what was trusted changes.
+    """
+    if as_json and not lists:
+        raise click.UsageError("--json goes with --list.")
+    place = folder.resolve()
+    if lists:
+        _list(Trusted(user_state_path(os.environ)).records(), as_json)
+    elif revoke:
+        _revoke(place)
+    else:
+        _trust(look(ctx.obj, folder=place, task=True))
+
+
+def _trust(here: Here) -> None:
+    for line in notices(here)[bool(here.waiting) :]:
+        click.echo(line)
+    if not here.waiting:
+        click.echo(f"Nothing in {plain(str(here.folder))} waits for your trust.")
+        return
+    click.echo(f"{plain(str(here.folder))} brings what reaches out, weakens a boundary or runs a program:")
+    for line in listed(here.waiting):
+        click.echo(line)
+    try:
+        if sys.stdin.isatty() and not ClickTerminal().decide("Trust it with these, until they change? (y/n)"):
+            click.echo("It is not trusted.")
+            return
+    except EOFError:
+        raise SettingsError("The input has ended; the folder is not trusted.") from None
+    here.trust()
+    click.echo("It is trusted with these now; `autoagent trust --revoke` takes that back.")
+
+
+def _revoke(folder: Path) -> None:
+    if Trusted(user_state_path(os.environ)).remove(folder):
+        click.echo(f"{plain(str(folder))} is trusted with nothing any more.")
+    else:
+        click.echo(f"{plain(str(folder))} was not trusted.")
+
+
+def _list(records: list[Record], as_json: bool) -> None:
+    if as_json:
+        rows = [{"folder": one.folder, "items": sorted(one.items.values()), "time": one.t} for one in records]
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    for one in records:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.t))
+        click.echo(f"{when}  {plain(one.folder)}  {plain(', '.join(sorted(one.items.values())))}")
+    if not records:
+        click.echo("No folder is trusted.", err=True)
