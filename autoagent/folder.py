@@ -50,6 +50,18 @@ class Brought:
         return hashlib.sha256(json.dumps([self.file, self.name, self.value]).encode()).hexdigest()
 
 
+LIMITED: Mapping[str, str] = {
+    **dict.fromkeys(("limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed"), "only tighter"),
+    **dict.fromkeys(("only true", "only false"), "only tighter"),
+    "inside": "within the folder",
+    "model": "no file, no run",
+    "paired": "with its key",
+    "trust": "once trusted",
+    "never": "never",
+}
+"""What a `.env` may do with a setting of each leave but "free", in words."""
+
+
 def may_set(leave: Leave, value: Any, now: Any, held: Settings, folder: Path) -> bool:
     """Whether a folder may, untrusted, set a value where `now` holds without it, as one of the settings `held`."""
     return leave in _ALLOWED and _ALLOWED[leave](value, now, held, folder)

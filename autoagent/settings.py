@@ -428,7 +428,8 @@ def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[Brough
     There a key of the folder goes before one from outside: the two belong together. A line for each that is not sent.
     """
     unsent = []
-    for name, declared in Settings.__dataclass_fields__.items():
+    addresses = {name: f for name, f in Settings.__dataclass_fields__.items() if f.metadata["keys"]}
+    for name, declared in addresses.items():
         address, origin = taken.get(name, (declared.default, "default"))
         of_folder = name in folders and origin == folders[name][1]
         if address == outside.get(name, (declared.default,))[0] or not (of_folder or origin == RUN):

@@ -64,6 +64,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     start.mkdir()
     monkeypatch.chdir(start)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for setting in dataclasses.fields(Settings):
         for name in setting.metadata["env"]:
             monkeypatch.delenv(name, raising=False)
@@ -127,7 +128,7 @@ def test_what_the_snapshots_take_is_said_where_there_are_any(folder: Path) -> No
     (folder / "workspace").mkdir()
     (folder / "workspace/a").write_bytes(os.urandom(1 << 20))
     Snapshots(folder / ".autoagent/snapshots", Workspace(folder / "workspace", [])).take()
-    found = examine({})[1]["snapshots"]
+    found = examine({"AUTOAGENT_STATE_DIR": ".autoagent"})[1]["snapshots"]
     assert found["status"] == "ok"
     megabytes = re.search(r"snapshots takes (\d+\.\d) MB; ", found["found"])
     assert megabytes and 1.0 <= float(megabytes[1]) < 1.2
@@ -137,10 +138,11 @@ def test_a_memory_is_read_as_a_whole(folder: Path) -> None:
     memory = folder / ".autoagent/memory"
     assert "memory" not in examine({})[1]
     connect(memory).close()
-    assert examine({})[1]["memory"]["found"] == f"{memory} can be read; memories: 0"
+    named = {"AUTOAGENT_STATE_DIR": ".autoagent"}
+    assert examine(named)[1]["memory"]["found"] == f"{memory} can be read; memories: 0"
     whole = (memory / "memory.db").read_bytes()
     (memory / "memory.db").write_bytes(whole[:5000] + bytes(3000) + whole[8000:])
-    code, found = examine({})
+    code, found = examine(named)
     assert (code, found["memory"]["status"]) == (3, "fail")
     assert "Put back a copy of its memory.db" in found["memory"]["found"]
 
@@ -191,11 +193,12 @@ def test_models_that_need_no_key(folder: Path) -> None:
     assert (code, found["model"]["status"]) == (3, "fail")
 
 
-def test_an_address_from_dotenv_and_a_key_from_elsewhere_is_pointed_out(folder: Path, endpoint: str) -> None:
+def test_an_address_from_dotenv_and_a_key_from_elsewhere_do_not_come_together(folder: Path, endpoint: str) -> None:
     (folder / ".env").write_text(f"OPENAI_BASE_URL={endpoint}\n")
-    _, found = examine({"OPENAI_API_KEY": KEY})
-    assert found["endpoint"]["status"] == "warn"
-    assert "your key is sent" in found["endpoint"]["mend"]
+    _, found = examine({"OPENAI_API_KEY": KEY, "AUTOAGENT_MODEL": "human"})
+    assert (found["trust"]["status"], found["trust"]["mend"]) == ("warn", "autoagent trust")
+    assert ".env:1 OPENAI_BASE_URL" in found["trust"]["found"]
+    assert found[".env:1 OPENAI_BASE_URL"]["found"] == "not used: this folder is not trusted with it"
 
 
 def test_every_variable_of_an_autogpt_env_is_accounted_for(folder: Path) -> None:

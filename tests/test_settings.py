@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from autoagent.autogpt_env import NOT_USED
 from autoagent.dotenv import Variable, read_dotenv, store_variables
 from autoagent.errors import SettingsError
+from autoagent.folder import LIMITED, Brought
 from autoagent.messages import Goal, Task
-from autoagent.settings import Loaded, Settings, load, user_config_path
+from autoagent.settings import Loaded, Settings, load, setting, user_config_path, user_state_path
 from autoagent.taskfile import read_prompt_settings, read_task, write_task
 
 ROOT = Path(__file__).parent.parent
@@ -166,18 +167,114 @@ def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
     lines = (ROOT / ".env.example").read_text().splitlines()
     listed = {m[1]: (m[2], m[3]) for line in lines if (m := re.fullmatch(r"#([A-Z0-9_]+)=(\S*)  # (.+)", line))}
     expected = {}
-    for setting in dataclasses.fields(Settings):
-        default = "" if setting.default in (None, ()) else str(setting.default)
-        default = default.lower() if isinstance(setting.default, bool) else default
-        for number, name in enumerate(setting.metadata["env"]):
-            text = f"the same as {setting.metadata['env'][0]}" if number else setting.metadata["help"]
-            expected[name] = (default, text)
+    for declared in dataclasses.fields(Settings):
+        default = "" if declared.default in (None, ()) else str(declared.default)
+        default = default.lower() if isinstance(declared.default, bool) else default
+        for number, name in enumerate(declared.metadata["env"]):
+            text = f"the same as {declared.metadata['env'][0]}" if number else declared.metadata["help"]
+            limited = LIMITED.get(declared.metadata["folder"])
+            expected[name] = (default, f"{text} [{limited}]" if limited else text)
     assert listed == expected
 
 
 def test_no_variable_is_both_used_and_said_to_be_unused() -> None:
-    used = {name for setting in dataclasses.fields(Settings) for name in setting.metadata["env"]}
+    used = {name for declared in dataclasses.fields(Settings) for name in declared.metadata["env"]}
     assert used.isdisjoint(NOT_USED)
+
+
+# What a folder may set -------------------------------------------------------------------------------------------
+
+
+def left_out(folder: Path, env: dict[str, str] | None = None) -> list[str]:
+    return [brought.name for brought in loaded(folder, env=env).brought]
+
+
+def test_a_setting_that_declares_nothing_needs_trust() -> None:
+    @dataclasses.dataclass
+    class Undeclared:
+        new: str = setting("", "NEW")
+
+    assert dataclasses.fields(Undeclared)[0].metadata["folder"] == "trust"
+
+
+@pytest.mark.parametrize(
+    ("outside", "line", "is_left_out"),
+    [
+        ({}, "AUTOAGENT_BUDGET=5", False),
+        ({"budget": "2"}, "AUTOAGENT_BUDGET=1", False),
+        ({"budget": "2"}, "AUTOAGENT_BUDGET=3", True),
+        ({}, "AUTOAGENT_SANDBOX_SECONDS=60", False),
+        ({}, "AUTOAGENT_SANDBOX_SECONDS=600", True),
+        ({}, "AUTOAGENT_SANDBOX_SECONDS=0", True),
+        ({}, "AUTOAGENT_AGENTS=0", False),
+        ({}, "AUTOAGENT_AGENTS=50", True),
+        ({}, "AUTOAGENT_REQUIRE_SANDBOX=true", False),
+        ({"require_sandbox": "true"}, "AUTOAGENT_REQUIRE_SANDBOX=false", True),
+        ({"disabled_command_categories": "web"}, "DISABLED_COMMAND_CATEGORIES=web,code", False),
+        ({"disabled_command_categories": "web"}, "DISABLED_COMMAND_CATEGORIES=code", True),
+        ({"commands": "files"}, "AUTOAGENT_COMMANDS=code", True),
+        ({"allow_hosts": "a:1,b:2"}, "AUTOAGENT_ALLOW_HOSTS=a:1", False),
+        ({}, "SHELL_COMMAND_CONTROL=allowlist", False),
+        ({}, "SHELL_ALLOWLIST=ls", False),
+        ({"shell_allowlist": "ls"}, "SHELL_COMMAND_CONTROL=denylist", True),
+        ({"shell_allowlist": "ls"}, "SHELL_ALLOWLIST=ls,rm", True),
+        ({"shell_denylist": "rm"}, "SHELL_DENYLIST=rm,mv", False),
+        ({"shell_command_control": "denylist"}, "SHELL_DENYLIST=mv", True),
+        ({}, "AUTHORISE_COMMAND_KEY=y", False),
+        ({"sandbox": "none"}, "AUTOAGENT_SANDBOX=none", False),
+        ({}, "AUTOAGENT_SANDBOX=landlock", True),
+        ({}, "AUTOAGENT_WORKSPACE=sub/x", False),
+        ({}, "AUTOAGENT_WORKSPACE=link/x", True),
+        ({}, "OPENAI_BASE_URL=http://h/v1", False),
+        ({"openai_api_key": "sk-mine"}, "OPENAI_BASE_URL=http://h/v1", True),
+        ({"openai_api_key": "sk-mine"}, "OPENAI_BASE_URL=http://h/v1\nOPENAI_API_KEY=sk-its", False),
+        ({"openai_api_key": "sk-mine", "openai_base_url": "http://h/v1"}, "OPENAI_BASE_URL=http://h/v1", False),
+    ],
+)
+def test_a_folder_may_only_tighten(tmp_path: Path, outside: dict[str, str], line: str, is_left_out: bool) -> None:
+    (tmp_path / "link").symlink_to("/")
+    settings = "".join(f"{name}: {value}\n" for name, value in outside.items() if name.islower())
+    write(tmp_path / "config.yaml", settings)
+    write(tmp_path / ".env", f"{line}\n")
+    assert bool(left_out(tmp_path)) is is_left_out
+
+
+def test_what_is_trusted_counts_but_the_sandbox_never(tmp_path: Path) -> None:
+    write(tmp_path / ".env", "AUTOAGENT_PYTHON=./x\nAUTOAGENT_SANDBOX=none\nAUTHORISE_COMMAND_KEY=j\n")
+    seen: list[Brought] = []
+
+    def trusts(brought: Brought) -> bool:
+        seen.append(brought)
+        return brought.name != "AUTHORISE_COMMAND_KEY"
+
+    found = load({}, {}, tmp_path, tmp_path / "none", trusts=trusts)
+    assert (found.settings.python, found.settings.sandbox, found.settings.authorise_command_key) == ("./x", "auto", "y")
+    assert [(brought.called, brought.never) for brought in found.brought] == [
+        (".env:2 AUTOAGENT_SANDBOX", True),
+        (".env:3 AUTHORISE_COMMAND_KEY", False),
+    ]
+    assert len({brought.mark for brought in seen}) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "key"),
+    [
+        ("HUGGINGFACE_URL=http://h", ""),
+        ("HUGGINGFACE_URL=http://h\nHUGGINGFACE_API_TOKEN=its", "its"),
+        ("HUGGINGFACE_URL=https://router.huggingface.co/hf-inference", "mine"),
+        ("HUGGINGFACE_API_TOKEN=its", "mine"),
+    ],
+)
+def test_a_key_goes_to_an_address_of_the_folder_only_from_there(tmp_path: Path, lines: str, key: str) -> None:
+    write(tmp_path / ".env", f"{lines}\n")
+    found = load({}, {"HUGGINGFACE_API_TOKEN": "mine"}, tmp_path, tmp_path / "none", trusts=lambda brought: True)
+    assert found.settings.huggingface_api_token == key
+    assert bool(found.unsent) is not bool(key)
+
+
+def test_a_relative_place_of_the_users_own_files_counts_as_not_set() -> None:
+    assert user_config_path({"XDG_CONFIG_HOME": "conf"}) == user_config_path({})
+    assert user_state_path({"XDG_STATE_HOME": "."}) == Path.home() / ".local/state/autoagent"
 
 
 # .env ------------------------------------------------------------------------------------------------------------

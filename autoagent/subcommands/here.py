@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from autoagent.messages import Outcome, Task
 from autoagent.printable import escape, shorten
 from autoagent.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
 from autoagent.trust import Trusted, claim, find_link, give_up, is_own
+from autoagent.wrapping import wrap
 
 SHOWN = 200  # characters of a value that is shown
 _STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
@@ -174,12 +176,12 @@ def trust_made(values: Mapping[str, str], path: Path | None = None, task: Task |
 
     What cannot be kept of that is said.
     """
-    here = look({})
-    made = [brought for brought in here.waiting if values.get(brought.name) == brought.value]
+    guarded = {name for f in fields(Settings) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
+    made = [Brought(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded]
     made += _checks_of(path, task) if path and task else []
     if made:
         with _kept_or_said():
-            here.trusted.add(here.folder, made)
+            Trusted(user_state_path(os.environ)).add(Path.cwd(), made)
 
 
 # What a folder brings besides its `.env` --------------------------------------------------------------------------
@@ -230,7 +232,7 @@ def notices(here: Here) -> list[str]:
     if here.waiting:
         lines.append(f"Left out until you trust this folder (`autoagent trust`): {_names(here.waiting)}.")
         if any(brought.setting == _STATE and not brought.name for brought in here.waiting):
-            lines[0] += f" Runs are kept in {here.settings.state_dir} meanwhile."
+            lines[0] += " New runs are kept in your own state folder meanwhile."
     if never := [brought for brought in here.left_out if brought.never]:
         lines.append(f"Never taken from a folder: {_names(never)}; {_ELSEWHERE}.")
     return lines
@@ -273,7 +275,7 @@ def _is_trusted_now(here: Here) -> bool:
         f"This folder ({plain(str(here.folder))}) brings what reaches out, weakens a boundary or runs a program:"
     )
     for line in listed(here.waiting):
-        terminal.say(line)
+        click.echo(wrap(line, shutil.get_terminal_size().columns, indent=6), err=True)
     try:
         return terminal.decide("Trust it with these, until they change? y = yes, n = no, go on without them:")
     except EOFError:
@@ -291,4 +293,5 @@ def _kept_or_said() -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-    click.echo(f"autoagent: {plain(line)}", err=True)
+    text = f"autoagent: {plain(line)}"
+    click.echo(wrap(text, shutil.get_terminal_size().columns) if sys.stderr.isatty() else text, err=True)

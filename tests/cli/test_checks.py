@@ -53,6 +53,7 @@ def test_a_plain_string_with_a_double_colon_in_the_file_is_text_and_that_is_said
 
 def test_a_check_of_the_file_is_shown_and_run(served: Home, server: ScriptedServer) -> None:
     served.write("ai_settings.yaml", HEAD + "- text: Write note.txt\n  check: test -s note.txt\n")
+    assert served.run("trust").code == 0
     server.add(WRITES, *FINISH)
     done = served.run("-y", "-c", "-m", "none")
     assert done.code == 0

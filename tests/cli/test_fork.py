@@ -102,6 +102,7 @@ def test_a_fork_that_cannot_begin_leaves_no_folder_behind(origin: Home) -> None:
     assert origin.run("fork", origin.runs[0], "--at", "2", "-c", "--allow", "dance:*", "-w", "mine").code == 2
     assert {path.name for path in origin.folder.iterdir() if path.is_dir()} == {
         ".autoagent",
+        ".local",
         "autoagent_workspace",
         "mine",
     }
