@@ -194,6 +194,8 @@ def test_state_that_root_made_is_named_to_an_ordinary_user(begun: Home) -> None:
     nobody.require()
     os.chown(begun.folder, nobody.ID, nobody.ID)
     os.chown(begun.folder / "autoagent_workspace", nobody.ID, nobody.ID)
+    for path in (begun.folder / ".local", *(begun.folder / ".local").rglob("*")):
+        os.chown(path, nobody.ID, nobody.ID)
     for arguments in (["--demo", "-c"], ["resume", "-c"], ["runs"], ["show", begun.runs[0]], ["memory", "list"]):
         line = one_line(started_as(begun, nobody.BECOME, "--state-dir", ".autoagent", *arguments))
         assert re.search(r"\.autoagent\b.*: .*Permission denied", line), line
