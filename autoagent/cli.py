@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from io import StringIO
 from typing import Any, TextIO
 
 import click
@@ -275,7 +276,9 @@ def _main(arguments: list[str]) -> int:
         code = autoagent.main(arguments, prog_name="autoagent", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(file=shown)  # what it quotes of the command line is to be shown as everything else
+        _tell(shown.getvalue().rstrip("\n"))
         return error.exit_code
     except BrokenPipeError:
         _abandon(sys.stdout)
@@ -321,8 +324,10 @@ def _debug_is_set() -> bool:
 
 def _tell(line: str) -> None:
     """A last line for the person; where stderr is gone, nobody is left to read it."""
+    from autoagent.printable import escape
+
     try:
-        click.echo(line, err=True)
+        click.echo(escape(line), err=True)
     except OSError:
         _abandon(sys.stderr)
 

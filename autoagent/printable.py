@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # Controls but newline and tab, soft hyphen, the invisible letters and joiners, bidi controls (CVE-2021-42574), lone
 # surrogates, variation selectors (they can carry bytes), and the whole tag plane.
@@ -37,6 +37,16 @@ _BLANKS = re.compile(r"[ \t]{40,}|\n(?:[ \t]*\n){7,}")
 def escape(text: str) -> str:
     r"""The text with everything hidden or harmful in it as a visible escape (`\x1b`, `\u202e`); \n and \t stay."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def escape_json(text: str) -> str:
+    r"""JSON text with the same in it as escapes of JSON (`\u202e`), which mean what stood there."""
+    return _HIDDEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _utf16(match[0])), text)
+
+
+def _utf16(text: str) -> Iterator[int]:
+    data = text.encode("utf-16-be", "surrogatepass")
+    return (int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
 
 
 def mixed_script(text: str) -> tuple[str, ...]:

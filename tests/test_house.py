@@ -48,7 +48,7 @@ RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}
 # Third parties stay at the edge: a distribution's import name and the places that may use it.
 EDGES = {
     "openai": ["models/endpoint"],
-    "httpx2": ["models/endpoint"],
+    "httpx2": ["models/endpoint", "models/refusals"],
     "msgspec": ["record_codec"],
     "numpy": ["memory/"],
     "pgvector": ["memory/postgres_session"],
@@ -155,6 +155,15 @@ def test_only_the_screen_prints(module: Path) -> None:
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id != "print", f"line {node.lineno}"
+
+
+def test_all_that_is_printed_passes_one_place(module: Path) -> None:
+    """What a terminal would obey is escaped there: by the subcommands' `output`, the console, the end of `cli`."""
+    if name_of(module) in ("subcommands/output", "cli"):
+        return
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("click.echo", "click.secho"):
+            raise AssertionError(f"line {node.lineno}: print it with subcommands/output.py")
 
 
 def test_a_broad_except_has_its_reason_beside_it(module: Path) -> None:

@@ -67,9 +67,7 @@ class _Stage:
     `usual` is the state folder of those whose arguments name no other.
     """
 
-    def __init__(
-        self, scenario: Scenario, folder: Path, usual: Path, endpoint: ScriptedEndpoint, end: float
-    ) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, usual: Path, endpoint: ScriptedEndpoint, end: float) -> None:
         self._scenario, self._folder, self._usual = scenario, folder, usual
         self._endpoint, self._end = endpoint, end
         self._last: Path | None = None  # the state folder of the last session

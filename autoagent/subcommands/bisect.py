@@ -17,6 +17,7 @@ from autoagent.runlog import find_run
 from autoagent.screen_text import counted
 from autoagent.settings import Settings
 from autoagent.subcommands.here import trusted_here
+from autoagent.subcommands.output import echo
 from autoagent.subcommands.reach import open_sandbox
 from autoagent.subcommands.restoring import open_snapshots, trail_of_run, workspace_of
 from autoagent.subcommands.runs import last_start
@@ -53,7 +54,7 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
 
     def fails(number: int) -> bool:
         end = ends[number] = _run(check, turns[number].after, settings, began)
-        click.echo(f"After step {turns[number].step} ({turns[number].command}): {_outcome(end)}.")
+        echo(f"After step {turns[number].step} ({turns[number].command}): {_outcome(end)}.")
         return end.status != 0
 
     found = search(len(turns), fails)
@@ -61,12 +62,12 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
         raise StateError(f"The check fails already before step {turns[0].step}, the first that changed anything.")
     steps = f"{counted(found.checks, 'check')} of {counted(len(turns), 'step')} that changed something"
     if found.first is None:
-        click.echo(f"The check does not fail after any step ({steps}).")
+        echo(f"The check does not fail after any step ({steps}).")
         ctx.exit(1)
     first = turns[found.first]
-    click.echo(f"First fails after step {first.step} ({first.command}); {steps}.")
+    echo(f"First fails after step {first.step} ({first.command}); {steps}.")
     if printed := _printed(ends[found.first]):  # what is found has been checked
-        click.echo(printed)
+        echo(printed)
 
 
 def search(count: int, fails: Callable[[int], bool]) -> Found:
@@ -97,7 +98,7 @@ def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Exit:
         workspace = workspace_of(began, Path(folder))
         restored = open_snapshots(settings.state_dir, workspace).restore(tree)
         if restored.left:
-            click.echo(f"Without {', '.join(map(escape, restored.left))}.", err=True)
+            echo(f"Without {', '.join(map(escape, restored.left))}.", err=True)
         with closing(open_sandbox(settings, workspace)) as sandbox:
             return sandbox.run(["/bin/sh", "-c", check])
 

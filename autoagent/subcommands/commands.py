@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.output import echo, echo_json
 
 
 @click.command("commands")
@@ -33,12 +33,12 @@ def commands(ctx: click.Context, as_json: bool) -> None:
             }
         )
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo_json(rows)
         return
     for category in catalogue.CATEGORIES:
-        click.echo(f"{category}")
+        echo(f"{category}")
         for row in rows:
             if row["category"] == category:
                 aliases = f" [{', '.join(row['aliases'])}]" if row["aliases"] else ""
                 reason = f"  NOT HERE: {row['reason']}" if row["reason"] else ""
-                click.echo(f"  {row['signature']}{aliases}\n      {row['label']} ({row['risk']}){reason}")
+                echo(f"  {row['signature']}{aliases}\n      {row['label']} ({row['risk']}){reason}")

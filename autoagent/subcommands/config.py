@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from autoagent.printable import escape
 from autoagent.redact import MASK, Redactor, secrets_of
 from autoagent.settings import Settings
 from autoagent.subcommands.here import Here, look, plain
+from autoagent.subcommands.output import echo, echo_json
 
 
 @click.command("config")
@@ -26,13 +25,13 @@ def config(ctx: click.Context, show_origin: bool, as_json: bool) -> None:
     here.tell()
     rows = list(_rows(here))
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_json(rows)
         return
     for row in rows:
         value = ",".join(row["value"]) if isinstance(row["value"], (list, tuple)) else row["value"]
         left = f"; left out: {row['left_out']}" if row["left_out"] else ""
         origin = f"  ({row['origin']}{left})" if show_origin else ""
-        click.echo(escape(f"{row['name']} = {'' if value is None else value}{origin}"))
+        echo(f"{row['name']} = {'' if value is None else value}{origin}")
 
 
 def _rows(here: Here) -> Iterator[dict[str, Any]]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 from pathlib import Path
 
 import click
 
-from autoagent.printable import escape
 from autoagent.subcommands._checks import Finding, examine
+from autoagent.subcommands.output import echo, echo_json
 
 
 @click.command("doctor")
@@ -24,13 +23,13 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     """
     findings = examine(ctx.obj or {}, os.environ, Path.cwd(), sys.stdout)
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
+        echo_json([dataclasses.asdict(finding) for finding in findings])
     else:
         width = max(len(finding.check) for finding in findings)
         for finding in findings:
-            click.echo(f"{finding.status:4}  {finding.check:{width}}  {escape(finding.found)}")
+            echo(f"{finding.status:4}  {finding.check:{width}}  {finding.found}")
             if finding.mend:
-                click.echo(f"{'':4}  {'':{width}}  -> {escape(finding.mend)}")
+                echo(f"{'':4}  {'':{width}}  -> {finding.mend}")
     ctx.exit(_exit_code(findings))
 
 

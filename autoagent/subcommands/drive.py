@@ -21,6 +21,7 @@ from autoagent.runlog import RunLog
 from autoagent.screen_text import CONTINUOUS_WARNING
 from autoagent.settings import Settings
 from autoagent.subcommands import assembly
+from autoagent.subcommands.output import echo
 from autoagent.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
                 outcome = Outcome("setup" if isinstance(error, SetupError) else "failed", str(error))
             ended = Ended(status=outcome.status, reason=outcome.reason, t=time.time())
             with suppress(OSError):  # nobody reads it, and the error is told all the same
-                print(json.dumps(to_json(ended)), flush=True)
+                echo(json.dumps(to_json(ended)))
         raise
 
 

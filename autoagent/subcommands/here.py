@@ -13,13 +13,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import click
-
 from autoagent.errors import SettingsError, SetupError, StopRun
 from autoagent.folder import Brought, is_inside
 from autoagent.messages import Outcome, Task
 from autoagent.printable import escape, shorten
 from autoagent.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
+from autoagent.subcommands.output import echo
 from autoagent.trust import Trusted, claim, find_link, give_up, is_own
 from autoagent.wrapping import wrap
 
@@ -275,7 +274,7 @@ def _is_trusted_now(here: Here) -> bool:
         f"This folder ({plain(str(here.folder))}) brings what reaches out, weakens a boundary or runs a program:"
     )
     for line in listed(here.waiting):
-        click.echo(wrap(line, shutil.get_terminal_size().columns, indent=6), err=True)
+        echo(wrap(line, shutil.get_terminal_size().columns, indent=6), err=True)
     try:
         return terminal.decide("Trust it with these, until they change? y = yes, n = no, go on without them:")
     except EOFError:
@@ -294,4 +293,4 @@ def _kept_or_said() -> Iterator[None]:
 
 def _say(line: str) -> None:
     text = f"autoagent: {plain(line)}"
-    click.echo(wrap(text, shutil.get_terminal_size().columns) if sys.stderr.isatty() else text, err=True)
+    echo(wrap(text, shutil.get_terminal_size().columns) if sys.stderr.isatty() else text, err=True)

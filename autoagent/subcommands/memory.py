@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from autoagent.settings import Settings
 from autoagent.subcommands.here import settings_here, trusted_here
 from autoagent.subcommands.memory_setup import memory_of_user
 from autoagent.subcommands.memory_transfer import export_memory, import_memory
+from autoagent.subcommands.output import echo, echo_json
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.life import LivingMemory
@@ -45,11 +45,11 @@ def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool) ->
         _print_json([_object(memory) for memory in memories])
         return
     for memory in memories:
-        click.echo(_line(memory))
+        echo(_line(memory))
     if len(memories) < count:
-        click.echo(f"{len(memories)} of {count} memories; --limit and --offset show others.", err=True)
+        echo(f"{len(memories)} of {count} memories; --limit and --offset show others.", err=True)
     elif not memories:
-        click.echo("The memory is empty.", err=True)
+        echo("The memory is empty.", err=True)
 
 
 @memory.command("search")
@@ -66,14 +66,14 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
         recall = living.recall(query, k)
     found = recall.memories
     if recall.problem:
-        click.echo(f"Found by words alone: {recall.problem}", err=True)
+        echo(f"Found by words alone: {recall.problem}", err=True)
     if as_json:
         _print_json([{"score": round(memory.score, 4), **_object(memory)} for memory in found])
         return
     for memory in found:
-        click.echo(f"{memory.score:.2f}  {_line(memory)}")
+        echo(f"{memory.score:.2f}  {_line(memory)}")
     if not found:
-        click.echo("No memory fits.", err=True)
+        echo("No memory fits.", err=True)
 
 
 @memory.command("add")
@@ -85,7 +85,7 @@ def add(ctx: click.Context, text: str) -> None:
         id = living.add(text, source="user")
     if id is None:
         raise click.UsageError("TEXT is empty.")
-    click.echo(f"Remembered as {id}.")
+    echo(f"Remembered as {id}.")
 
 
 @memory.command("forget")
@@ -97,7 +97,7 @@ def forget(ctx: click.Context, id: int) -> None:
         found = living.forget(id)
     if not found:
         raise StateError(f"There is no memory {id}; `autoagent memory list` shows which there are.")
-    click.echo(f"Forgot {id}.")
+    echo(f"Forgot {id}.")
 
 
 @memory.command("sleep")
@@ -122,12 +122,12 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
         _print_json({**dataclasses.asdict(dream), "merged": groups})
         return
     for group in merged:
-        click.echo(f"Merged {', '.join(str(memory.id) for memory in group.others)} into {group.kept.id}.")
-    click.echo(f"Forgot {len(dream.forgotten)} memories; {len(dream.fallen)} fell a level.")
+        echo(f"Merged {', '.join(str(memory.id) for memory in group.others)} into {group.kept.id}.")
+    echo(f"Forgot {len(dream.forgotten)} memories; {len(dream.fallen)} fell a level.")
     if dream.problem:
-        click.echo(f"There is no dream of them: {escape(dream.problem)}", err=True)
+        echo(f"There is no dream of them: {dream.problem}", err=True)
     elif dream.text:
-        click.echo(escape(dream.text))
+        echo(dream.text)
 
 
 def _ask_model(settings: Settings, prompt: str) -> str:
@@ -146,10 +146,10 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
         return
     for fate in fates[:FATES]:
         when = "now" if fate.now else f"from {_time(fate.at)}"
-        click.echo(f"{when}, in about {fate.sleeps} sleeps  {_line(fate.memory)}")
+        echo(f"{when}, in about {fate.sleeps} sleeps  {_line(fate.memory)}")
     dying = sum(fate.now for fate in fates)
     more = f" The first {FATES} are shown; --json lists all." if len(fates) > FATES else ""
-    click.echo(f"{dying} of {len(living)} memories die now, if a sleep meets them.{more}", err=True)
+    echo(f"{dying} of {len(living)} memories die now, if a sleep meets them.{more}", err=True)
 
 
 @memory.command("trash")
@@ -163,9 +163,9 @@ def trash(ctx: click.Context, as_json: bool) -> None:
         _print_json([_object(memory) for memory in memories])
         return
     for memory in memories:
-        click.echo(_line(memory))
+        echo(_line(memory))
     if not memories:
-        click.echo("The trash is empty.", err=True)
+        echo("The trash is empty.", err=True)
 
 
 @memory.command("restore")
@@ -177,7 +177,7 @@ def restore(ctx: click.Context, id: int) -> None:
         found = living.restore(id)
     if not found:
         raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` shows which there are.")
-    click.echo(f"Restored {id}.")
+    echo(f"Restored {id}.")
 
 
 @memory.command("dreams")
@@ -191,9 +191,9 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
         _print_json([dataclasses.asdict(dream) for dream in found])
         return
     for dream in found:
-        click.echo(f"{_time(dream.t)}  {len(dream.forgotten)} forgotten: {escape(dream.text or dream.problem)}")
+        echo(f"{_time(dream.t)}  {len(dream.forgotten)} forgotten: {dream.text or dream.problem}")
     if not found:
-        click.echo("There are no dreams yet.", err=True)
+        echo("There are no dreams yet.", err=True)
 
 
 @memory.command("stats")
@@ -209,7 +209,7 @@ def stats(ctx: click.Context, as_json: bool) -> None:
     embedder = f"{stats.embedder}, {stats.dim} values" if stats.embedder else "none yet"
     rows = (("memories", stats.count), ("bytes", f"{stats.bytes:,}"), ("embedder", embedder), ("place", stats.place))
     for name, value in rows:
-        click.echo(f"{name:9} {value}")
+        echo(f"{name:9} {value}")
 
 
 memory.add_command(export_memory)
@@ -234,4 +234,4 @@ def _object(memory: Recollection) -> dict[str, Any]:
 
 
 def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    echo_json(value)

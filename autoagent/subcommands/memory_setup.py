@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from autoagent.errors import SettingsError
 from autoagent.settings import EMBEDDER, WITHOUT_ENDPOINT, Settings
 from autoagent.subcommands.here import claimed_state
+from autoagent.subcommands.output import echo
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.life import LivingMemory, Rules
@@ -26,7 +25,7 @@ EMBEDDING_SILENCE = 10.0  # seconds for which a step waits for an embedder that 
 
 def say(line: str) -> None:
     """What the memory has to tell the user."""
-    click.echo(line, err=True)
+    echo(line, err=True)
 
 
 def open_memory(

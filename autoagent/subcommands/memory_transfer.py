@@ -10,6 +10,7 @@ import click
 from autoagent.errors import SettingsError
 from autoagent.subcommands.here import settings_here, trusted_here
 from autoagent.subcommands.memory_setup import late_embedder, memory_of_user, say
+from autoagent.subcommands.output import echo
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.transfer import Counts
@@ -31,7 +32,7 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
     embedder = late_embedder(settings)
     with memory_of_user(settings, embedder) as living:
         counts = transfer.export(living.store, embedder, living.journal, file, say)
-    click.echo(f"Exported {_counted(counts)} to {file}; {counts.vectors} have their vectors beside it.")
+    echo(f"Exported {_counted(counts)} to {file}; {counts.vectors} have their vectors beside it.")
 
 
 @click.command("import")
@@ -49,7 +50,7 @@ def import_memory(ctx: click.Context, file: Path) -> None:
     with memory_of_user(settings, embedder) as living:
         counts = transfer.import_into(living.store, living.journal, exported)
         there = len(living)
-    click.echo(f"Imported {_counted(counts)} that were new here; there are {there} memories now.")
+    echo(f"Imported {_counted(counts)} that were new here; there are {there} memories now.")
 
 
 def _counted(counts: Counts) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
 from autoagent.models import weights
+from autoagent.subcommands.output import echo, echo_json, echo_over
 
 
 @click.group()
@@ -31,26 +31,26 @@ def list_models(as_json: bool) -> None:
         "url": known.url,
     }
     if as_json:
-        click.echo(json.dumps([row], indent=2))
+        echo_json([row])
         return
     state = f"installed in {row['path']}" if row["installed"] else "not installed (autoagent model fetch)"
-    click.echo(f"{known.name}  {known.size / 1e9:.1f} GB  {known.license}  {state}")
+    echo(f"{known.name}  {known.size / 1e9:.1f} GB  {known.license}  {state}")
 
 
 @model.command()
 def fetch() -> None:
     """Fetch the embedded model into the user's cache, once. A fetch that was broken off goes on where it stopped."""
     if weights.installed():
-        click.echo(f"Already there: {weights.path()}")
+        echo(f"Already there: {weights.path()}")
         return
-    click.echo(f"Fetched and verified: {fetch_once()}")
+    echo(f"Fetched and verified: {fetch_once()}")
 
 
 @model.command()
 def remove() -> None:
     """Delete the embedded model, and what a broken-off fetch left behind."""
     removed = weights.remove()
-    click.echo(f"Removed {weights.EMBEDDED.name}." if removed else "There is nothing to remove.")
+    echo(f"Removed {weights.EMBEDDED.name}." if removed else "There is nothing to remove.")
 
 
 def fetch_once() -> Path:
@@ -59,7 +59,7 @@ def fetch_once() -> Path:
         return weights.path()
     from autoagent.models import download  # urllib and zipfile, which nobody needs who has the file
 
-    click.echo(f"Fetching {weights.EMBEDDED.name} ({weights.EMBEDDED.size / 1e9:.1f} GB), once.", err=True)
+    echo(f"Fetching {weights.EMBEDDED.name} ({weights.EMBEDDED.size / 1e9:.1f} GB), once.", err=True)
     bar = Bar()
     try:
         return download.fetch(bar.show, notice=bar.note)
@@ -81,19 +81,19 @@ class Bar:
             return
         amount = f"{percent:3} %  {done / 1e6:.0f} of {total / 1e6:.0f} MB"
         if self._live:
-            click.echo(f"\r[{'#' * (percent // 5):<20}] {amount}", err=True, nl=False)
+            echo_over(f"[{'#' * (percent // 5):<20}] {amount}")
             self._open = True
         elif percent // 10 > self._shown // 10:
-            click.echo(amount, err=True)
+            echo(amount, err=True)
         self._shown = percent
 
     def note(self, line: str) -> None:
         """A line of words, on a line of its own."""
         self.close()
-        click.echo(line, err=True)
+        echo(line, err=True)
         self._shown = -1
 
     def close(self) -> None:
         if self._open:
-            click.echo(err=True)
+            echo(err=True)
             self._open = False

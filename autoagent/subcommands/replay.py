@@ -14,6 +14,7 @@ from autoagent.runlog import find_run, read
 from autoagent.screen_text import counted
 from autoagent.subcommands import assembly
 from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.output import echo
 
 LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was away
 
@@ -52,14 +53,14 @@ def _verify(state_dir: Path, run: str) -> int:
         if not same:
             differing.append(prompted)
     if not differing:
-        click.echo(f"{counted(prompts, 'prompt')} of {run} derived from its log: each is the one that was sent.")
+        echo(f"{counted(prompts, 'prompt')} of {run} derived from its log: each is the one that was sent.")
         return 0
     first = differing[0]
     whose = f" of the agent {first.agent}" if first.agent else ""
     all_of_them = counted(prompts, "prompt")
-    click.echo(f"{len(differing):,} of {all_of_them} of {run} differ, first that of step {first.step}{whose}.")
+    echo(f"{len(differing):,} of {all_of_them} of {run} differ, first that of step {first.step}{whose}.")
     if others := sorted(_versions(state_dir, run) - {__version__}):
-        click.echo(f"That may be as the run was of version {', '.join(others)}, and this is {__version__}.")
+        echo(f"That may be as the run was of version {', '.join(others)}, and this is {__version__}.")
     return 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from autoagent.printable import escape
 from autoagent.rules import Rule, SavedRules, checked
 from autoagent.settings import Settings, user_config_path
 from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.output import echo, echo_json
 
 
 def rules_path() -> Path:
@@ -49,7 +49,7 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
     """List the rules, those of the settings first."""
     settings = settings_here(ctx.obj)
     saved = saved_rules()
-    tell_old_rules(settings, lambda line: click.echo(escape(line), err=True))
+    tell_old_rules(settings, lambda line: echo(escape(line), err=True))
     found = [("settings", Rule.parse(text)) for text in settings.allow]
     found += [("saved", rule) for rule in saved.load()]
     if as_json:
@@ -57,12 +57,12 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
             {"rule": str(rule), "command": rule.command, "pattern": rule.pattern, "origin": origin}
             for origin, rule in found
         ]
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_json(rows)
         return
     for origin, rule in found:
-        click.echo(f"{origin:8}  {escape(str(rule))}")
+        echo(f"{origin:8}  {rule}")
     if not found:
-        click.echo(f"There are no rules for this folder in {saved.path}: every command is asked about.", err=True)
+        echo(f"There are no rules for this folder in {saved.path}: every command is asked about.", err=True)
 
 
 @rules.command("add")
@@ -73,7 +73,7 @@ def add(rule: str) -> None:
 
     parsed = checked(Rule.parse(rule), [command.spec for command in all_commands()])
     new = saved_rules().add(parsed)
-    click.echo(f"Saved the rule {escape(str(parsed))}." if new else f"The rule {escape(str(parsed))} is there already.")
+    echo(f"Saved the rule {parsed}." if new else f"The rule {parsed} is there already.")
 
 
 @rules.command("remove")
@@ -83,4 +83,4 @@ def remove(rule: str) -> None:
     saved = saved_rules()
     if not saved.remove(Rule.parse(rule)):
         raise StateError(f"There is no saved rule {rule!r}; `autoagent rules list` shows which there are.")
-    click.echo(f"Revoked the rule {escape(str(Rule.parse(rule)))}.")
+    echo(f"Revoked the rule {Rule.parse(rule)}.")

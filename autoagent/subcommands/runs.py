@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from autoagent.screen_text import counted
 from autoagent.settings import EMBEDDER, KEPT, Settings
 from autoagent.subcommands import assembly
 from autoagent.subcommands.here import look, said_here, settings_here
+from autoagent.subcommands.output import echo, echo_json
 from autoagent.tally import Tally
 
 
@@ -30,16 +30,16 @@ def runs(ctx: click.Context, as_json: bool) -> None:
     state_dir = settings_here(ctx.obj).state_dir
     rows = list(_rows(state_dir))
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_json(rows)
         return
     for row in rows:
         cost = "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["updated"]))
         goals = shorten(escape("; ".join(row["goals"])).replace("\n", " "), 100)
         steps = counted(row["steps"], "step")
-        click.echo(f"{row['id']}  {row['status']:11}  {steps:>10}  {cost}  {when}  {goals}")
+        echo(f"{row['id']}  {row['status']:11}  {steps:>10}  {cost}  {when}  {goals}")
     if not rows:
-        click.echo(f"There are no runs in {state_dir}.", err=True)
+        echo(f"There are no runs in {state_dir}.", err=True)
 
 
 def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
@@ -64,7 +64,7 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, Tally]]:
                 tally.add(event)
                 began = event if isinstance(event, RunStarted) and not event.agent else began
         except StateError as error:
-            click.echo(f"autoagent: {error}", err=True)
+            echo(f"autoagent: {error}", err=True)
         else:
             if began is not None:
                 yield run, began, tally
@@ -120,7 +120,7 @@ def newest_unfinished(state_dir: Path) -> str:
         try:
             began, ended = _ends(state_dir, run)
         except StateError as error:
-            click.echo(f"autoagent: {error}", err=True)
+            echo(f"autoagent: {error}", err=True)
         else:
             if began is not None and (ended is None or ended.status != "finished"):
                 return run

@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from autoagent.dotenv import store_variables
-from autoagent.printable import escape
 from autoagent.servers import find_servers
 from autoagent.subcommands.here import trust_made, trusted_here
+from autoagent.subcommands.output import echo
 from autoagent.taskfile import write_task
 from autoagent.welcome import ask_task, choose_model, model_is_chosen
 from autoagent.wrapping import wrap
@@ -31,12 +31,12 @@ class ClickTerminal:
         self._while_reading = while_reading
 
     def say(self, text: str) -> None:
-        click.echo(wrap(text, shutil.get_terminal_size().columns), err=True)
+        echo(wrap(text, shutil.get_terminal_size().columns), err=True)
 
     def ask(self, prompt: str, default: str = "") -> str:
         answer = self._prompt(prompt, default, hidden=False)
         if not sys.stdin.isatty():
-            click.echo(escape(answer), err=True)  # a terminal has echoed it
+            echo(answer, err=True)  # a terminal has echoed it
         return answer
 
     def decide(self, question: str) -> bool:
@@ -53,7 +53,7 @@ class ClickTerminal:
         if sys.stdin.isatty():
             return self._prompt(prompt, "", hidden=True)
         answer = self._prompt(prompt, "", hidden=False)  # getpass would not look at a pipe
-        click.echo(err=True)
+        echo(err=True)
         return answer
 
     def _prompt(self, prompt: str, default: str, *, hidden: bool) -> str:
@@ -69,7 +69,7 @@ class ClickTerminal:
             )
         except click.Abort as abort:
             if not hidden:  # click itself ends the line of a hidden answer
-                click.echo(err=True)
+                echo(err=True)
             if isinstance(abort.__context__, KeyboardInterrupt):
                 raise
             raise EOFError from abort

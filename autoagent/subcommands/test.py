@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from autoagent.printable import escape
 from autoagent.scenarios.playing import Played, play
 from autoagent.scenarios.reading import read_scenario
 from autoagent.scenarios.scenario import Scenario
+from autoagent.subcommands.output import echo, echo_json
 
 SCREEN = 40  # lines of it that are shown of a scenario that failed
 
@@ -39,12 +39,12 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool)
             played = play(scenario, keep=keep, state=Path(state) if state else None)
             rows.append(_row(scenario, played))
             if not as_json:
-                click.echo("\n".join(_report(scenario, played)))
+                echo("\n".join(_report(scenario, played)))
     failed = sum(not row["passed"] for row in rows)
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_json(rows)
     else:
-        click.echo(f"{len(rows) - failed} passed, {failed} failed.")
+        echo(f"{len(rows) - failed} passed, {failed} failed.")
     ctx.exit(1 if failed else 0)
 
 
@@ -55,7 +55,7 @@ def _read(files: tuple[Path, ...]) -> list[Scenario] | None:
         try:
             scenarios.append(read_scenario(file))
         except SettingsError as error:
-            click.echo(f"autoagent: {error}", err=True)
+            echo(f"autoagent: {error}", err=True)
     return scenarios if len(scenarios) == len(files) else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ import click
 from autoagent.errors import SettingsError
 from autoagent.settings import user_state_path
 from autoagent.subcommands.here import Here, listed, look, notices, plain
+from autoagent.subcommands.output import echo, echo_json
 from autoagent.subcommands.setup import ClickTerminal
 from autoagent.trust import Record, Trusted
 
@@ -41,37 +41,37 @@ def trust(ctx: click.Context, folder: Path, lists: bool, revoke: bool, as_json: 
 
 def _trust(here: Here) -> None:
     for line in notices(here)[bool(here.waiting) :]:
-        click.echo(line)
+        echo(line)
     if not here.waiting:
-        click.echo(f"Nothing in {plain(str(here.folder))} waits for your trust.")
+        echo(f"Nothing in {plain(str(here.folder))} waits for your trust.")
         return
-    click.echo(f"{plain(str(here.folder))} brings what reaches out, weakens a boundary or runs a program:")
+    echo(f"{plain(str(here.folder))} brings what reaches out, weakens a boundary or runs a program:")
     for line in listed(here.waiting):
-        click.echo(line)
+        echo(line)
     try:
         if sys.stdin.isatty() and not ClickTerminal().decide("Trust it with these, until they change? (y/n)"):
-            click.echo("It is not trusted.")
+            echo("It is not trusted.")
             return
     except EOFError:
         raise SettingsError("The input has ended; the folder is not trusted.") from None
     here.trust()
-    click.echo("It is trusted with these now; `autoagent trust --revoke` takes that back.")
+    echo("It is trusted with these now; `autoagent trust --revoke` takes that back.")
 
 
 def _revoke(folder: Path) -> None:
     if Trusted(user_state_path(os.environ)).remove(folder):
-        click.echo(f"{plain(str(folder))} is trusted with nothing any more.")
+        echo(f"{plain(str(folder))} is trusted with nothing any more.")
     else:
-        click.echo(f"{plain(str(folder))} was not trusted.")
+        echo(f"{plain(str(folder))} was not trusted.")
 
 
 def _list(records: list[Record], as_json: bool) -> None:
     if as_json:
         rows = [{"folder": one.folder, "items": sorted(one.items.values()), "time": one.t} for one in records]
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        echo_json(rows)
         return
     for one in records:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.t))
-        click.echo(f"{when}  {plain(one.folder)}  {plain(', '.join(sorted(one.items.values())))}")
+        echo(f"{when}  {plain(one.folder)}  {plain(', '.join(sorted(one.items.values())))}")
     if not records:
-        click.echo("No folder is trusted.", err=True)
+        echo("No folder is trusted.", err=True)

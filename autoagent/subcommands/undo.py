@@ -11,6 +11,7 @@ from autoagent.messages import Noticed, Undone
 from autoagent.runlog import RunLog, find_run
 from autoagent.subcommands import assembly
 from autoagent.subcommands.here import trusted_here
+from autoagent.subcommands.output import echo
 from autoagent.subcommands.restoring import files, finish, open_snapshots, restore, told, trail_of_run, workspace_of
 from autoagent.subcommands.runs import last_start
 from autoagent.trail import Trail
@@ -40,20 +41,20 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
         held.enter_context(sole_writer(workspace.root, _tell))
         snapshots = open_snapshots(settings.state_dir, workspace, _tell)
         if trail.unfinished:
-            click.echo(f"An earlier restoration was cut off; now it is done. {told(finish(log, snapshots, trail))}")
+            echo(f"An earlier restoration was cut off; now it is done. {told(finish(log, snapshots, trail))}")
             return
         back = _target(trail, run, to, redo)
         said = _said(back, trail)
         restored = restore(log, snapshots, trail, back, force=force)
         if restored.changed:
             log.append(Noticed(step=trail.step, text=_for_the_agent(back, files(restored.changed))))
-    click.echo(f"{said} {told(restored)}")
+    echo(f"{said} {told(restored)}")
     if not redo:
-        click.echo(f"`autoagent undo {run} --redo` takes this back.")
+        echo(f"`autoagent undo {run} --redo` takes this back.")
 
 
 def _tell(line: str) -> None:
-    click.echo(line, err=True)
+    echo(line, err=True)
 
 
 def _target(trail: Trail, run: str, to: int | None, redo: bool) -> Undone:

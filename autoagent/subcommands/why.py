@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from autoagent.retrace import Traced, trace
 from autoagent.runlog import find_run, read
 from autoagent.subcommands import assembly
 from autoagent.subcommands.here import settings_here
+from autoagent.subcommands.output import echo, echo_json
 from autoagent.subcommands.runs import settings_of_run
 
 SHOWN = 300  # characters of a memory or a thought
@@ -55,7 +55,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
         if not as_json:
             _compare(found["without"])
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        echo_json(found)
 
 
 def _id(name: str) -> int:
@@ -124,18 +124,18 @@ def _said(thoughts: Thoughts, call: Call) -> Said:
 
 def _show(found: Mapping[str, Any], traced: Traced) -> None:
     memories = "1 memory" if len(traced.shown) == 1 else f"{len(traced.shown)} memories"
-    click.echo(f"Step {found['step']} of {found['run']}: {memories} in its prompt.")
+    echo(f"Step {found['step']} of {found['run']}: {memories} in its prompt.")
     if found["query"]:
-        click.echo(f"Recalled by: {_one_line(found['query'])}")
+        echo(f"Recalled by: {_one_line(found['query'])}")
     for memory in traced.shown:
-        click.echo(f"  mem:{memory.id}  score {memory.score:.4f}  level {memory.level}  {_origin(memory)}")
-        click.echo(f"      {_one_line(memory.text)}")
+        echo(f"  mem:{memory.id}  score {memory.score:.4f}  level {memory.level}  {_origin(memory)}")
+        echo(f"      {_one_line(memory.text)}")
     if traced.left_out:
-        click.echo("Left out:")
+        echo("Left out:")
     for candidate in traced.left_out:
-        click.echo(f"  mem:{candidate.id}  score {candidate.score:.4f}  {escape(candidate.reason)}")
+        echo(f"  mem:{candidate.id}  score {candidate.score:.4f}  {candidate.reason}")
     if not found["prompt"]["rebuilt"]:
-        click.echo(
+        echo(
             "The prompt cannot be built again exactly as it was sent (its sha256 differs): the program or the time "
             "zone is another one now.",
             err=True,
@@ -153,16 +153,16 @@ def _compare(again: Mapping[str, Any]) -> None:
     without = " and ".join(f"mem:{id}" for id in again["memories"])
     usage, cost = again["usage"], again["usage"]["cost"]
     spent = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"
-    click.echo(f"\nWithout {without}, asked again of {escape(again['model'])} ({spent}):")
+    echo(f"\nWithout {without}, asked again of {again['model']} ({spent}):")
     if again["temperature"]:
-        click.echo(f"The temperature is {again['temperature']:g}: a difference may be chance.")
+        echo(f"The temperature is {again['temperature']:g}: a difference may be chance.")
     recorded, now = again["recorded"], again["now"]
     for part in dict.fromkeys((*recorded, *now)):
         before, after = _written(recorded.get(part)), _written(now.get(part))
         if part in again["changed"]:
-            click.echo(f"  {part}: changed\n    recorded: {before}\n    now:      {after}")
+            echo(f"  {part}: changed\n    recorded: {before}\n    now:      {after}")
         elif before:
-            click.echo(f"  {part}: the same\n    {before}")
+            echo(f"  {part}: the same\n    {before}")
 
 
 def _written(value: Any) -> str:
