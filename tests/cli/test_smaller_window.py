@@ -28,7 +28,9 @@ def begun(home: Home, server: ScriptedServer) -> Home:
 
 def tokens(request: Request) -> int:
     tools = str(request.body.get("tools", ""))
-    return sum(COUNT(message["content"]) + PER_MESSAGE for message in request.body["messages"]) + COUNT(tools)
+    calls = "".join(str(message.get("tool_calls", "")) for message in request.body["messages"])
+    texts = [message["content"] or "" for message in request.body["messages"]]
+    return sum(COUNT(text) + PER_MESSAGE for text in texts) + COUNT(calls) + COUNT(tools)
 
 
 @pytest.mark.parametrize("how", ["resume", "fork"])
