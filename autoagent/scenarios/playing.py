@@ -20,6 +20,7 @@ from autoagent.scenarios.endpoint import ScriptedEndpoint
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, Session
 
+_TRUSTED = (".env", ".autoagent", "ai_settings.yaml")  # whoever wrote the scenario wrote these too
 _WINDOW = 32_000  # tokens: room for every command
 _STATE_DIR = "AUTOAGENT_STATE_DIR"
 
@@ -53,6 +54,8 @@ def play(scenario: Scenario, *, keep: bool, state: Path | None = None) -> Played
             except OSError as error:
                 raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
         usual = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
+        if any(Path(file.path).parts[0] in _TRUSTED for file in scenario.files):
+            run_on_pipes(["trust"], folder, _environment(folder, scenario), (), scenario.seconds)
         stage = _Stage(scenario, folder, usual, endpoint, began + scenario.seconds)
         for session in scenario.sessions:
             problems, screen = stage.play(session)

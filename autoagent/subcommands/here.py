@@ -19,7 +19,7 @@ from autoagent.messages import Outcome, Task
 from autoagent.printable import escape, shorten
 from autoagent.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
 from autoagent.subcommands.output import echo
-from autoagent.trust import Trusted, claim, find_link, give_up, is_own
+from autoagent.trust import Trusted, claim, find_link, give_up, is_empty, is_own
 from autoagent.wrapping import wrap
 
 SHOWN = 200  # characters of a value that is shown
@@ -158,12 +158,13 @@ def said_here(names: Iterable[str]) -> dict[str, Any]:
 def claimed_state(settings: Settings) -> Iterator[None]:
     """The state folder, made before anything is written into it, and noted as the user's own.
 
-    The gate lets no settings through that name somebody else's. Where nothing came into it, it goes again. What cannot
-    be kept of that is said.
+    One with something in it is his already, or the gate would not have let it through. Where nothing came into it, it
+    goes again. What cannot be kept of that is said.
     """
     state = Path.cwd() / settings.state_dir
-    with _kept_or_said():
-        claim(state, Trusted(user_state_path(os.environ)))
+    if is_empty(state):
+        with _kept_or_said():
+            claim(state, Trusted(user_state_path(os.environ)))
     try:
         yield
     finally:

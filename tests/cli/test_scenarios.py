@@ -166,6 +166,19 @@ def test_a_script_that_does_not_fit_fails_the_scenario(home: Home) -> None:
     assert any("the replies of the scenario have run out" in line for line in a["screen"])
 
 
+def test_what_a_scenario_puts_there_is_trusted(home: Home) -> None:
+    task = "{ai_name: N, ai_role: r, ai_goals: [{text: t, check: test -d .}]}"
+    home.write(
+        "a.yaml",
+        f"arguments: -y -c\nfiles:\n  .env: AUTHORISE_COMMAND_KEY=j\n  ai_settings.yaml: '{task}'\n"
+        + "replies:\n"
+        + "  - {command: task_complete, args: {reason: done}}\n" * 2
+        + "expect: {exit: 0, screen: 'check: test -d .'}\n",
+    )
+    done = home.run("test", "a.yaml")
+    assert done.code == 0, done.text
+
+
 def test_a_scenario_stops_at_its_first_failing_session(home: Home) -> None:
     session = "  - arguments: {}\n    expect:\n      exit: {}\n"
     home.write("a.yaml", "arguments: runs\nexpect: {exit: 0}\nthen:\n" + session.format('"show {run}"', 1) * 2)
