@@ -60,7 +60,8 @@ def test_a_cloned_repository_is_asked_about_once(cloned: Home, golden: Golden, c
     session = cloned.terminal("-y", "--model", "human", "-P", "missing.yaml", columns=columns)
     try:
         session.answers("them:", "")
-        session.answers("answer y or n.", "n")
+        session.sees("answer y or n.")
+        session.answers("them:", "n")
         assert session.ends() == 2  # for what comes next, after the question
     finally:
         session.close()
