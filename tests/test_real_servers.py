@@ -134,11 +134,12 @@ def test_ollama_says_of_a_model_that_it_takes_no_tools_and_thinks_as_reasoning(s
 
 def test_vllm_has_no_system_role_for_gemma(server: ScriptedServer, tmp_path: Path) -> None:
     server.refuses = lambda request: says(request, Fault(400, "System role not supported"), "system")
-    server.add(Reply("Hi."), Reply("Hi again."))
+    reads = Reply("", (("read_file", "{}"),), "tool_calls")
+    server.add(reads, reads)
     first, second = (model(server, ways=tmp_path / "models.json") for _ in range(2))
-    assert asked(first)[0] == "Hi."
+    assert asked(first)[1] == (ToolCall("read_file", "{}"),)
     assert sent(server.requests[0]) == [("user", "You are Bob.\n\nSay hello.")]
-    assert asked(second)[0] == "Hi again."
+    assert asked(second)[1] == (ToolCall("read_file", "{}"),)
     assert len(server.refused) == 1, "it is kept"
 
 
@@ -207,8 +208,8 @@ def test_mistral_refuses_each_parameter_that_it_does_not_know(server: ScriptedSe
         return Fault(422, body=json.dumps(body).encode()) if "stream_options" in request.body else None
 
     server.refuses = refuses
-    server.add(Reply("Hi."))
-    assert asked(model(server))[0] == "Hi."
+    server.add(Reply("", (("read_file", "{}"),), "tool_calls"))
+    assert asked(model(server))[1] == (ToolCall("read_file", "{}"),)
     assert len(server.refused) == 1
 
 

@@ -329,6 +329,8 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
         check_time(dream.t)
     except ValueError as error:
         raise StateError(f"{path}, line {number}: this is no dream: {error}.") from error
+    if not _is_unicode(dream.problem):  # a text is cleaned where it is kept
+        raise StateError(f"{path}, line {number}: 'problem' holds half of a character.")
     return dream
 
 

@@ -221,7 +221,7 @@ class OpenAIModel:
         self._note(asking=None, without=())
         try:
             found = self._probe(listener)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: what was known is still known
             self._note(asking=kept.asking, without=kept.without)
             raise
         self._note(asking=found)

@@ -23,7 +23,9 @@ _BRIDGE = "[The results of the tools were read.]"
 
 _USER_AFTER_TOOL = re.compile(r"role\W+user\W+after role\W+tool", re.I)
 _ROLES = re.compile(r"\broles?\b|alternat|system[ _](prompt|instruction|message)", re.I)
-_TOOL_MESSAGES = re.compile(r"\broles?\b|alternat|\bmessages?\b|thought_?signature|tool_call|function[ _]call", re.I)
+_TOOL_MESSAGES = re.compile(  # the key `"message"` of every refusal is no word on messages
+    r"""\broles?\b|alternat|\bmessages?\b(?!"\s*:)|thought_?signature|tool_call|function[ _]call""", re.I
+)
 _NO_SYSTEM = re.compile(r"(?<!optional )\b(system|developer)\b|only user and assistant", re.I)
 
 
