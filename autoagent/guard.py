@@ -8,9 +8,9 @@ three have come together can. So the guard does not judge what a call says, only
   tainted file; what a program prints in a tainted run or in a workspace with tainted files; a memory that is not
   trusted.
 - Private: a result marked so by its command; a file of the user's of which anything is shown, or may have been, by a
-  program; an answer of the user's; a memory of the user's or of a run that held private data. Ordinary memories are
-  not, nor are the goals, feedback, and files that this run has made or that are tainted: else no research could go on
-  by itself.
+  program, which without a sandbox is any file anywhere; an answer of the user's; a memory of the user's or of a run
+  that held private data. Ordinary memories are not, nor are the goals, feedback, and files that this run has made or
+  that are tainted: else no research could go on by itself.
 - Outward or irreversible: risk `network`, `run` or `irreversible`, and words to a sub-agent that can do any such thing.
 
 What a command does is declared with it (see Effects), and no command is known by its name here. One that declares
@@ -88,8 +88,9 @@ class Guard:
     `label` the result before it is recorded, so that all later readers of the log see what it carries.
 
     `specs` are those of all commands there are: one that is not among them declares nothing. `network`: programs reach
-    the network, so that what they print is from outside. `origin` is that of the task: of a sub-agent, that of the
-    agent that gave it. `add` raises StateError where a tainted file cannot be recorded.
+    the network, so that what they print is from outside. `confined` is set to false where programs are held back from
+    nothing: they may read whatever is the user's, wherever it lies. `origin` is that of the task: of a sub-agent,
+    that of the agent that gave it. `add` raises StateError where a tainted file cannot be recorded.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Guard:
         self._tainted = tainted
         self._specs = {spec.name: spec for spec in specs}
         self._network = network
+        self.confined = True
         self._sources: dict[str, str] = {}  # what tainted the run, and in words when; the newest last
         self._held: dict[str, None] = {}  # the private data it holds, in words
         self._made: set[str] = set()  # workspace paths of files whose whole content is this run's
@@ -161,7 +163,7 @@ class Guard:
         """What is to be told of all that the workspace hands out to the call, which is just about to run."""
         effects = self._effects(call)
         runs_programs = effects is not None and effects.runs_programs
-        return Seen(self._tainted, self._made, could=runs_programs and self._tainted.holds_own(".", self._made))
+        return Seen(self._tainted, self._made, could=runs_programs and self._within_reach)
 
     def label(self, call: Call, result: Result, seen: Seen) -> Result:
         """The result with `untrusted` and `private` among its data where it carries either.
@@ -191,7 +193,7 @@ class Guard:
     @property
     def printed(self) -> dict[str, Any]:
         """`untrusted` and `private`, as far as what a program has just printed in the workspace carries either."""
-        labels = {"untrusted": self._printed_by, "private": self._tainted.holds_own(".", self._made)}
+        labels = {"untrusted": self._printed_by, "private": self._within_reach}
         return {name: value for name, value in labels.items() if value}
 
     def cut_off(self, call: Call, changed: Sequence[str]) -> dict[str, Any]:
@@ -244,6 +246,11 @@ class Guard:
         """What the result of a call comes from whose command is from outside: the address it was given, or itself."""
         addresses = (p.name for p in self._specs[call.name].parameters if p.meaning == "url")
         return next((str(call.args[name]) for name in addresses if call.args.get(name)), call.name)
+
+    @property
+    def _within_reach(self) -> bool:
+        """Whether a program could read a file of the user's: in the workspace, or where nothing confines it."""
+        return not self.confined or self._tainted.holds_own(".", self._made)
 
     @property
     def _printed_by(self) -> str:

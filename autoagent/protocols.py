@@ -243,7 +243,8 @@ class Sandbox(Protocol):
     """Runs programs for the agent: in the workspace alone, with an environment built from nothing, under limits.
 
     Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`), `gaps`
-    says in a sentence each what it does not hold back on this machine.
+    says in a sentence each what it does not hold back on this machine; `confines` is false where it holds back nothing,
+    so that programs read all that the user can.
     """
 
     @property
@@ -251,6 +252,9 @@ class Sandbox(Protocol):
 
     @property
     def gaps(self) -> tuple[str, ...]: ...
+
+    @property
+    def confines(self) -> bool: ...
 
     def run(
         self,

@@ -42,6 +42,7 @@ class Bubblewrap:
     """Satisfies program.Boundary. Raises SetupError where bubblewrap is not there."""
 
     name = "bubblewrap"
+    confines = True
 
     def __init__(self, workspace: Workspace, limits: Limits, python: str) -> None:
         found = shutil.which("bwrap")

@@ -28,6 +28,7 @@ class Landlock:
     """Satisfies program.Boundary. Raises SetupError where the kernel has no Landlock, or one that is too old."""
 
     name = "landlock"
+    confines = True
 
     def __init__(self, workspace: Workspace, limits: Limits, python: str) -> None:
         self._abi = landlock_abi()

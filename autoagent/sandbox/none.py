@@ -22,6 +22,7 @@ class Unconfined:
     """
 
     name = "none"
+    confines = False
     gaps = (
         "Programs can read and change everything that your user can, also outside the workspace and by hard links.",
         "Programs can reach the network, and the services of this machine.",

@@ -45,13 +45,16 @@ class Launch:
 
 
 class Boundary(Protocol):
-    """A kind of sandbox: what surrounds a program. `name` and `gaps` as in protocols.Sandbox."""
+    """A kind of sandbox: what surrounds a program. `name`, `gaps` and `confines` as in protocols.Sandbox."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def gaps(self) -> tuple[str, ...]: ...
+
+    @property
+    def confines(self) -> bool: ...
 
     @property
     def path(self) -> Sequence[str]:

@@ -55,6 +55,10 @@ class Programs:
         return self._boundary.name
 
     @property
+    def confines(self) -> bool:
+        return self._boundary.confines
+
+    @property
     def gaps(self) -> tuple[str, ...]:
         services = "Programs that may use the network reach the services of this machine and of its network as well."
         return (*self._reasons, *self._boundary.gaps, *((services,) if self._network else ()))

@@ -31,8 +31,8 @@ def open_context(
 ) -> Iterator[Context]:
     """A context that says neither which run it belongs to nor which agents there are; `ask` is as Context has it.
 
-    `model` thinks, `fast` summarises; without an `embedder` the memory has one of its own. Raises SettingsError,
-    SetupError, StateError for what cannot be opened.
+    `guard` is told whether programs are confined. `model` thinks, `fast` summarises; without an `embedder` the memory
+    has one of its own. Raises SettingsError, SetupError, StateError for what cannot be opened.
     """
     from autoagent.commands.context import Context
     from autoagent.subcommands.memory_setup import open_memory
@@ -44,6 +44,7 @@ def open_context(
         closing(open_memory(settings, say, embedder)) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
+        guard.confined = sandbox.confines
         reached = reach(settings, workspace, sandbox)
         paid = (thinking, summarising, reached["media"])
         yield Context(

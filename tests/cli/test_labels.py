@@ -128,6 +128,19 @@ def test_a_check_of_a_goal_that_prints_a_file_of_the_users_makes_the_run_private
     assert "the check of goal 1" in reason
 
 
+def test_without_a_sandbox_a_program_makes_the_run_private_though_the_workspace_is_empty(
+    served: Home, play: Any
+) -> None:
+    served.write("secret.txt", SECRET)
+    shows = command("execute_shell", command_line="cat ../secret.txt")
+    log = play(shows, browse(), browse(OTHER), arguments=("-m", "none", "--sandbox", "none"))
+    [shown] = [event for event in log if event["type"] == "returned" and event["step"] == 1]
+    assert "4711" in shown["text"]
+    assert shown["data"]["private"] is True
+    [reason] = refused(log)
+    assert "execute_shell" in reason
+
+
 def test_a_file_of_the_users_that_an_undo_has_put_back_is_no_file_of_the_runs(served: Home, play: Any) -> None:
     served.write("autoagent_workspace/secret.txt", SECRET)
     play(browse(), command("write_to_file", filename="secret.txt", text="mine now"))
