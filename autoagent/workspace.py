@@ -243,10 +243,10 @@ class Workspace:
             raise CommandError(f"{shown(path)} names a folder, not a file.")
         joined = self.root / path
         try:
-            real = os.path.realpath(joined) if follow else os.path.realpath(joined.parent) + "/" + joined.name
-        except RecursionError:  # realpath calls itself for each link of a chain
-            raise CommandError(f"{shown(path)} leads through too many symbolic links.") from None
-        except OSError:  # realpath forgives what is missing, not what changes between two looks
+            real = _real(joined) if follow else f"{_real(joined.parent)}/{joined.name}"
+        except OSError as error:  # realpath forgives what is missing, not what changes between two looks
+            if error.errno == errno.ELOOP:
+                raise CommandError(f"{shown(path)} leads through too many symbolic links.") from None
             raise CommandError(f"{shown(path)} was changed by something else just now; try again.") from None
         where = os.path.relpath(real, self.root)
         if where == ".." or where.startswith("../"):
@@ -398,6 +398,28 @@ def _malformed(path: str) -> str:
     if len(os.fsencode(path)) > _MAX_PATH or any(len(os.fsencode(name)) > _MAX_NAME for name in path.split("/")):
         return f"is too long: a name may have {_MAX_NAME} bytes, a path {_MAX_PATH}"
     return ""
+
+
+def _real(path: Path) -> str:
+    """The path with its links resolved; a link that goes round stays. Raises OSError (ELOOP) for a chain of too many.
+
+    How many are too many says the system, to which a circle is a chain without end.
+    """
+    try:
+        real = os.path.realpath(path)
+    except RecursionError:  # before Python 3.13 it calls itself for each link
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+    if _too_many_links(path) and not _too_many_links(Path(real)):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return real
+
+
+def _too_many_links(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def _join(folder: str, name: str) -> str:

@@ -115,14 +115,17 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.file = folder / "ca.pem"
-        self._openssl("req", "-x509", *self._new("ca"), "-days", "2", "-subj", "/CN=Test Authority", "-out", self.file)
+        may_sign = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # without which Python 3.13 trusts none
+        subject = ("-days", "2", "-subj", "/CN=Test Authority")
+        self._openssl("req", "-x509", *self._new("ca"), *subject, *may_sign, "-out", self.file)
 
     def tls(self, host: str, *, days: int = 2, self_signed: bool = False) -> ssl.SSLContext:
         """The server's side of TLS for a host, with a certificate of its own; it has expired with days < 0."""
         kind = "DNS" if host.rpartition(".")[2].isalpha() else "IP"
         request, certificate = self._folder / f"{host}.csr", self._folder / f"{host}{days}{self_signed}.pem"
         extensions = self._folder / f"{host}.ext"
-        extensions.write_text(f"subjectAltName={kind}:{host}\n")
+        signed_by = "" if self_signed else "authorityKeyIdentifier=keyid\n"
+        extensions.write_text(f"subjectAltName={kind}:{host}\nsubjectKeyIdentifier=hash\n{signed_by}")
         self._openssl("req", *self._new(host), "-subj", f"/CN={host}", "-out", request)
         signer = ("-signkey", self._key(host)) if self_signed else ("-CA", self.file, "-CAkey", self._key("ca"))
         serial = () if self_signed else ("-CAcreateserial",)
