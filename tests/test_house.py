@@ -207,7 +207,9 @@ def test_nothing_happens_at_import() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[] 1", "")
 
 
-@pytest.mark.parametrize("tool", [["ruff", "check"], ["mypy"]], ids=["ruff", "mypy"])
+@pytest.mark.parametrize(
+    "tool", [pytest.param(["ruff", "check"], id="ruff"), pytest.param(["mypy"], id="mypy", marks=pytest.mark.slow)]
+)
 def test_the_tools_have_nothing_to_say(tool: list[str]) -> None:
     done = subprocess.run([sys.executable, "-m", *tool], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
