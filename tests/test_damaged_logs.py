@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzzing import MANY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_messages import EXAMPLES
@@ -99,8 +100,8 @@ def test_a_damaged_line_is_read_or_refused(data: bytes) -> None:
 
 @pytest.mark.slow
 @given(damaged())
-@settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
-def test_twenty_thousand_damaged_lines_are_read_or_refused(data: bytes) -> None:
+@settings(max_examples=MANY, deadline=None, suppress_health_check=list(HealthCheck))
+def test_many_damaged_lines_are_read_or_refused(data: bytes) -> None:
     read_or_refuse(data)
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from fuzzing import FEW, MANY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_answers import Raw, RawServer
@@ -30,8 +31,6 @@ from autoagent.services.images import OpenAIPictures, WebUIPictures
 from autoagent.services.provider import Provider
 from autoagent.services.transcription import OpenAITranscriber, Recording
 from autoagent.services.voice import ElevenLabsVoice
-
-FEW, MANY = 40, 20_000  # for each edge
 
 HELLO = (Message("user", "Say hello."),)
 
@@ -300,5 +299,5 @@ def test_whatever_is_answered_is_read_or_refused(raw: RawServer, edge: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edge", EDGES)
-def test_whatever_is_answered_is_read_or_refused_twenty_thousand_times_over(raw: RawServer, edge: str) -> None:
+def test_whatever_is_answered_is_read_or_refused_many_times_over(raw: RawServer, edge: str) -> None:
     run(raw, edge, MANY)

@@ -56,8 +56,9 @@ def drive(
                 for event in agent.run():
                     crew.show(event)
                     hear(event)
-        except ForUser:
+        except ForUser as error:
             if console.tally.run:  # else nothing of the run is on disk
+                error.run_began = True
                 console.report(log.path)
             raise
     console.report(log.path)
@@ -71,7 +72,8 @@ def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except (ForUser, StopRun, KeyboardInterrupt) as error:
-        if given.get("json_output") and not isinstance(error, SettingsError):
+        in_log = isinstance(error, ForUser) and error.run_began
+        if given.get("json_output") and not in_log and not isinstance(error, SettingsError):
             if isinstance(error, StopRun):
                 outcome = error.outcome
             elif isinstance(error, KeyboardInterrupt):

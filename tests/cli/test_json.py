@@ -103,7 +103,7 @@ def test_runs_are_listed_the_newest_first(home: Home) -> None:
 
 def test_commands_say_why_they_cannot_be_used(home: Home) -> None:
     rows = {row["name"]: row for row in json.loads(home.run("commands", "--json").out)}
-    assert rows["read_file"]["signature"] == "read_file(filename)"
+    assert rows["read_file"]["signature"] == "read_file(filename, first_line=1, lines=None, column=1)"
     assert rows["read_file"]["reason"] == ""
     assert rows["task_complete"]["aliases"] == ["goals_accomplished"]
     off = home.run("commands", "--json", env={"DISABLED_COMMAND_CATEGORIES": "memory", "MEMORY_BACKEND": "none"})
