@@ -294,21 +294,23 @@ def _main(arguments: list[str]) -> int:
 
 
 def _fail(error: BaseException) -> int:
-    """Say in a line why the program cannot go on; its exit code."""
+    """Say in a line why the program cannot go on, without what looks like a secret; its exit code."""
     from autoagent.errors import ForUser, StopRun
+    from autoagent.redact import Redactor
 
+    reason = Redactor().mask(str(error))
     if isinstance(error, ForUser):
-        _tell(f"autoagent: {error}")
+        _tell(f"autoagent: {reason}")
         return error.exit_code
     if isinstance(error, StopRun):  # before there was a run to end
-        _tell(f"autoagent: {error}")
+        _tell(f"autoagent: {reason}")
         return EXIT_CODES[error.outcome.status]
     if isinstance(error, OSError):  # met where nothing else says what it is about
         what = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
         _tell(f"autoagent: {what} cannot be used: {error.strerror}.")
         _abandon(sys.stdout)
         return 1
-    _tell(f"autoagent: internal error: {type(error).__name__}: {error} (--debug shows where)")
+    _tell(f"autoagent: internal error: {type(error).__name__}: {reason} (--debug shows where)")
     return 1
 
 

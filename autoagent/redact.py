@@ -46,6 +46,7 @@ _SHAPES = (
     r"(?<![A-Za-z0-9])AIza[\w-]{35}",  # Google
     r"(?i:(?<=bearer ))(?=[\w.~+/=-]{0,200}?\d)[\w.~+/=-]{20,}",  # HTTP
     r"(?<=://)[^\s/:@]{1,100}:(?P<password>[^\s/@]{1,200})(?=@)",  # user:password in an address
+    r"(?<=[?&])(?i:api[-_]?key|access[-_]?token|client[-_]?secret|passw(?:or)?d)=(?P<parameter>[^\s&#\"'<>\\]{8,200})",
     # A private key in PEM, also one whose end was cut off; `\n` may be written as two characters.
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     r"(?:(?:\s|\\[nr])*+[A-Za-z-]{3,20}: [^\n\\]{0,100})*+"
@@ -149,5 +150,5 @@ class Redactor:
 
 
 def _mask_of(found: re.Match[str]) -> str:
-    password = found["password"]
+    password = found["password"] or found["parameter"]
     return found[0] if password and _stands_in(unquote(password)) else MASK

@@ -48,6 +48,7 @@ def test_what_stands_around_a_secret_is_kept() -> None:
     mask = Redactor().mask
     assert mask("Authorization: Bearer abcdefghij.0123456789-xyz\nAccept") == f"Authorization: Bearer {MASK}\nAccept"
     assert mask("git clone https://me:s3cret@host.example/r.git") == f"git clone https://{MASK}@host.example/r.git"
+    assert mask("get http://h/v1?v=1&api_key=s3cret-Pa55&b=2") == f"get http://h/v1?v=1&{MASK}&b=2"
     assert mask("KEY=sk-abcdefghijklmnopqrst0123;NEXT=1") == f"KEY={MASK};NEXT=1"
 
 
@@ -126,6 +127,11 @@ def test_a_secret_is_no_placeholder(value: str) -> None:
     assert Redactor([value]).mask(f"a {value} b") == f"a {MASK} b"
 
 
+def test_a_placeholder_for_a_key_in_an_address_stays() -> None:
+    text = "http://host.example/v1?api_key=YOUR_API_KEY&api-version=2024-02-01"
+    assert Redactor().mask(text) == text
+
+
 @pytest.mark.parametrize(
     "password", ["postgres", "root", "password", "$PASSWORD", "${DB_PASSWORD}", "<password>", "***"]
 )
@@ -175,6 +181,6 @@ def test_every_secret_of_the_settings_is_known_and_the_password_in_it() -> None:
 
 def test_no_setting_that_is_a_secret_is_left_out() -> None:
     names = {f.name for f in dataclasses.fields(Settings) if re.search("key|token|secret|password|auth", f.name)}
-    names -= {"authorise_command_key", "exit_key", "max_tokens"}
+    names -= {"authorise_command_key", "exit_key", "max_tokens", "reply_tokens"}
     settings = Settings(**{name: f"value-1-of-{name}" for name in names})
     assert {f"value-1-of-{name}" for name in names} <= set(secrets_of(settings))

@@ -17,6 +17,7 @@ from autoagent.errors import ForUser, SettingsError, SetupError, StopRun
 from autoagent.event_codec import to_json
 from autoagent.messages import Ended, Event, Outcome, RunStarted, Thought, Usage
 from autoagent.protocols import Model
+from autoagent.redact import Redactor
 from autoagent.runlog import RunLog
 from autoagent.screen_text import CONTINUOUS_WARNING
 from autoagent.settings import Settings
@@ -80,7 +81,8 @@ def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
                 outcome = Outcome("interrupted", "Ended by Ctrl-C.")
             else:
                 outcome = Outcome("setup" if isinstance(error, SetupError) else "failed", str(error))
-            ended = Ended(status=outcome.status, reason=outcome.reason, t=time.time())
+            reason = Redactor().mask(outcome.reason)  # the settings, and with them what else is secret, are not known
+            ended = Ended(status=outcome.status, reason=reason, t=time.time())
             with suppress(OSError):  # nobody reads it, and the error is told all the same
                 echo(json.dumps(to_json(ended)))
         raise

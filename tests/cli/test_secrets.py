@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+import pytest
 from driver import FINISH, GOAL, Done, Home
 from server import Reply, Request, ScriptedServer, command
 
@@ -171,3 +172,24 @@ def test_a_memory_is_kept_without_the_secret(served: Home, server: ScriptedServe
     stored = b"".join(path.read_bytes() for path in served.state.rglob("*") if path.is_file())
     assert HIDDEN.encode() not in stored
     assert HIDDEN not in json.dumps([request.body for request in server.embeddings])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"OPENAI_BASE_URL": f"htp://me:{HIDDEN}@host.example/v1"},
+        {"OPENAI_BASE_URL": f"http://me:{HIDDEN}@host.example:99999/v1"},
+        {"OPENAI_BASE_URL": f"http://me:{HIDDEN}@[::1/v1"},
+        {"OPENAI_BASE_URL": f"http://127.0.0.1:9/v1?api_key={HIDDEN}"},
+        {"AUTOAGENT_SEARCH_URL": f"htp://me:{HIDDEN}@host.example"},
+    ],
+    ids=["scheme", "port", "brackets", "a key as a parameter", "search"],
+)
+@pytest.mark.parametrize("flags", [(), ("--json",)], ids=["text", "json"])
+def test_an_address_that_cannot_be_used_is_named_without_its_secret(
+    served: Home, settings: dict[str, str], flags: tuple[str, ...]
+) -> None:
+    done = served.run(*GOAL, "-c", "--patience", "1", *QUIET, *flags, env={**settings, **WIDE})
+    assert done.code in (1, 2)
+    assert "[masked]" in done.text
+    assert HIDDEN not in done.text
