@@ -169,9 +169,11 @@ def test_bits_that_are_lost_or_damaged_are_made_anew(many: Opened, vectors: Vect
         half = sound[: len(sound) // 2]
         bad = {"short": half, "empty": b"", "of zeros": bytes(len(sound)), "garbled": half + half}
         many.bits.write_bytes(bad[harm])
-    for opened in (many, Opened(many.folder)):
+    other = Opened(many.folder)
+    for opened in (many, other):
         for row in (0, 5000):
             assert opened.nearest(vectors[row]) == brute_force(vectors, vectors[row])
+    other.db.close()
     assert many.bits.read_bytes() == sound
 
 
