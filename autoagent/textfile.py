@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 
 from autoagent.errors import SettingsError
@@ -35,17 +36,24 @@ def read_text(path: Path) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """The first LIMIT + 1 bytes. Without O_NONBLOCK a named pipe would wait for somebody to write into it."""
+    """The first LIMIT + 1 bytes."""
+    with open_regular(path) as file:
+        return file.read(LIMIT + 1)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A file that the user names, to be read. Raises OSError, and SettingsError where it is no regular file."""
+    # Without O_NONBLOCK a named pipe would wait for somebody to write into it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
             raise SettingsError(f"{path}: is no file but {kind}.")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(LIMIT + 1)
-    finally:
+        return os.fdopen(descriptor, "rb")
+    except BaseException:  # Ctrl-C too
         os.close(descriptor)
+        raise
 
 
 def write_text(path: Path, text: str, *, private: bool = False) -> None:

@@ -174,20 +174,25 @@ def _state(state: Path, id: str) -> Brought:
     return Brought(file="", name=_STATE, value=id, about="")
 
 
-def find_link(state: Path, *, itself: bool) -> Path | None:
-    """A symbolic link among what the program opens in the state folder; `itself`: or the folder. None: there is none.
+def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:
+    """What is neither a file nor a folder among what the program opens in the state folder, and what it is in its
+    place; `itself`: or the folder. None: there is nothing such.
 
-    The logs of the runs are looked at when they are opened.
+    A symbolic link leads elsewhere, and a pipe keeps whoever opens it waiting. The logs of the runs are looked at when
+    they are opened.
     """
     if itself and state.is_symlink():
-        return state
-    return next(_links_in(state, 3, but=state / "runs"), None)
+        return state, "a symbolic link"
+    return next(_traps_in(state, 3, but=state / "runs"), None)
 
 
-def _links_in(folder: Path, depth: int, but: Path) -> Iterator[Path]:
+def _traps_in(folder: Path, depth: int, but: Path) -> Iterator[tuple[Path, str]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_symlink():
-                yield Path(entry.path)
-            elif depth > 1 and folder != but and entry.is_dir(follow_symlinks=False):
-                yield from _links_in(Path(entry.path), depth - 1, but)
+                yield Path(entry.path), "a symbolic link"
+            elif entry.is_dir(follow_symlinks=False):
+                if depth > 1 and folder != but:
+                    yield from _traps_in(Path(entry.path), depth - 1, but)
+            elif not entry.is_file(follow_symlinks=False):
+                yield Path(entry.path), "a pipe, a socket or a device"

@@ -29,6 +29,7 @@ from autoagent.memory.dreams import Journal
 from autoagent.messages import Change, Dream, Recollection, Usage
 from autoagent.protocols import Embedder, MemoryStore
 from autoagent.record_codec import LATEST, check_time, from_plain
+from autoagent.textfile import open_regular
 
 VERSION = 1
 BATCH = 500  # memories whose vectors or levels are handled at once
@@ -213,9 +214,10 @@ def _our_errors(path: Path) -> Iterator[None]:
 def read(path: Path, listen: Listen = lambda line: None) -> Exported:
     """All that an export holds. Vectors that are missing or damaged are left out, which is said.
 
-    Raises StateError, which names file and line, for a file that cannot be read or is not a whole export.
+    Raises StateError, which names file and line, for a file that cannot be read or is not a whole export; SettingsError
+    for a pipe or the like.
     """
-    with _our_errors(path), path.open("rb") as file:
+    with _our_errors(path), open_regular(path) as file:
         header = _header(path, file.readline())
         records = [(number, _record(path, number, line)) for number, line in enumerate(file, 2)]
     memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
@@ -339,7 +341,7 @@ def _vectors(
 ) -> Vectors | None:
     beside = vectors_path(path)
     try:
-        with beside.open("rb") as file:
+        with open_regular(beside) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
                 raise ValueError("it is damaged, or of another export")
         array = np.load(beside, mmap_mode="r", allow_pickle=False)

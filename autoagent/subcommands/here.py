@@ -19,7 +19,7 @@ from autoagent.messages import Outcome, Task
 from autoagent.printable import escape, shorten
 from autoagent.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
 from autoagent.subcommands.output import echo
-from autoagent.trust import Trusted, claim, find_link, give_up, is_empty, is_own
+from autoagent.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
 from autoagent.wrapping import wrap
 
 SHOWN = 200  # characters of a value that is shown
@@ -126,7 +126,7 @@ def look(
     """What holds in a folder, the current one by default; nothing is asked, said or written.
 
     Raises SettingsError, also where the state folder is no folder: it would look like one without runs. Raises
-    SetupError for a symbolic link in it: state is never followed through one.
+    SetupError for what is neither file nor folder in it: state is never followed through a link, nor awaited.
     """
     env, folder = os.environ if env is None else env, folder or Path.cwd()
     trusted = trusted or Trusted(user_state_path(env))
@@ -135,10 +135,9 @@ def look(
     if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
         raise SettingsError(f"The state folder {loaded.settings.state_dir} is a file; name a folder with --state-dir.")
     named = _is_named(loaded, _STATE)
-    if link := find_link(state, itself=not named):
-        raise SetupError(
-            f"{link} is a symbolic link, and state is never kept behind one; remove it, or use --state-dir."
-        )
+    if trap := find_trap(state, itself=not named):
+        path, what = trap
+        raise SetupError(f"{path} is {what}, and state is never kept behind one; remove it, or use --state-dir.")
     others = [*_leading_out(loaded, folder), *(_checks(loaded, folder) if task else ())]
     left = [*loaded.brought, *(brought for brought in others if not trusted.holds(folder, brought.mark))]
     if not named and not is_own(state, trusted):

@@ -206,6 +206,29 @@ def test_state_is_never_followed_through_a_link(there: Room, name: str) -> None:
     assert there.picture() == before
 
 
+@pytest.mark.parametrize("name", ["models.json", "taint.jsonl", "memory/memory.db", "memory/dreams.jsonl"])
+def test_nothing_waits_for_a_pipe_in_the_state(there: Room, name: str) -> None:
+    assert finish(there, "--demo", "-c", "-l", "2", "-m", "none")[0] == 4
+    (there.state / name).unlink(missing_ok=True)
+    (there.state / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(there.state / name)
+    for arguments in ([*RUN, "--demo"], ["resume", "-c"], ["memory", "list"]):
+        code, text = finish(there, *arguments)
+        assert code == 3, text
+        assert f"{name} is a pipe" in text
+
+
+@pytest.mark.parametrize("name", ["export.jsonl", "export.jsonl.npy"])
+def test_an_import_waits_for_no_pipe(there: Room, name: str) -> None:
+    header = {"autoagent_memory": 1, "memories": 0, "trash": 0, "dreams": 0, "vectors": {"sha256": ""}}
+    there.write("export.jsonl", json.dumps(header) + "\n")
+    (there.folder / name).unlink(missing_ok=True)
+    os.mkfifo(there.folder / name)
+    code, text = finish(there, "memory", "import", "export.jsonl")
+    assert code == 2, text
+    assert f"{name}: is no file but a pipe." in text
+
+
 @pytest.mark.parametrize("name", ["events.jsonl", "holder"])
 def test_a_log_is_never_followed_through_a_link(there: Room, name: str) -> None:
     assert finish(there, "--demo", "-c", "-l", "2", "-m", "none")[0] == 4
