@@ -21,9 +21,12 @@ MULTI_CALL = frozenset({"busybox", "coreutils", "toybox"})
 # They start another program, which their arguments name.
 _STARTERS = MULTI_CALL | frozenset(
     {
-        *("chroot", "chrt", "command", "doas", "env", "eval", "exec", "fakeroot", "flock", "ionice", "ltrace", "nice"),
-        *("nohup", "nsenter", "parallel", "script", "setpriv", "setsid", "start-stop-daemon", "stdbuf", "strace", "su"),
-        *("sudo", "systemd-run", "taskset", "time", "timeout", "unshare", "watch", "xargs"),
+        *("bwrap", "catchsegv", "choom", "chroot", "chrt", "command", "cpulimit", "dbus-run-session", "doas", "env"),
+        *("eval", "exec", "fakeroot", "firejail", "flock", "gdb", "i386", "ionice", "ld.so", "linux32", "linux64"),
+        *("ltrace", "nice", "nohup", "nsenter", "parallel", "pkexec", "prlimit", "proxychains", "proxychains4"),
+        *("rlwrap", "run-parts", "runuser", "script", "setarch", "setpriv", "setsid", "sshpass", "start-stop-daemon"),
+        *("stdbuf", "strace", "su", "sudo", "systemd-run", "taskset", "time", "timeout", "torsocks", "unbuffer"),
+        *("unshare", "valgrind", "watch", "x86_64", "xargs", "xvfb-run"),
     }
 )
 _FIND_STARTS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -91,7 +94,7 @@ def name_of(word: str) -> str:
 def starts_others(words: Sequence[str]) -> bool:
     """Whether the first word is a program that starts another, which the words after it name (`env`, `find -exec`)."""
     name = name_of(words[0])
-    return name in _STARTERS or (name == "find" and not _FIND_STARTS.isdisjoint(words))
+    return name in _STARTERS or name.startswith("ld-linux") or (name == "find" and not _FIND_STARTS.isdisjoint(words))
 
 
 def inner_lines(words: Sequence[str]) -> list[str]:

@@ -95,9 +95,10 @@ class _Lists:
     def _check_argument(self, word: str) -> None:
         """An argument of a program that starts another one: one that may be the other one, or hold its line."""
         for part in word.split():
-            name = part.rpartition("=")[2] if part.startswith("-") else part
-            if self._found(name) or self._entry_denying(name):
-                self._check_program(name)
+            named = (part.rpartition("=")[2], part[2:]) if part.startswith("-") else (part,)  # `-u=x`, `-Sx`
+            for name in filter(None, named):
+                if self._found(name) or self._entry_denying(name):
+                    self._check_program(name)
 
     def _check_program(self, word: str) -> None:
         if entry := self._entry_denying(word):

@@ -17,6 +17,7 @@ from autoagent.settings import Settings, load
 PROGRAMS = (
     *("bash", "busybox", "dash", "echo", "env", "find", "git", "grep", "ls", "nohup", "python3.11"),
     *("rm", "sudo", "test", "time", "xargs"),
+    *("choom", "ld-linux-x86-64.so.2", "prlimit", "setarch", "valgrind"),
 )
 
 
@@ -115,6 +116,12 @@ def test_a_line_becomes_the_program_that_was_found_and_its_words(machine: Path) 
         "env A=1 rm x",
         "env -S 'rm x'",
         "env --split-string=rm",
+        "env -Srm",
+        "choom -n 0 -- rm x",
+        "ld-linux-x86-64.so.2 {bin}/rm x",
+        "prlimit --nproc=5 rm x",
+        "setarch -R rm x",
+        "valgrind rm x",
         "nohup {bin}/rm x",
         "time rm x",
         "sudo -u nobody rm x",
