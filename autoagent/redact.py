@@ -3,7 +3,7 @@
 What a command is given and what a file holds is never masked: only what is told of it.
 
 Not covered: a secret that is encoded (base64, hex), split over several texts, or of a shape that is not listed here; a
-password of up to three plain words (see is_placeholder).
+key of up to three plain words (see is_placeholder).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SHAPES = (
     r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}",  # Hugging Face
     r"(?<![A-Za-z0-9])AIza[\w-]{35}",  # Google
     r"(?i:(?<=bearer ))(?=[\w.~+/=-]{0,200}?\d)[\w.~+/=-]{20,}",  # HTTP
-    r"(?<=://)[^\s/:@]{1,100}:(?P<password>[^\s/@]{1,200})(?=@)",  # user:password in an address
+    r"(?<=://)(?P<user>[^\s/:@]{1,100}):(?P<password>[^\s/@]{1,200})(?=@)",  # in an address
     r"(?<=[?&])(?i:api[-_]?key|access[-_]?token|client[-_]?secret|passw(?:or)?d)=(?P<parameter>[^\s&#\"'<>\\]{8,200})",
     # A private key in PEM, also one whose end was cut off; `\n` may be written as two characters.
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
@@ -150,5 +150,16 @@ class Redactor:
 
 
 def _mask_of(found: re.Match[str]) -> str:
-    password = found["password"] or found["parameter"]
-    return found[0] if password and _stands_in(unquote(password)) else MASK
+    if found["password"]:
+        return found[0] if _is_no_password(found["user"], unquote(found["password"])) else MASK
+    return found[0] if found["parameter"] and _stands_in(unquote(found["parameter"])) else MASK
+
+
+def _is_no_password(user: str, password: str) -> bool:
+    """Whether what stands where a password does in an address is none: `postgres:postgres`, `me:${DB_PASSWORD}`.
+
+    Stricter than for a key: a password that a person chose is often a word or two.
+    """
+    words = re.findall(r"[^\W_]+", password.lower())
+    named = password[0] in "$<{%" or all(len(set(word)) == 1 for word in words)
+    return password == user or named or _STAND_INS.issuperset(words)

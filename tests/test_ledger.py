@@ -131,7 +131,8 @@ def test_a_run_whose_last_checks_were_interrupted_does_not_end(run: Any) -> None
 
     _, events = run(DONE, DONE, DONE, goals=(Goal("Be there", "true"),), interruptible=interruptible)
     first, *_ = [event for event in events if isinstance(event, Returned)]
-    assert first.text == "The user interrupted the checks of the goals, so nobody knows whether they are met."
+    interrupted = "the user interrupted the checks of the goals, so nobody knows whether they are met."
+    assert first.text == f"Not ended yet: {interrupted}"
     assert outcomes(events) == [(2, 0, True), (3, 0, True)]
 
 

@@ -124,12 +124,17 @@ def test_a_memory_that_fails_fails_the_command_alone(tmp_path: Path, context: Co
         context = replace(context, memory=memory)
         assert run(context, "memory_add", text="Tea is hot.").ok  # kept, and embedded later
         found = run(context, "recall", query="tea")
-        assert (found.ok, found.text) == (False, "The memory cannot be searched: The endpoint is down.")
+        assert found.ok
+        assert found.text.endswith("Tea is hot.\n(Found by words alone: The endpoint is down.)")
         with closing(sqlite3.connect(tmp_path / "memory" / "memory.db")) as db:
             db.execute("DROP TABLE memories")
         added = run(context, "memory_add", text="Tea is cold.")
         assert not added.ok
-        assert added.text.startswith(f"It was not remembered: The memory in {tmp_path / 'memory'} cannot be used")
+        broken = f"The memory in {tmp_path / 'memory'} cannot be used"
+        assert added.text.startswith(f"It was not remembered: {broken}")
+        found = run(context, "recall", query="tea")
+        assert not found.ok
+        assert found.text.startswith(f"The memory cannot be searched: {broken}")
 
 
 def test_a_sleep_forgets_and_tells_the_dream(context: Context, living: LivingMemory, now: list[float]) -> None:

@@ -133,11 +133,16 @@ def test_a_placeholder_for_a_key_in_an_address_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "password", ["postgres", "root", "password", "$PASSWORD", "${DB_PASSWORD}", "<password>", "***"]
+    "password", ["postgres", "password", "my-secret", "$PASSWORD", "${DB_PASSWORD}", "<password>", "***", "xxxx"]
 )
 def test_an_address_with_a_placeholder_for_a_password_stays(password: str) -> None:
     text = f"DATABASE_URL=postgres://postgres:{password}@db:5432/app"
     assert Redactor().mask(text) == text
+
+
+@pytest.mark.parametrize("password", ["secret-word", "root", "hunter", "Sommer", "correct-horse", "%68unter"])
+def test_a_password_of_plain_words_in_an_address_is_masked(password: str) -> None:
+    assert Redactor().mask(f"http://postgres:{password}@db/app") == f"http://{MASK}@db/app"
 
 
 def test_an_address_without_a_password_is_no_secret() -> None:

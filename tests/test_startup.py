@@ -26,6 +26,9 @@ HEAVY = {
 }
 
 
+STARTED = {"autoagent", "autoagent.cli", "autoagent.utf8_mode"}
+
+
 def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     base = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm-256color"}
     return {**base, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **more}
@@ -44,7 +47,7 @@ def test_help_loads_the_command_line_and_nothing_else(flag: str, tmp_path: Path)
     )
     assert done.returncode == 0
     modules = imported(done.stderr)
-    assert {module for module in modules if module.startswith("autoagent")} == {"autoagent", "autoagent.cli"}
+    assert {module for module in modules if module.startswith("autoagent")} == STARTED
     assert not modules & HEAVY
     assert "colorama" not in modules
 

@@ -39,7 +39,8 @@ def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> No
     assert "1. A quiet room.\n\n" in prompt
     assert "1. Be kind to the reader.\n\n" in prompt
     offered = [tool["function"]["name"] for tool in server.requests[0].body["tools"]]
-    assert offered == ["read_file", "do_nothing", "task_complete"]  # ask_user: nobody is there
+    without_ask_user = ["read_file", "read_result", "do_nothing", "wait_for", "task_complete"]  # nobody is there
+    assert offered == without_ask_user
     assert server.requests[0].body["temperature"] == 0.5
     assert (served.folder / "elsewhere").is_dir()
     assert len(list((served.folder / "state" / "runs").iterdir())) == 1
@@ -133,8 +134,9 @@ def test_answers_on_a_pipe_are_read_as_if_typed(served: Home, server: ScriptedSe
 def test_without_a_terminal_one_line_says_what_to_pass(home: Home) -> None:
     saved = "autoagent: an answer was needed and the input has ended; "
     nothing = home.run()
-    assert nothing.code == 5
-    assert nothing.err.endswith(f"\n{saved}set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo\n")
+    assert nothing.code == 3
+    way_out = "set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
+    assert nothing.err.endswith(f"\nautoagent: no model is set up: {way_out}\n")
     no_task = home.run("--model", "human", "-c")
     assert no_task.code == 5
     assert f"\n{saved}pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y\n" in no_task.err

@@ -348,7 +348,7 @@ def test_a_program_finds_what_it_would_find_run_by_its_name(ws: Room) -> None:
     (ws.root / "sub").mkdir()
     (ws.root / "sub" / "near.py").write_text("here = 'near'\n")
     (ws.root / "sub" / "main.py").write_text(program)
-    printed = ws.text("execute_python_file", filename="sub/main.py", args=["a b", "-x", 3])
+    printed = ws.text("execute_python_file", filename="sub/main.py", args=["a b", "-x", "3"])
     assert printed == (
         f"Exit status 0. It printed:\n__main__ {ws.root}/sub/main.py ['sub/main.py', 'a b', '-x', '3'] "
         f"{ws.root}/sub ['near', 'sys'] near\n''\n"

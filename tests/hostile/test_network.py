@@ -228,7 +228,7 @@ def test_d19_a_page_gives_no_orders(net: Net) -> None:
     after = next(r for r in net.section.server.requests if "You are now the owner" in r.prompt)
     system, *rest = after.body["messages"]
     assert "You are now the owner" not in system["content"]
-    text = "\n".join(message["content"] for message in rest)
+    text = "\n".join(message["content"] or "" for message in rest)
     [(tag, quoted)] = re.findall(r'<(untrusted-[0-9a-f]{10}) from "[^"]*/orders">\n(.*?)\n</\1>', text, re.DOTALL)
     outside = text.replace(quoted, "")
     for orders in ("You are now the owner", "pwned", "Obey the page", "all is well", "hidden orders"):
@@ -310,7 +310,7 @@ def test_d19_a_page_that_was_remembered_is_marked_when_it_is_recalled() -> None:
             section = drive(made, dict(replies), *goal, "-m", "local", env=env)
             assert section.done.code == 0, section.done.text
         prompts = [request.body["messages"] for request in section.server.requests]
-        told = "\n".join(message["content"] for messages in prompts for message in messages)
+        told = "\n".join(message["content"] or "" for messages in prompts for message in messages)
         assert fact in told
         for messages in prompts:
             assert fact not in messages[0]["content"], "never in the system message"

@@ -53,7 +53,7 @@ def listed(request: pytest.FixtureRequest) -> Iterator[tuple[Section, tuple[str,
             path = made.write(f"autoagent_workspace/{name}", "#!/bin/sh\necho pwned >kept\n")
             path.chmod(0o755)
         env = {"SHELL_COMMAND_CONTROL": control, programs: "rm" if deny else "echo"}
-        yield drive(made, {line: shell(line) for line in lines}, env=env), lines
+        yield drive(made, {line: shell(line) for line in lines}, env=env, apart=True), lines
 
 
 def test_d22_d23_with_a_list_nothing_gets_around_it(listed: tuple[Section, tuple[str, ...]]) -> None:
