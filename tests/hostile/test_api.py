@@ -9,6 +9,8 @@ import pytest
 from cli.driver import FINISH, GOAL
 from server import Broken, Fault, ScriptedServer, Step, command
 
+from autoagent.loop import SHORTENINGS
+
 from .driver import room
 
 pytestmark = pytest.mark.slow  # a process for each
@@ -38,11 +40,12 @@ def test_d41_d42_d46_d47_what_passes_is_waited_for_and_a_part_is_never_run() -> 
 
 @pytest.mark.parametrize(("status", "code"), [(401, 3), (400, 1), (404, 3)])
 def test_d43_what_does_not_pass_stops_the_run_at_once(status: int, code: int) -> None:
+    """A 400 that does not say what it refuses is tried once more in the plainest way of asking."""
     key = "sk-test-0123456789abcdefghijklmnop"
     with room() as made, ScriptedServer(Fault(status, "this is wrong")) as server:
         made.point_at(server)
         done = made.run("-c", "-m", "none", *GOAL, env={"OPENAI_API_KEY": key})
-        assert (done.code, len(server.requests)) == (code, 1), done.text
+        assert (done.code, len(server.requests)) == (code, 2 if status == 400 else 1), done.text
         assert key not in done.text
         assert "OPENAI_API_KEY" in done.text or status != 401
 
@@ -52,7 +55,7 @@ def test_d44_a_context_that_never_fits_ends_the_run() -> None:
     with room() as made, ScriptedServer(lambda request: full) as server:
         made.point_at(server)
         assert made.run("-c", "-m", "none", *GOAL).code == 1
-        assert len(server.requests) <= 3
+        assert len(server.requests) <= 1 + SHORTENINGS
 
 
 def test_d45_nobody_listens() -> None:

@@ -53,7 +53,6 @@ BAD_SETTINGS = {
     "config: laughs": (CONFIG, laughs(), ":2: aliases (*a0) are not taken"),
     "environment: number": (".env", "SMART_LLM=x\nTEMPERATURE=hot\n", ":2: TEMPERATURE: "),
     "environment: truth": (".env", "SMART_LLM=x\nPLAIN_OUTPUT=perhaps\n", ":2: PLAIN_OUTPUT: "),
-    "environment: twice": (".env", "SMART_LLM=x\nSMART_LLM=y\n", ":2: SMART_LLM is given twice"),
     "environment: large": (".env", f"# {'x' * 10_000_000}\n", ": is larger than 256 KiB"),
 }
 
