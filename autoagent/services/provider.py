@@ -108,6 +108,7 @@ class Provider:
                     **{**content, "headers": headers},
                     timeout=(CONNECT_SECONDS, ANSWER_SECONDS),
                     allow_redirects=False,
+                    hooks={"response": _forget_target},
                     stream=True,
                 ) as response:
                     if not 200 <= response.status_code < 300:
@@ -140,6 +141,11 @@ class Provider:
 
     def _masked(self, text: str) -> str:
         return Redactor([self.key]).mask(text)
+
+
+def _forget_target(response: requests.Response, **_: Any) -> None:
+    """Take the target out of a redirect: it is not followed, yet `requests` fails at one that it cannot read."""
+    response.headers.pop("Location", None)
 
 
 def host_of(url: str) -> str:

@@ -66,7 +66,7 @@ class Twitter:
             return str(answer["data"]["id"])
         except requests.JSONDecodeError as error:
             raise CommandError(f"{self.host} did not answer with JSON; {_LOOK_FIRST}.") from error
-        except requests.RequestException as error:
+        except (requests.RequestException, ValueError) as error:  # the second: a redirect to what is no address
             raise CommandError(f"{unreachable('X', self.host, 'TW_URL', error)} ({_LOOK_FIRST})") from error
         except (KeyError, TypeError, RecursionError) as error:
             raise CommandError(f"{self.host} did not say where the tweet is; {_LOOK_FIRST}.") from error

@@ -97,13 +97,14 @@ def test_d63_two_processes_add_memories(made: Room, each: int) -> None:
     with ExitStack() as servers:
         running = []
         for who in ("a", "b"):
-            steps = [command("read_file", filename=f"{who}-{number}") for number in range(each - len(FINISH))]
+            looks = [{"pattern": f"{who}-{number}", "directory": "."} for number in range(each - len(FINISH))]
+            steps = [command("search_in_files", **look) for look in looks]
             made.point_at(servers.enter_context(ScriptedServer(*steps, *FINISH)))
             running.append(made.start("-c", *GOAL, "-w", who))
         for process in running:
             _, err = process.communicate(timeout=10 * PATIENCE)
             assert (process.returncode, "not remembered" in err) == (0, False), err
     listed = json.loads(made.run("memory", "list", "--json", "--limit", "2000").out)
-    reads = {memory["text"] for memory in listed if "read_file" in memory["text"]}
-    assert len(reads) == 2 * (each - len(FINISH)), "the finish is the same for both, and remembered once"
+    found = {memory["text"] for memory in listed if "search_in_files" in memory["text"]}
+    assert len(found) == 2 * (each - len(FINISH)), "the finish is the same for both, and remembered once"
     assert len({memory["run"] for memory in listed}) == 2
