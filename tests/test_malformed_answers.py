@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import count
 from typing import Any
 
 import pytest
@@ -179,12 +180,12 @@ def raw() -> Iterator[RawServer]:
 
 @cache
 def endpoint_of(server: RawServer) -> Endpoint:
-    """One for all answers: a client is slow to make."""
+    """One for all answers: a client is slow to make. It tries three times, and waits for nothing in between."""
     return Endpoint(
         api_key="sk-test-1234567890abcdef",
         base_url=server.base_url,
         limits=Limits(connect=2.0, silence=5.0, total=10.0),
-        policy=Policy(attempts=1),
+        policy=Policy(patience=2.0, at_first=2.0, sleep=lambda seconds: None, timer=count(0.0).__next__),
     )
 
 
