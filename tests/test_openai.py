@@ -447,6 +447,14 @@ def test_a_refused_connection_names_the_address() -> None:
             model(url).complete(HELLO, max_tokens=9)
 
 
+def test_a_server_that_has_answered_is_waited_for_also_where_the_way_is_set() -> None:
+    with ScriptedServer(command("read_file", filename="a.txt")) as server:
+        forced = model(server, asking="tools")
+        assert forced.complete(HELLO, commands=[READ], max_tokens=100).calls
+    with pytest.raises(Unreachable, match=r"connection refused.* in 60 s; try again later"):
+        forced.complete(HELLO, commands=[READ], max_tokens=100)
+
+
 def test_a_name_that_does_not_resolve_is_named() -> None:
     with pytest.raises(ModelError, match=r"no-such-host\.invalid cannot be resolved; check OPENAI_BASE_URL"):
         model("http://no-such-host.invalid/v1").complete(HELLO, max_tokens=9)

@@ -117,6 +117,7 @@ class Endpoint:
             self.base_url, self.host, self._key, limits.connect, limits.silence, self._policy.clock
         )
         self._timers = Timers()
+        self._has_answered = False
 
     def price(self, model: str) -> Price | None:
         """What a model costs here: nothing on a private endpoint, else as the table has it."""
@@ -138,7 +139,8 @@ class Endpoint:
         """What `read` made of the answer, and the reasons of the retries before it. Raises as Model.complete does.
 
         The listener hears of each wait before a retry, and of each long silence. `known`: this endpoint has answered
-        before. `given_up` is called for each request that was left without an answer and may have to be paid.
+        an earlier process. `given_up` is called for each request that was left without an answer and may have to be
+        paid.
 
         Raises:
             Refused: the endpoint does not take the request as it is.
@@ -152,6 +154,7 @@ class Endpoint:
                     given_up()
                 raise
 
+        known = known or self._has_answered
         if listener is None:
             return persist(attempt, self._policy, _unheard, known=known)
         return persist(attempt, self._policy, listener.waiting, listener.heed, known=known)
@@ -245,9 +248,13 @@ class Endpoint:
         return there.geturl()
 
     def _refuse(self, response: httpx2.Response) -> None:
-        """Raise _SaidNo for a status that is no success, with as much of its body as comes in bounded time."""
+        """Note that there is an answer; raise _SaidNo for a status that is no success.
+
+        It has as much of the body as comes in bounded time.
+        """
         import httpx2
 
+        self._has_answered = True
         if response.status_code < 300:
             return
         said = bytearray()
