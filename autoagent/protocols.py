@@ -47,7 +47,10 @@ class Listener(Protocol):
         """
 
     def heed(self) -> float:
-        """For how many seconds there may be waiting; asked several times a second. Raises StopRun for no longer."""
+        """For how many seconds there may be waiting; asked several times a second, and with each piece of an answer.
+
+        Raises StopRun for no longer.
+        """
 
     def working(self, what: str, seconds: float) -> None:
         """What goes on in a long silence that begins now, and about how many seconds it lasts."""

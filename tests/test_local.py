@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.errors import ContextOverflow, SetupError
-from autoagent.messages import CommandSpec, Message, Parameter, Proposal
+from autoagent.errors import ContextOverflow, SetupError, StopRun
+from autoagent.messages import CommandSpec, Message, Outcome, Parameter, Proposal
 from autoagent.models import weights
 from autoagent.models.gguf import control_tokens, damage
 from autoagent.models.local import LocalModel
@@ -179,6 +179,20 @@ def test_ctrl_c_comes_through_and_the_next_call_works(model: LocalModel) -> None
     assert model.complete(HELLO, max_tokens=4).usage.completion == 4
 
 
+def test_a_limit_of_time_ends_a_reply_that_goes_on(model: LocalModel) -> None:
+    class OutOfTime(Ear):
+        def heed(self) -> float:
+            if len(self.heard) == 3:
+                raise StopRun(Outcome("limit", "Time is up."))
+            return 60.0
+
+    ear = OutOfTime()
+    with pytest.raises(StopRun):
+        model.complete(HELLO, max_tokens=3000, listener=ear)
+    assert len(ear.heard) == 3
+    assert model.complete(HELLO, max_tokens=4).usage.completion == 4
+
+
 def test_a_prompt_longer_than_the_window_is_an_overflow(model: LocalModel) -> None:
     with pytest.raises(ContextOverflow, match=r"The prompt has \d+ tokens, the window is 4096\."):
         model.complete([Message("user", "x" * 5000)], max_tokens=5)
@@ -209,6 +223,7 @@ def test_a_process_ends_in_the_middle_of_a_reply_without_a_word(gguf: Path) -> N
         from autoagent.models.local import LocalModel
         class Ear:
             def text(self, delta): raise KeyboardInterrupt
+            def heed(self): return 60.0
             def working(self, what, seconds): pass
         try:
             LocalModel(Path({str(gguf)!r}), window=4096).complete(

@@ -180,7 +180,7 @@ class Endpoint:
                 self._breaking_silence(listener) as silence,
                 contextlib.closing(self._send(path, body, left)) as response,
             ):
-                chunks = self._in_time(within(response.iter_raw(), LARGEST), end, silence)
+                chunks = self._in_time(within(response.iter_raw(), LARGEST), end, silence, listener)
                 packing = response.headers.get("content-encoding", "")
                 answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
                 self._read_out(response, chunks)
@@ -306,9 +306,13 @@ class Endpoint:
 
         return Silence(self._timers, min(LONGEST, max(1.0, longest / 2)), tell)
 
-    def _in_time(self, chunks: Iterator[bytes], end: float, silence: Silence) -> Iterator[bytes]:
+    def _in_time(
+        self, chunks: Iterator[bytes], end: float, silence: Silence, listener: Listener | None
+    ) -> Iterator[bytes]:
         for chunk in chunks:
             silence.heard()
+            if listener:
+                listener.heed()
             if time.monotonic() > end:
                 limit = f"{self._limits.total:g} s"
                 raise ModelError(f"{self.host} did not finish its answer within {limit}; try again, or another model")

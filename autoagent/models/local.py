@@ -106,6 +106,8 @@ class LocalModel:
         request = self._request(messages, commands, min(max_tokens, at_most or max_tokens))
         with contextlib.closing(self._stream(request)) as chunks:
             for chunk in chunks:
+                if listener is not None:
+                    listener.heed()
                 reading.take(chunk)
         self._speed = reading.speed
         return reading.completion()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from driver import FINISH, GOAL, PATIENCE, Home
+from raw_endpoint import Connection, Relay
 from server import Command, Fault, Reply, ScriptedServer, command
 
 DOWN = Fault(503, "down for maintenance")
@@ -239,3 +241,24 @@ def test_the_limit_of_time_ends_a_silence_too(served: Home, server: ScriptedServ
     done = served.run(*RUN, "-c", "--max-seconds", "2")  # the usual silence here is 300 s
     assert done.code == 4, done.text
     assert "The time limit of 2 s is reached." in done.text
+
+
+@pytest.mark.parametrize("said", ["content", "reasoning_content"])
+def test_the_limit_of_time_ends_an_answer_that_goes_on(served: Home, server: ScriptedServer, said: str) -> None:
+    piece = json.dumps({"choices": [{"index": 0, "delta": {said: "hm "}}]}).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    ended = threading.Event()
+
+    def goes_on(connection: Connection) -> None:
+        connection.sendall(head)
+        while not ended.wait(0.1):
+            connection.sendall(b"data: " + piece + b"\n\n")
+
+    with Relay(server, goes_on) as relay:
+        at_it = {"OPENAI_BASE_URL": relay.base_url, "AUTOAGENT_ASKING": "text"}
+        done = served.run(*RUN, "-c", "--max-seconds", "1.5", env=at_it)
+        ended.set()
+    assert done.code == 4, done.text
+    assert "The time limit of 1.5 s is reached." in done.text
+    (cut,) = [event["usage"] for event in served.log() if event["type"] == "spent"]
+    assert cut["completion"] > 0, "what it had said by then is counted"
