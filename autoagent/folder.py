@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Leave = Literal[
     "free", "limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false",
-    "inside", "model", "paired", "trust", "never",
+    "stronger", "inside", "model", "paired", "trust", "never",
 ]  # fmt: skip
 
 
@@ -67,6 +67,15 @@ def may_set(leave: Leave, value: Any, now: Any, held: Settings, folder: Path) ->
     return leave in _ALLOWED and _ALLOWED[leave](value, now, held, folder)
 
 
+COMPARED: frozenset[Leave] = frozenset(
+    {"limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false", "stronger"}
+)
+"""The leaves that let a value be tighter than another."""
+
+_STRONGER = {"auto": ("bubblewrap",), "landlock": ("bubblewrap",), "none": ("auto", "bubblewrap", "landlock")}
+"""The sandboxes that hold no less than one, wherever they work; where one that is named does not, nothing is run."""
+
+
 def is_inside(folder: Path, path: Path) -> bool:
     """Whether a path, seen from the folder and with its links resolved, lies in it."""
     return (folder / path).resolve().is_relative_to(folder.resolve())
@@ -97,6 +106,7 @@ _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "shell": lambda value, now, held, folder: _has_no_lists(held),
     "denied": lambda value, now, held, folder: _has_no_lists(held) or (bool(now) and set(value) >= set(now)),
     "allowed": lambda value, now, held, folder: _has_no_lists(held) or (bool(now) and set(value) <= set(now)),
+    "stronger": lambda value, now, held, folder: value in _STRONGER.get(now, ()),
     "only true": lambda value, now, held, folder: value is True,
     "only false": lambda value, now, held, folder: value is False,
     "inside": lambda value, now, held, folder: is_inside(folder, value),

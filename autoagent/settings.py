@@ -18,6 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from autoagent.bounds import hold
 from autoagent.dotenv import read_dotenv
 from autoagent.errors import SettingsError
 from autoagent.folder import Brought, Leave, may_set
@@ -39,14 +40,17 @@ def setting(
     secret: bool = False,
     choices: Mapping[str, str] | None = None,
     folder: Leave = "trust",
+    scenario: Leave | None = None,
     keys: tuple[str, ...] = (),
 ) -> Any:
     """A field of Settings: its default, the environment variables that set it (first wins), its one line of help.
 
     `choices` maps each word that is taken to what it means. `folder` is the leave that a folder has to set it without
-    being trusted. `keys` are the settings that are sent to this address.
+    being trusted, `scenario` the one of a scenario that is played (see bounds); None: the same. `keys` are the settings
+    that are sent to this address.
     """
     declared = {"help": help, "secret": secret, "choices": choices, "folder": folder, "keys": keys}
+    declared["scenario"] = scenario or folder
     return field(default=default, metadata={"env": env, **declared})
 
 
@@ -55,6 +59,9 @@ free = partial(setting, folder="free")
 
 limit = partial(setting, folder="limit")
 """A limit, switched off by 0: anybody may tighten it."""
+
+of_run_limit = partial(setting, folder="limit", scenario="free")
+"""A limit of a single run, which bounds nothing beyond it: a scenario says what its own runs may take."""
 
 
 _PROGRAM = re.compile(
@@ -72,6 +79,7 @@ class Settings:
         "AUTOAGENT_MODEL",
         help="openai, local, local:FILE.gguf, human, replay:RUN, demo, or a model's name",
         folder="model",
+        scenario="free",
     )
     smart_llm: str = free("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
     fast_llm: str = free("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
@@ -91,6 +99,7 @@ class Settings:
         help="an OpenAI-compatible endpoint; empty: OpenAI's own",
         keys=("openai_api_key", "openai_organization"),
         folder="paired",
+        scenario="free",
     )
     openai_organization: str = free("", "OPENAI_ORGANIZATION", help="the organization billed")
     silence: float = free(
@@ -154,14 +163,16 @@ class Settings:
     memory_floor: float = free(0.3, "MEMORY_FLOOR", help="too far: a cosine below this part of the best, 0 to 1")
 
     # limits
-    continuous: bool = setting(False, help="run without asking")
-    continuous_limit: int = limit(0, "CONTINUOUS_LIMIT", help="at most N commands and 2 N + 3 requests; 0: no limit")
-    budget: float = limit(0.0, "AUTOAGENT_BUDGET", help="USD; 0: no limit")
-    max_tokens: int = limit(0, "AUTOAGENT_MAX_TOKENS", help="tokens of all calls together; 0: no limit")
-    max_seconds: float = limit(
+    continuous: bool = setting(False, help="run without asking", scenario="free")
+    continuous_limit: int = of_run_limit(
+        0, "CONTINUOUS_LIMIT", help="at most N commands and 2 N + 3 requests; 0: no limit"
+    )
+    budget: float = of_run_limit(0.0, "AUTOAGENT_BUDGET", help="USD; 0: no limit")
+    max_tokens: int = of_run_limit(0, "AUTOAGENT_MAX_TOKENS", help="tokens of all calls together; 0: no limit")
+    max_seconds: float = of_run_limit(
         0.0, "AUTOAGENT_MAX_SECONDS", help="seconds of work, of all processes together; 0: no limit"
     )
-    deadline: float = setting(0.0, help="seconds since the epoch; 0: no limit")
+    deadline: float = setting(0.0, help="seconds since the epoch; 0: no limit", scenario="free")
 
     # what it may do
     commands: tuple[str, ...] = setting(
@@ -170,7 +181,9 @@ class Settings:
     disabled_command_categories: tuple[str, ...] = setting(
         (), "DISABLED_COMMAND_CATEGORIES", help="categories never offered", folder="more"
     )
-    allow: tuple[str, ...] = setting((), help="rules of what runs without a question, such as write_to_file:notes/*")
+    allow: tuple[str, ...] = setting(
+        (), help="rules of what runs without a question, such as write_to_file:notes/*", scenario="free"
+    )
 
     # programs
     execute_local_commands: bool = setting(
@@ -196,12 +209,17 @@ class Settings:
         help="auto, bubblewrap, landlock or none",
         choices={"auto": "auto", "bubblewrap": "bubblewrap", "landlock": "landlock", "none": "none"},
         folder="never",
+        scenario="stronger",
     )
     require_sandbox: bool = setting(
         False, "AUTOAGENT_REQUIRE_SANDBOX", help="stop where no sandbox works", folder="only true"
     )
     sandbox_network: bool = setting(
-        False, "AUTOAGENT_SANDBOX_NETWORK", help="whether programs reach the network", folder="never"
+        False,
+        "AUTOAGENT_SANDBOX_NETWORK",
+        help="whether programs reach the network",
+        folder="never",
+        scenario="only false",
     )
     sandbox_seconds: float = limit(120.0, "AUTOAGENT_SANDBOX_SECONDS", help="seconds one program may take")
     sandbox_memory: int = limit(2048, "AUTOAGENT_SANDBOX_MEMORY", help="MB that a program and its children may take")
@@ -308,10 +326,12 @@ class Settings:
     )
 
     # the screen
-    authorise_command_key: str = setting("y", "AUTHORISE_COMMAND_KEY", help="the answer that runs a command")
-    exit_key: str = setting("n", "EXIT_KEY", help="the answer that saves and stops")
+    authorise_command_key: str = setting(
+        "y", "AUTHORISE_COMMAND_KEY", help="the answer that runs a command", scenario="free"
+    )
+    exit_key: str = setting("n", "EXIT_KEY", help="the answer that saves and stops", scenario="free")
     plain_output: bool = free(False, "PLAIN_OUTPUT", help="no colours, no live lines")
-    debug: bool = setting(False, help="show tracebacks")
+    debug: bool = setting(False, help="show tracebacks", scenario="free")
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +403,7 @@ def load(
             settings = dataclasses.replace(settings, **{loser: getattr(settings, winner)})
             origins[loser] = f"--{flag}"
     _check_together(settings)
+    hold(settings, origins, env, cwd)
     return Loaded(settings, origins, tuple(brought), tuple(unsent))
 
 

@@ -35,7 +35,7 @@ RANKS = {
     1: {
         *("protocols", "settings", "tokens", "workspace", "schema", "window", "interrupts", "lenient_json", "native"),
         *("redact", "printable", "servers", "dotenv", "yamlfile", "textfile", "taskfile", "autogpt_env"),
-        *("folder", "trust", "typed_goal", "written_reply"),
+        *("folder", "bounds", "trust", "typed_goal", "written_reply"),
         *("addresses", "rules", "taint", "untrusted", "documents", "objects", "byte_marks", "causes"),
         *("workspace_lock", "working_time", "deadline"),
         *("event_codec", "record_codec"),

@@ -12,15 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from autoagent.bounds import HELD_TO, tighter_than_usual
 from autoagent.errors import SettingsError, StateError
 from autoagent.runlog import read, run_ids
 from autoagent.scenarios.checking import Came, differences
 from autoagent.scenarios.endpoint import ScriptedEndpoint
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, Session
+from autoagent.settings import Settings
 
-_TRUSTED = (".env", ".autoagent", "ai_settings.yaml")  # whoever wrote the scenario wrote these too
+_TRUSTED = (".env", ".autoagent", "ai_settings.yaml")  # of the scenario's own; its bounds hold all the same
 _WINDOW = 32_000  # tokens: room for every command
 _STATE_DIR = "AUTOAGENT_STATE_DIR"
 
@@ -38,16 +41,20 @@ class Played:
     folder: Path | None
 
 
-def play(scenario: Scenario, *, keep: bool, state: Path | None = None) -> Played:
+def play(
+    scenario: Scenario, *, keep: bool, state: Path | None = None, bounds: Mapping[str, Any] | None = None
+) -> Played:
     """Play the sessions up to the first one with a problem; nothing that was started is left behind.
 
-    `state` is where their runs are kept, as far as the scenario does not say itself; None: in its folder.
+    `state` is where their runs are kept, as far as the scenario does not say itself; None: in its folder. `bounds` are
+    the settings it may only tighten (see autoagent.bounds); None: it is taken as it stands.
 
     Raises SetupError where there are no terminals to play at, SettingsError where its files cannot be put there.
     """
     began = time.monotonic()
     with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:
-        config = _config(scenario, endpoint.base_url, state)
+        held = _held(bounds, state)
+        config = _config(scenario, endpoint.base_url, state, bounds or {})
         for file in (GivenFile(CONFIG, json.dumps(config, ensure_ascii=False, indent=1)), *scenario.files):
             try:
                 _put(folder / file.path, file)
@@ -55,8 +62,8 @@ def play(scenario: Scenario, *, keep: bool, state: Path | None = None) -> Played
                 raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
         usual = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
         if any(Path(file.path).parts[0] in _TRUSTED for file in scenario.files):
-            run_on_pipes(["trust"], folder, _environment(folder, scenario), (), scenario.seconds)
-        stage = _Stage(scenario, folder, usual, endpoint, began + scenario.seconds)
+            run_on_pipes(["trust"], folder, _environment(folder, scenario, held), (), scenario.seconds)
+        stage = _Stage(scenario, folder, held, usual, endpoint, began + scenario.seconds)
         for session in scenario.sessions:
             problems, screen = stage.play(session)
             if problems:
@@ -67,11 +74,20 @@ def play(scenario: Scenario, *, keep: bool, state: Path | None = None) -> Played
 class _Stage:
     """Where the sessions of a scenario are played, until `end` (as time.monotonic counts).
 
-    `usual` is the state folder of those whose arguments name no other.
+    `held` are variables that bound it, `usual` is the state folder of those whose arguments name no other.
     """
 
-    def __init__(self, scenario: Scenario, folder: Path, usual: Path, endpoint: ScriptedEndpoint, end: float) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        held: Mapping[str, str],
+        usual: Path,
+        endpoint: ScriptedEndpoint,
+        end: float,
+    ) -> None:
         self._scenario, self._folder, self._usual = scenario, folder, usual
+        self._variables = _environment(folder, scenario, held)
         self._endpoint, self._end = endpoint, end
         self._last: Path | None = None  # the state folder of the last session
 
@@ -87,7 +103,7 @@ class _Stage:
         start = run_at_terminal if session.terminal else run_on_pipes
         left = self._end - time.monotonic()
         before = _events(state)
-        ran = start(arguments, self._folder, _environment(self._folder, self._scenario), session.answers, left)
+        ran = start(arguments, self._folder, self._variables, session.answers, left)
         if ran.code is None:
             return [f"{place}: it took longer than {self._scenario.seconds:g} s (`seconds`) and was ended."], ran.screen
         try:
@@ -153,8 +169,18 @@ def _put(path: Path, file: GivenFile) -> None:
         shutil.copyfile(file.source, path)
 
 
-def _config(scenario: Scenario, base_url: str, state: Path | None) -> Mapping[str, str | list[str]]:
+def _held(bounds: Mapping[str, Any] | None, state: Path | None) -> dict[str, str]:
+    """The variable that holds each process to the bounds: its runs may be kept at `state`, outside of the folder."""
+    if bounds is None:
+        return {}
+    return {HELD_TO: json.dumps({**bounds, **({"state_dir": str(state.absolute())} if state else {})})}
+
+
+def _config(
+    scenario: Scenario, base_url: str, state: Path | None, bounds: Mapping[str, Any]
+) -> Mapping[str, str | list[str]]:
     """The user's configuration: the scripted model where the scenario does not set another. As JSON it is YAML too."""
+    tighter = tighter_than_usual(bounds, Settings())
     scripted: Mapping[str, str | list[str]] = {
         "openai_base_url": base_url,
         "smart_llm": "scripted",
@@ -163,11 +189,12 @@ def _config(scenario: Scenario, base_url: str, state: Path | None) -> Mapping[st
         "memory_backend": "none",
         **({"state_dir": str(state.absolute())} if state else {}),
     }
-    return {**scripted, **scenario.settings}
+    as_written = {name: value if isinstance(value, list) else str(value) for name, value in tighter.items()}
+    return {**as_written, **scripted, **scenario.settings}
 
 
-def _environment(folder: Path, scenario: Scenario) -> dict[str, str]:
-    """Made from nothing: of the user's own only where programs are found."""
+def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> dict[str, str]:
+    """Made from nothing: of the user's own only where programs are found, and what it is held to."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(folder),
@@ -176,4 +203,5 @@ def _environment(folder: Path, scenario: Scenario) -> dict[str, str]:
         "TERM": "xterm-256color",
         "INPUTRC": os.devnull,
         **scenario.environment,
+        **held,
     }

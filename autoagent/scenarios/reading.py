@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from autoagent.bounds import WAY_OUT
 from autoagent.errors import SettingsError
 from autoagent.messages import EVENTS
 from autoagent.scenarios.scenario import CONFIG, Expected, ExpectedFile, GivenFile, Part, Scenario, Session
@@ -19,17 +21,22 @@ from autoagent.yamlfile import Entry, read_mapping
 SECONDS = 60.0  # a scenario may take, where it does not say
 LONGEST_ANSWER = 1000  # characters; a terminal takes no more than some thousands at once
 
+_OF_THE_SCREEN = {"LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
+
 _SESSION = ("arguments", "goals", "terminal", "replies", "answers", "expect")
 _SCENARIO = ("about", "files", "settings", "environment", "seconds", *_SESSION, "then")
 _EXPECTED = ("exit", "screen", "not_on_screen", "prompt", "not_in_prompt", "files", "commands", "events")
 
 
-def read_scenario(path: Path) -> Scenario:
-    """The scenario in a file. Raises SettingsError, which names file and line of what cannot be used."""
+def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
+    """The scenario in a file; not `trusted`, it may take files, variables and paths from nowhere else.
+
+    Raises SettingsError, which names file and line of what cannot be used.
+    """
     entries = read_mapping(path, _SCENARIO, "key")
     first = {key: entry for key, entry in entries.items() if key in _SESSION}
     later = [entry.members(_SESSION) for entry in entries["then"].items()] if "then" in entries else []
-    return Scenario(
+    scenario = Scenario(
         path=path,
         about=entries["about"].text() if "about" in entries else "",
         files=_given_files(entries["files"]) if "files" in entries else (),
@@ -38,6 +45,9 @@ def read_scenario(path: Path) -> Scenario:
         seconds=_seconds(entries["seconds"]) if "seconds" in entries else SECONDS,
         sessions=tuple(_session(path, session) for session in (first, *later)),
     )
+    if not trusted:
+        _confine(entries, (first, *later))
+    return scenario
 
 
 # Around the sessions ---------------------------------------------------------------------------------------------
@@ -194,6 +204,45 @@ def _expected_file(name: str, entry: Entry) -> ExpectedFile:
 
 def _events(entry: Entry) -> dict[str, int]:
     return {kind: _count(number) for kind, number in entry.members(EVENTS, "type of event").items()}
+
+
+# What a scenario takes from elsewhere only where it is trusted -----------------------------------------------------
+
+
+def _confine(entries: Mapping[str, Entry], sessions: Sequence[Mapping[str, Entry]]) -> None:
+    """Raises SettingsError for a variable, a file or a path by which a scenario would reach out of its folder."""
+    for name, variable in entries["environment"].members().items() if "environment" in entries else ():
+        if name not in _own_variables() and not name.startswith("LC_"):
+            raise SettingsError(f"{variable.where}: is no variable that a scenario sets by itself; {WAY_OUT}.")
+    for file in entries["files"].members().values() if "files" in entries else ():
+        if file.node.id == "mapping":
+            _confine_source(file.members()["from"])
+    for session in sessions:
+        if "arguments" in session and (word := _leading_out(session["arguments"])):
+            where = session["arguments"].where
+            raise SettingsError(f"{where}: {word} leads out of the folder of the scenario; {WAY_OUT}.")
+
+
+def _own_variables() -> frozenset[str]:
+    """Settings, and what says how to show things: with others programs are found and loaded, or files of the user's."""
+    return frozenset(name for f in fields(Settings) for name in f.metadata["env"]) | _OF_THE_SCREEN
+
+
+def _confine_source(source: Entry) -> None:
+    folder = source.path.parent.resolve()
+    found = folder / source.text()
+    for path in (found, *(found.rglob("*") if found.is_dir() else ())):
+        if not Path(os.path.realpath(path)).is_relative_to(folder):
+            raise SettingsError(f"{source.where}: {path} leads out of the folder {folder}; {WAY_OUT}.")
+
+
+def _leading_out(arguments: Entry) -> str:
+    """The first word that is such a path, also behind a `=`; ''. How flags take one is looked at where they do."""
+    for word in _arguments(arguments):
+        for path in (PurePosixPath(word), PurePosixPath(word.partition("=")[2])):
+            if path.is_absolute() or ".." in path.parts:
+                return word
+    return ""
 
 
 # Values ----------------------------------------------------------------------------------------------------------

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoagent.bounds import hold_workspace
 from autoagent.budget import Budget
 from autoagent.cli import EXIT_CODES
 from autoagent.commands.registry import Registry
@@ -119,6 +121,7 @@ def _opened(
 
     embedder = late_embedder(settings, console)
     budget = Budget(assembly.limits_of(settings, start.task))
+    hold_workspace(Path(start.workspace), os.environ, Path.cwd())
     workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = Guard(tainted, all_specs(), network=settings.sandbox_network)

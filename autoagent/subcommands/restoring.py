@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from autoagent.bounds import hold_workspace
 from autoagent.errors import StateError
 from autoagent.messages import Event, Rejected, Returned, Rewound, RunStarted, Snapshot, Started, Thought, Undone
 from autoagent.printable import escape, shorten
@@ -21,6 +23,8 @@ _KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound)  # wh
 
 def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
     """The workspace of a run, or another folder in its place, with what is out of reach there. Raises SettingsError."""
+    if folder is None:
+        hold_workspace(Path(began.workspace), os.environ, Path.cwd())
     return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from autoagent.bounds import HELD_TO, bounds_of
 from autoagent.errors import SettingsError
 from autoagent.interrupts import Interrupts
 from autoagent.printable import escape
 from autoagent.scenarios.playing import Played, play
 from autoagent.scenarios.reading import read_scenario
 from autoagent.scenarios.scenario import Scenario
+from autoagent.settings import load
 from autoagent.subcommands.output import echo, echo_json
 
 SCREEN = 40  # lines of it that are shown of a scenario that failed
@@ -22,21 +27,25 @@ SCREEN = 40  # lines of it that are shown of a scenario that failed
 @click.argument("files", nargs=-1, required=True, metavar="SCENARIO...", type=click.Path(path_type=Path))
 @click.option("--keep", is_flag=True, help="Keep the folder of each scenario, and say where it is.")
 @click.option("--json", "as_json", is_flag=True, help="A list: file, about, passed, seconds, problems, screen, folder.")
+@click.option("--trusted", is_flag=True, help="They are your own: take settings, variables and paths as they stand.")
 @click.pass_context
-def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool) -> None:
+def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool, trusted: bool) -> None:
     """Play scenarios: settings, scripted replies and typed answers, and what is to come of them.
+
+    One that is not --trusted can only tighten the sandbox that your own settings give, and stays in its folder.
 
     Exit codes: 0 all passed, 1 some failed, 2 a file is no scenario (nothing is played then). docs/scenarios.md
     describes the files.
     """
-    scenarios = _read(files)
+    bounds = _bounds(ctx.obj or {}, trusted)
+    scenarios = _read(files, trusted=bounds is None)
     if scenarios is None:
         ctx.exit(2)
     rows: list[dict[str, Any]] = []
     state = (ctx.obj or {}).get("state_dir")
     with Interrupts().installed() as interrupts, interrupts.allowed():  # what is ended cleans up behind it
         for scenario in scenarios:
-            played = play(scenario, keep=keep, state=Path(state) if state else None)
+            played = play(scenario, keep=keep, state=Path(state) if state else None, bounds=bounds)
             rows.append(_row(scenario, played))
             if not as_json:
                 echo("\n".join(_report(scenario, played)))
@@ -48,12 +57,19 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool)
     ctx.exit(1 if failed else 0)
 
 
-def _read(files: tuple[Path, ...]) -> list[Scenario] | None:
+def _bounds(flags: Mapping[str, Any], trusted: bool) -> Mapping[str, Any] | None:
+    """What the scenarios may only tighten; None: nothing. One that a scenario plays is held to what that one is."""
+    if HELD_TO in os.environ:
+        return {**json.loads(os.environ[HELD_TO])}
+    return None if trusted else bounds_of(load(flags, os.environ, Path.cwd()).settings)
+
+
+def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:
     """The scenarios; None where one of the files is none, and every such file is named."""
     scenarios = []
     for file in files:
         try:
-            scenarios.append(read_scenario(file))
+            scenarios.append(read_scenario(file, trusted=trusted))
         except SettingsError as error:
             echo(f"autoagent: {error}", err=True)
     return scenarios if len(scenarios) == len(files) else None

@@ -245,6 +245,102 @@ def test_ending_the_test_ends_what_it_plays(home: Home) -> None:
     assert left(home) == []
 
 
+# A scenario that somebody else has written -----------------------------------------------------------------------
+
+REPLY = "replies: [{command: execute_shell, args: {command_line: 'touch ../../reached'}}]\n"
+WEAKER = {
+    "settings": "goals: [x]\nsettings: {sandbox: none}\n",
+    "environment": "goals: [x]\nenvironment: {AUTOAGENT_SANDBOX: none}\n",
+    "arguments": "goals: [x]\narguments: --sandbox none\n",
+    "the network": "goals: [x]\nsettings: {sandbox_network: true}\n",
+    "a limit": "goals: [x]\nsettings: {sandbox_seconds: 0}\n",
+    "an address of the network": "goals: [x]\nsettings: {allow_hosts: ['127.0.0.1:80']}\n",
+    "an interpreter": "goals: [x]\nsettings: {python: /proc/self/cwd/python}\nfiles: {python: {from: python}}\n",
+    "an interpreter in .env": "goals: [x]\nfiles: {.env: AUTOAGENT_PYTHON=/proc/self/cwd/python}\n",
+    "a workspace": "goals: [x]\nsettings: {workspace: /tmp}\n",
+    "a workspace of a flag": "goals: [x]\narguments: -w/tmp\n",
+}
+
+
+@pytest.mark.parametrize("way", WEAKER)
+def test_a_scenario_cannot_weaken_the_sandbox(home: Home, way: str) -> None:
+    home.write("python", "#!/bin/sh\ntouch reached\n").chmod(0o755)
+    home.write("a.yaml", f"{WEAKER[way]}{REPLY}answers: [y]\nexpect: {{commands: 1}}\n")
+    done = home.run("test", "--keep", "a.yaml")
+    assert done.code == 1
+    assert "a.yaml:" in done.out and "exit: expected 0, but it ended with 2." in done.out
+    assert "`autoagent test --trusted` plays it as it stands" in " ".join(re.sub(r"\n +\| ", " ", done.out).split())
+    assert not list((home.folder / "tmp").rglob("reached"))
+
+
+def test_a_scenario_has_the_sandbox_that_the_user_has(home: Home) -> None:
+    home.write(
+        ".config/autoagent/config.yaml", "sandbox_seconds: 7\nsandbox_memory: 0\nexecute_local_commands: false\n"
+    )
+    held = "arguments: config\nterminal: false\n{}expect: {{screen: ['{}', '{}', '{}']}}\n"
+    tighter = "settings: {sandbox_seconds: 5, sandbox_memory: 512, require_sandbox: true}\n"
+    usual = ("execute_local_commands = False", "sandbox_seconds = 7", "sandbox_memory = 2048")
+    home.write("a.yaml", held.format("", *usual))
+    home.write("b.yaml", held.format(tighter, "require_sandbox = True", "sandbox_seconds = 5", "sandbox_memory = 512"))
+    home.write("c.yaml", "arguments: config\nsettings: {sandbox_memory: 4096}\nexpect: {}\n")
+    home.write(
+        "d.yaml", "arguments: config\nsettings: {sandbox_seconds: 8}\nexpect: {exit: 2, screen: sandbox_seconds = 8}\n"
+    )
+    done = home.run("test", "a.yaml", "b.yaml", "c.yaml", "d.yaml")
+    assert done.code == 0, done.text
+
+
+@pytest.mark.parametrize("words", [("--sandbox", "none", "test"), ("test", "--trusted")])
+def test_what_the_user_says_himself_lets_a_scenario_have_no_sandbox(home: Home, words: tuple[str, ...]) -> None:
+    home.write("a.yaml", f"goals: [x]\nsettings: {{sandbox: none}}\n{REPLY}answers: [y, n]\nexpect: {{}}\n")
+    done = home.run(*words, "--keep", "a.yaml")
+    assert list((home.folder / "tmp").rglob("reached")), done.text
+
+
+@pytest.mark.parametrize("words", ["undo {} --force", "resume {} -c"])
+def test_a_run_that_a_scenario_brings_has_no_workspace_elsewhere(home: Home, words: str) -> None:
+    home.write("mine/a.txt", "mine")
+    assert home.run("--demo", "-c", "-l", "3", "-w", "mine").code == 4
+    (home.folder / "mine/haiku.txt").write_text("changed since")
+    home.write(
+        "a.yaml",
+        f"arguments: {words.format(home.runs[0])}\nfiles: {{.autoagent: {{from: .autoagent}}}}\nterminal: false\n"
+        "expect: {exit: 2, screen: leads out of the folder of the scenario}\n",
+    )
+    done = home.run("test", "a.yaml")
+    assert done.code == 0, done.text
+    assert home.read("mine/haiku.txt") == "changed since"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("files: {a: {from: ../x}}\n", ":1: from: "),
+        ("files: {a: {from: /etc/passwd}}\n", ":1: from: "),
+        ("files: {a: {from: folder}}\n", "folder/link leads out of the folder"),
+        ("files: {a: {from: folder/link}}\n", "folder/link leads out of the folder"),
+        ("arguments: memory export /tmp/x\n", ":1: arguments: /tmp/x leads out"),
+        ("arguments: memory export a/../../x\n", ":1: arguments: a/../../x leads out"),
+        ("arguments: --state-dir=/tmp/x runs\n", ":1: arguments: --state-dir=/tmp/x leads out"),
+        ("environment: {PATH: /proc/self/cwd}\n", ":1: PATH: is no variable that a scenario sets"),
+        ("environment: {HOME: /root}\n", ":1: HOME: is no variable that a scenario sets"),
+        ("environment: {PYTHONPATH: x}\n", ":1: PYTHONPATH: is no variable that a scenario sets"),
+        ("environment: {AUTOAGENT_HELD_TO: '{}'}\n", ":1: AUTOAGENT_HELD_TO: is no variable that a scenario sets"),
+    ],
+)
+def test_a_scenario_stays_in_its_folder(home: Home, text: str, says: str) -> None:
+    home.write("x", "the user's")
+    (home.folder / "there" / "folder").mkdir(parents=True)
+    (home.folder / "there" / "folder" / "link").symlink_to(home.folder / "x")
+    home.write("there/a.yaml", f"{text}expect: {{exit: 0}}\n")
+    done = home.run("test", "there/a.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert done.err.endswith("`autoagent test --trusted` plays it as it stands.\n")
+    if "from: ../x" in text:
+        assert home.run("test", "--trusted", "there/a.yaml").code != 2
+
+
 # Files that are no scenario --------------------------------------------------------------------------------------
 
 
