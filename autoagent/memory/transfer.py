@@ -59,12 +59,16 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many were exported or imported. In an import, those that were there already do not count."""
+    """How many were exported or imported. In an import, those that were there already do not count.
+
+    `doubted`: those that were imported as untrusted, which the file calls trusted.
+    """
 
     memories: int
     trash: int
     dreams: int
     vectors: int = 0
+    doubted: int = 0
 
 
 class TakenOver:
@@ -233,13 +237,15 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
     return Exported(tuple(memory for memory, _ in kept), tuple(lost), tuple(dreamt), vectors)
 
 
-def import_into(store: MemoryStore, journal: Journal | None, exported: Exported) -> Counts:
+def import_into(store: MemoryStore, journal: Journal | None, exported: Exported, *, trusted: bool = False) -> Counts:
     """Add an export to a memory; done twice, or after a part of it, it comes to the same.
 
+    Anybody may have written it: unless it is `trusted`, a text is untrusted that is not here already as a trusted one.
     A text that is there already keeps the later time and the higher level, and is untrusted where one of both is. What
     is in the trash of the export goes to the trash, unless it is remembered here.
     """
     there = len(store)
+    exported, doubted = (exported, 0) if trusted else _doubted(store, exported)
     changes: list[Change] = []
     for memory in exported.memories:
         changes += _put(store, memory)
@@ -261,7 +267,22 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported)
     for dream in dreams:
         assert journal is not None
         journal.append(dream)
-    return Counts(new, thrown, len(dreams))
+    return Counts(new, thrown, len(dreams), doubted=doubted)
+
+
+def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
+    """The export with no memory trusted that is not trusted here, and how many it calls so."""
+
+    def label(memory: Recollection) -> Recollection:
+        if memory.trusted and ((there := store.find(memory.text)) is None or not there.trusted):
+            return dataclasses.replace(memory, trusted=False)
+        return memory
+
+    given = (*exported.memories, *exported.trash)
+    labelled = tuple(map(label, given))
+    kept = len(exported.memories)
+    doubted = sum(before.trusted and not after.trusted for before, after in zip(given, labelled, strict=True))
+    return dataclasses.replace(exported, memories=labelled[:kept], trash=labelled[kept:]), doubted
 
 
 def _put(store: MemoryStore, memory: Recollection) -> list[Change]:

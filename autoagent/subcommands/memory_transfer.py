@@ -37,9 +37,13 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
 
 @click.command("import")
 @file
+@click.option("--trusted", is_flag=True, help="FILE is your own export: take over which memories are trusted.")
 @click.pass_context
-def import_memory(ctx: click.Context, file: Path) -> None:
-    """Add the memories that `autoagent memory export` wrote to FILE; those that are here already are kept."""
+def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
+    """Add the memories that `autoagent memory export` wrote to FILE; those that are here already are kept.
+
+    Without --trusted, each that is new here counts as text from outside, as anybody could have written FILE.
+    """
     from autoagent.memory import transfer
 
     settings = trusted_here(ctx.obj).settings
@@ -48,9 +52,14 @@ def import_memory(ctx: click.Context, file: Path) -> None:
     if exported.vectors is not None:
         embedder = transfer.TakenOver(embedder, exported.vectors)
     with memory_of_user(settings, embedder) as living:
-        counts = transfer.import_into(living.store, living.journal, exported)
+        counts = transfer.import_into(living.store, living.journal, exported, trusted=trusted)
         there = len(living)
     echo(f"Imported {_counted(counts)} that were new here; there are {there} memories now.")
+    if counts.doubted:
+        say(
+            f"{counts.doubted} that FILE calls trusted count as text from outside, and stay so. If it is your own "
+            "export: forget them here, and import it with --trusted."
+        )
 
 
 def _counted(counts: Counts) -> str:
