@@ -140,8 +140,11 @@ class Reply:
 # Commands --------------------------------------------------------------------------------------------------------
 
 
-Meaning = Literal["exact", "path", "url", "shell", "text"]
-"""What the value of an argument is, for a pattern to fit it (see rules); "exact": nothing but the very text does."""
+Meaning = Literal["exact", "path", "entry", "url", "shell", "text"]
+"""What the value of an argument is, for a pattern to fit it (see rules); "exact": nothing but the very text does.
+
+An "entry" is a path whose command does something to what is called so itself, be it a link: it leads nowhere else.
+"""
 
 
 @dataclass(frozen=True, slots=True)

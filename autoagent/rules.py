@@ -2,7 +2,8 @@
 
 What a pattern means follows from that argument; `*` stands for any text but what could change the meaning:
 
-- a path (`write_to_file:notes/*`): matched with the place the path leads to; `*` stays within a folder, `**` does not.
+- a path (`write_to_file:notes/*`): matched with the place the path leads to, or with its own for a command that takes
+  a link for itself (`delete_file`); `*` stays within a folder, `**` does not.
 - a URL (`browse_website:https://docs.python.org/*`): scheme, host and port as they are, `*` in a host within one label;
   no user name, no `..`.
 - a shell line (`execute_shell:git status`): the whole line; `*` stands for no character that a shell reads as more than
@@ -24,11 +25,12 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from autoagent.errors import CommandError, SettingsError, StateError
@@ -63,11 +65,16 @@ class Rule:
         return self.command if self.pattern is None else f"{self.command}:{self.pattern}"
 
 
-Place = Callable[[str], str]
-"""Where a path of the workspace leads, relative to its root. Raises CommandError where it must not lead."""
+class Place(Protocol):
+    """Where a path of the workspace leads, relative to its root; without `follow`, a link as its last part stays.
+
+    Raises CommandError where it must not lead.
+    """
+
+    def __call__(self, path: str, *, follow: bool = True) -> str: ...
 
 
-def place_of(path: str) -> str:
+def place_of(path: str, *, follow: bool = True) -> str:
     """The path in its shortest form, as far as that can be told without the disk. Raises CommandError outside."""
     place = posixpath.normpath(path)
     if place.startswith(("/", "../")) or place == "..":
@@ -86,8 +93,8 @@ def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) 
     first = spec.parameters[0]
     value = str(call.args.get(first.name, first.default))
     match first.meaning:
-        case "path":
-            return _path_matches(rule.pattern, value, place)
+        case "path" | "entry":
+            return _path_matches(rule.pattern, value, place, follow=first.meaning == "path")
         case "url":
             return _url_matches(rule.pattern, value)
         case "shell":
@@ -120,9 +127,9 @@ def _fits(pattern: str, value: str, star: str) -> bool:
     return re.fullmatch(f"(?:{star})*".join(parts), value, re.DOTALL) is not None
 
 
-def _path_matches(pattern: str, path: str, place: Place) -> bool:
+def _path_matches(pattern: str, path: str, place: Place, *, follow: bool) -> bool:
     try:
-        where = place(path)
+        where = place(path, follow=follow)
     except CommandError:
         return False
     stars = {"**": ".*", "*": "[^/]*"}

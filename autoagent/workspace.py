@@ -96,12 +96,12 @@ class Workspace:
         view._observer = observer
         return view
 
-    def display(self, path: str, *, of_file: bool = False) -> str:
+    def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
         """The path as the model and the user see it: relative to the root, links resolved.
 
-        With `of_file`, one that can only name a folder is refused.
+        With `of_file`, one that can only name a folder is refused; without `follow` a link as its last part stays.
         """
-        return self._locate(path, of_file=of_file)
+        return self._locate(path, of_file=of_file, follow=follow)
 
     def find(self, path: str, *, follow: bool = True) -> Entry | None:
         """What is at the path, or None; without `follow` a link itself, wherever it leads."""

@@ -83,6 +83,25 @@ def test_a_path_is_where_it_leads_not_how_it_is_called(tmp_path: Path) -> None:
     assert not allowed("notes/link") and not allowed("notes/out/passwd") and not allowed("plan.md")
 
 
+def test_of_what_is_deleted_the_link_itself_has_to_fit(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "w")
+    (workspace.root / "notes").mkdir()
+    (workspace.root / "notes/a.md").touch()
+    (workspace.root / "plan").symlink_to("notes/a.md")
+    (workspace.root / "notes/link").symlink_to("../plan")
+    (workspace.root / "notes/out").symlink_to("/etc")
+    book = Rulebook(SPECS.values(), ["delete_file:notes/*"], place=workspace.display)
+
+    def allowed(path: str) -> bool:
+        return book.allows(Call("1", "delete_file", {"filename": path})) is not None
+
+    assert not allowed("plan") and not allowed("notes/out/passwd")
+    for path in ("notes/a.md", "notes/link", "notes/out"):
+        assert allowed(path)
+        workspace.delete(path)
+    assert (workspace.root / "plan").is_symlink() and list((workspace.root / "notes").iterdir()) == []
+
+
 # Shell lines -----------------------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ MATCH_LIMIT = 200  # lines in the answer to one search
 NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules"})
 
 Filename = Annotated[str, "path relative to the workspace", "path"]
+Deleted = Annotated[str, "path relative to the workspace", "entry"]
 Directory = Annotated[str, "folder relative to the workspace", "path"]
 
 _AUTOGPT = ("file_operations",)
@@ -175,7 +176,7 @@ def _preview_delete(context: Context, filename: str) -> str:
     keywords=["delete", "remove", "clean"],
     autogpt=_AUTOGPT,
 )
-def delete_file(context: Context, filename: Filename) -> Output:
+def delete_file(context: Context, filename: Deleted) -> Output:
     context.workspace.delete(filename)
     return _changed(context, filename, "Deleted")
 

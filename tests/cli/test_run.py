@@ -287,3 +287,16 @@ def test_a_model_that_thinks_has_room_for_it_whatever_its_name(served: Home, ser
     start = served.log()[0]
     assert (start["window"], start["reply_tokens"]) == (24_000, 1_000), "a quarter of the window is for thinking"
     assert [request.body["max_tokens"] for request in server.requests] == [9_000] * 2
+
+
+def test_a_rule_for_deleting_goes_by_the_link_and_not_by_what_it_leads_to(served: Home, server: ScriptedServer) -> None:
+    kept = served.write("autoagent_workspace/notes/a.md", "kept")
+    links = [served.folder / "autoagent_workspace" / name for name in ("notes/link", "plan")]
+    for link, leads in zip(links, ("../plan.md", "notes/a.md"), strict=True):
+        link.symlink_to(leads)
+    server.add(*(command("delete_file", filename=name) for name in ("notes/link", "plan")))
+    done = served.run(*GOAL, "-m", "none", "--allow", "delete_file:notes/*")
+    assert done.code == 5, done.text
+    assert done.text.count("ALLOWED: rule delete_file:notes/*") == 1
+    assert [link.is_symlink() for link in links] == [False, True]
+    assert kept.read_text() == "kept"
