@@ -62,6 +62,7 @@ _SIGNS = (
 )  # fmt: skip
 _SIGN_IN_ANY_CASE = "bearer "
 
+_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|[$%]?\{+[\w.: -]*\}+|<[\w.: -]*>|%\(\w+\)s|%s")  # to be filled in
 _PASSWORD = re.compile(r"(?:^|://)[^\s/:@]*:([^\s/@]+)(?:@|$)")  # of USER:PASSWORD, alone or in an address
 
 
@@ -161,5 +162,5 @@ def _is_no_password(user: str, password: str) -> bool:
     Stricter than for a key: a password that a person chose is often a word or two.
     """
     words = re.findall(r"[^\W_]+", password.lower())
-    named = password[0] in "$<{%" or all(len(set(word)) == 1 for word in words)
-    return password == user or named or _STAND_INS.issuperset(words)
+    same = len(set("".join(words) or password)) == 1  # `xxxx`, `***`
+    return password == user or same or bool(_VARIABLE.fullmatch(password) or (words and _STAND_INS.issuperset(words)))

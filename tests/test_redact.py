@@ -133,14 +133,24 @@ def test_a_placeholder_for_a_key_in_an_address_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "password", ["postgres", "password", "my-secret", "$PASSWORD", "${DB_PASSWORD}", "<password>", "***", "xxxx"]
+    "password",
+    [
+        *("postgres", "password", "my-secret", "$PASSWORD", "${DB_PASSWORD}", "<password>", "***", "xxxx"),
+        *("{{ db.password }}".replace(" ", ""), "%(password)s", "{password}"),
+    ],
 )
 def test_an_address_with_a_placeholder_for_a_password_stays(password: str) -> None:
     text = f"DATABASE_URL=postgres://postgres:{password}@db:5432/app"
     assert Redactor().mask(text) == text
 
 
-@pytest.mark.parametrize("password", ["secret-word", "root", "hunter", "Sommer", "correct-horse", "%68unter"])
+@pytest.mark.parametrize(
+    "password",
+    [
+        *("secret-word", "root", "hunter", "Sommer", "correct-horse", "%68unter"),
+        *("$tr0ng-pass", "$ecretP4ss", "<3-kittens", "{Ab3!x%", "%24tr0ng", "!#&*", "4-7-1-1"),
+    ],
+)
 def test_a_password_of_plain_words_in_an_address_is_masked(password: str) -> None:
     assert Redactor().mask(f"http://postgres:{password}@db/app") == f"http://{MASK}@db/app"
 
