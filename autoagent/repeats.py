@@ -59,7 +59,7 @@ def refusal(earlier: Earlier) -> str:
 def shown_before(earlier: Earlier) -> str:
     """What the model is told in place of a result that it is shown already."""
     if earlier.ok:
-        return f"[the same as in step {earlier.step}]"
+        return f"[the same as in step {earlier.step}] If every goal is met, use task_complete; if not, another command."
     return f"[failed as in step {earlier.step}] Use it with other arguments, or first another command."
 
 
