@@ -80,7 +80,9 @@ NO_LIMIT = "none"
 
 
 class _Ceiling(click.FloatRange):
-    """A number above 0; 0 and `none` lift the limit. `nan`, which none is ever reached by, and `inf` are no numbers."""
+    """A number above 0; 0 and `none` lift the limit. `nan`, which nothing ever reaches, and `inf` are no numbers."""
+
+    name = "number; 'none' lifts the limit"  # as an error says it: 'much' is not a valid ...
 
     def __init__(self) -> None:
         super().__init__(min=0)
@@ -96,6 +98,8 @@ class _Ceiling(click.FloatRange):
 
 class _Tokens(click.IntRange):
     """A whole number; 0 and `none` lift the limit."""
+
+    name = "integer; 'none' lifts the limit"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         return 0 if value == NO_LIMIT else int(super().convert(value, param, ctx))
