@@ -257,7 +257,7 @@ class Agent:
                 if shortened == SHORTENINGS:
                     raise
                 shortened += 1
-                yield self._record(Retried(reason=f"{error} The history is cut.", shortened=True))
+                yield self._record(Retried(reason=f"{str(error).rstrip('.')}; the history is cut", shortened=True))
         for reason in completion.retries:
             yield self._record(Retried(reason=reason))
         yield from self._charge(CUT_SHORT, self._take_owed())

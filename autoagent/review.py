@@ -104,4 +104,5 @@ def _shown(path: str, read: Callable[[str], str], quote: Callable[[str, str], st
         return f"{path}: {error}"
     head = text[:_CHARACTERS_SHOWN]
     cut = "\n[…]" if len(text) > len(head) else ""
-    return f"{path} ({len(text)} characters):\n{quote(head + cut, path)}"
+    size = "1 character" if len(text) == 1 else f"{len(text)} characters"
+    return f"{path} ({size}):\n{quote(head + cut, path)}"

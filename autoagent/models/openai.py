@@ -151,13 +151,13 @@ class OpenAIModel:
             except Refused as refusal:
                 first = first or refusal
                 other = self._other_way(asking, first, listener)
-                found.append(f"{first} From here on it is asked by {other}; AUTOAGENT_ASKING sets a way.")
+                found.append(f"{first}; {_from_here_on(other)}")
             else:
                 if not self._disobeys(asking, answer) or (other := self._renewed_way(listener)) == asking:
                     break
                 self._owed += self._usage(sent, asked, answer)
-                what = f"{self._endpoint.host} does not heed any more how it is asked ({asking})."
-                found.append(f"{what} From here on it is asked by {other}; AUTOAGENT_ASKING sets a way.")
+                what = f"{self._endpoint.host} does not heed any more how it is asked ({asking})"
+                found.append(f"{what}; {_from_here_on(other)}")
             asking = other
         if commands and asking != self._way.asking and not self._forced:
             self._note(asking=asking)
@@ -230,7 +230,7 @@ class OpenAIModel:
     def _other_way(self, asking: Asking, refusal: Refused, listener: Listener | None) -> Asking:
         """The way to try after a refusal: as probed once more, then plain text. Raises the refusal at the end of it."""
         if self._forced and asking != "text":
-            text = f"{refusal} AUTOAGENT_ASKING={asking} allows no other way: try schema or text, or leave it out."
+            text = f"{refusal}; AUTOAGENT_ASKING={asking} allows no other way: set another one, or leave it out"
             raise Refused(text, refusal.param, refusal.said) from refusal
         if asking == "text":
             raise refusal
@@ -367,6 +367,10 @@ def _asked(asking: Asking, commands: Sequence[CommandSpec]) -> dict[str, Any]:
     if asking == "tools":
         return _with_tools(schema.tools(commands))
     return _with_schema("reply", _strict(schema.reply(commands))) if asking == "schema" else {}
+
+
+def _from_here_on(asking: Asking) -> str:
+    return f"from here on it is asked by {asking} (AUTOAGENT_ASKING sets a way)"
 
 
 def _with_tools(tools: list[dict[str, Any]]) -> dict[str, Any]:

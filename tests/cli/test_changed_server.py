@@ -44,9 +44,7 @@ def test_a_fault_that_says_nothing_leads_to_plain_text(served: Home, server: Scr
     done = served.run(*RUN)
     assert done.code == 0, done.text
     flat = " ".join(done.text.split())
-    assert (
-        f"answered {status}: {GENERIC[status]} From here on it is asked by text; AUTOAGENT_ASKING sets a way." in flat
-    )
+    assert f"answered {status}: {GENERIC[status]}; from here on it is asked by text (AUTOAGENT_ASKING sets" in flat
     assert '"command": {' in server.requests[-1].prompt, "the form of a reply is in the prompt"
     asked = len(server.refused)
     server.add(*FINISH)
@@ -79,7 +77,7 @@ def test_a_server_that_ignores_tools_now_is_noticed_by_its_replies(served: Home,
     server.add(Reply("I will list the files now."), *FINISH)
     done = served.run(*RUN)
     assert done.code == 0, done.text
-    assert "does not heed any more how it is asked (tools). From here on it is asked by schema" in " ".join(
+    assert "does not heed any more how it is asked (tools); from here on it is asked by schema" in " ".join(
         done.text.split()
     )
 
@@ -106,7 +104,7 @@ def test_a_way_can_be_forced(served: Home, server: ScriptedServer, way: str, nam
         server.add(Fault(400, "bad request"))
         done = served.run(*RUN, env=env)
         assert done.code == 1
-        assert f"AUTOAGENT_ASKING={way} allows no other way" in " ".join(done.text.split())
+        assert f"bad request; AUTOAGENT_ASKING={way} allows no other way: set another" in " ".join(done.text.split())
 
 
 def test_a_window_that_is_smaller_now_is_looked_up_at_the_start(home: Home, server: ScriptedServer) -> None:

@@ -57,4 +57,5 @@ def test_a_prompt_that_is_found_too_long_is_shorter_at_each_retry(begun: Home, s
     assert done.code == 0, done.text
     first, second, third = map(tokens, server.requests[asked : asked + 3])
     assert first > second > third
+    assert " ".join(done.text.split()).count("maximum context length is 4096 tokens; the history is cut") == 2
     assert begun.run("replay", begun.runs[0], "--verify").code == 0
