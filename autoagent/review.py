@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from autoagent.errors import CommandError
-from autoagent.messages import Call, Decided, Event, Feedback, Goal, Resumed, Returned, Started, Told
+from autoagent.messages import Call, Decided, Event, Feedback, Goal, Resumed, Returned, Started, Told, Undone
 
 _FILES_SHOWN = 6
 _CHARACTERS_SHOWN = 1200
@@ -45,6 +45,8 @@ class Review:
                 self._begun = (event.call.name, self._by)
             case Feedback() | Resumed():
                 self._begun = self._put_off = ("", "")
+            case Undone():
+                self._due = True
             case Returned() | Told():
                 if isinstance(event, Returned):
                     self._put_off = self._begun if event.put_off else ("", "")

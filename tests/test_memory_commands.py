@@ -125,7 +125,9 @@ def test_a_memory_that_fails_fails_the_command_alone(tmp_path: Path, context: Co
         assert run(context, "memory_add", text="Tea is hot.").ok  # kept, and embedded later
         found = run(context, "recall", query="tea")
         assert found.ok
-        assert found.text.endswith("Tea is hot.\n(Found by words alone: The endpoint is down.)")
+        assert found.text.endswith("Tea is hot.\n(Searched by words alone: The endpoint is down.)")
+        nothing = run(context, "recall", query="coffee")
+        assert nothing.text == "No memory fits.\n(Searched by words alone: The endpoint is down.)"
         with closing(sqlite3.connect(tmp_path / "memory" / "memory.db")) as db:
             db.execute("DROP TABLE memories")
         added = run(context, "memory_add", text="Tea is cold.")

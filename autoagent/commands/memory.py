@@ -58,11 +58,11 @@ def recall(context: Context, query: Annotated[str, "what the memories are about"
     except (ModelError, StateError) as error:  # the run can go on without what it would have recalled
         raise CommandError(f"The memory cannot be searched: {error}") from error
     memories = found.memories
-    lines = [_line(number, memory) for number, memory in enumerate(memories, 1)]
+    lines = [_line(number, memory) for number, memory in enumerate(memories, 1)] or ["No memory fits."]
     if found.problem:
-        lines.append(f"(Found by words alone: {found.problem})")
+        lines.append(f"(Searched by words alone: {found.problem})")
     data = {"memories": [memory.id for memory in memories], **_labels(memories)}
-    return Output("\n".join(lines) or "No memory fits.", data)
+    return Output("\n".join(lines), data)
 
 
 @command(

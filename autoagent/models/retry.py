@@ -130,7 +130,9 @@ def persist(
             left = began + patience - now
             if left <= 0 or paid >= policy.attempts:
                 times = f"{len(reasons)} times in {now - began:.0f} s" if len(reasons) > 1 else "once"
-                raise Unreachable(f"{fault.reason} (tried {times}; try again later, or set --patience)") from fault
+                longer = ", or set --patience" if left <= 0 else ""  # where that would not have been too often
+                advice = f"; try again later{longer}" if patience else ""
+                raise Unreachable(f"{fault.reason} (tried {times}{advice})") from fault
             if fault.after is not None and fault.after > left:
                 raise Unreachable(
                     f"{fault.reason} (it asks to wait {fault.after:.0f} s, the patience left is {left:.0f} s; "

@@ -227,7 +227,7 @@ def test_recall_by_words_goes_on_while_the_embedder_is_down(served: Home, server
     assert len(server.embeddings) == 1, "what is down is left alone for a while"
     told = [event["reason"] for event in log if event["type"] == "retried"]
     assert len(told) == 1
-    assert told[0].startswith("Memories are recalled by their words alone: 127.0.0.1 answered 503: down")
+    assert told[0] == "Memories are recalled by their words alone: 127.0.0.1 answered 503: down (tried once)"
 
 
 def test_the_limit_of_time_ends_a_silence_too(served: Home, server: ScriptedServer) -> None:
