@@ -545,6 +545,7 @@ def _kinds() -> dict[str, type]:
     return kinds
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
@@ -555,6 +556,8 @@ def parse(name: str, text: str, called: str) -> Any:
     choices: Mapping[str, str] | None = metadata["choices"]
     if metadata["secret"] and not re.fullmatch(r"[!-~]*", text):
         raise SettingsError(f"{called}: holds a space or a letter that no key has; copy the key again.")
+    if kind is str and _CONTROL.search(text):
+        raise SettingsError(f"{called}: holds a line end or another control character; write it on one line.")
     if choices is not None:
         if text.lower() not in choices:
             raise SettingsError(f"{called}: must be one of {', '.join(filter(None, choices))}, not {text!r}.")
@@ -601,6 +604,9 @@ def _check_together(settings: Settings) -> None:
                     f"{name.upper()}: {entry!r} is not the name or path of a program; write the program alone, such "
                     "as git or /usr/bin/git, without arguments or patterns."
                 )
+    for name, last in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # of what can be sent as a header
+        if any(ord(letter) > last for letter in getattr(settings, name)):
+            raise SettingsError(f"{name.upper()}: {getattr(settings, name)!r} holds a letter that cannot be sent.")
     if settings.search_url and not settings.search_url.startswith(("http://", "https://")):
         raise SettingsError(
             f"AUTOAGENT_SEARCH_URL: must begin with http:// or https://, not {settings.search_url!r}; "

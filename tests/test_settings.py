@@ -109,6 +109,10 @@ def test_words_for_false(tmp_path: Path, word: str) -> None:
         ("OPENAI_BASE_URL", "localhost:8080", "must begin with http://"),
         ("EXIT_KEY", "Y", "must differ"),
         ("OPENAI_API_KEY", "sk-1 2", "holds a space"),
+        ("OPENAI_BASE_URL", "http://a\nb/v1", "holds a line end"),
+        ("USER_AGENT", "a\r\nb", "holds a line end"),
+        ("USER_AGENT", "\u65e5", "cannot be sent"),
+        ("OPENAI_ORGANIZATION", "\u00e4", "cannot be sent"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str, complaint: str) -> None:

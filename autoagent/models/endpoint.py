@@ -369,7 +369,8 @@ def _host(base_url: str) -> str:
     try:
         parts = urlsplit(base_url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
+        (parts.hostname or "").encode("idna")  # as a name is looked up
+    except ValueError:  # UnicodeError is one
         usable = False
     if not usable:
         raise SettingsError(f"OPENAI_BASE_URL is {base_url!r}; it must be an address such as http://localhost:8080/v1")

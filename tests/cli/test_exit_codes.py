@@ -250,6 +250,24 @@ def test_who_is_refused_is_not_warned_first(served: Home, flags: tuple[str, str]
     assert len(done.text.splitlines()) == 1, done.text
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        r'OPENAI_ORGANIZATION="a\nb: c"',
+        'OPENAI_ORGANIZATION="\u00e4"',
+        r'OPENAI_BASE_URL="http://127.0.0.1:1/v1\nx"',
+        "OPENAI_BASE_URL=http://..../v1",
+        f"OPENAI_BASE_URL=http://{'a' * 64}.example/v1",
+        r'USER_AGENT="a\r\nb: c"',
+    ],
+)
+def test_what_cannot_be_sent_is_said_before_anything_is(home: Home, line: str) -> None:
+    home.write(".env", f"OPENAI_API_KEY=key-0123456789\nOPENAI_BASE_URL=http://127.0.0.1:1/v1\n{line}\n")
+    done = home.run(*GOAL, "-c", "-m", "none")
+    assert (done.code, len(done.text.splitlines())) == (2, 1), done.text
+    assert done.err.startswith(("autoagent: .env:3: ", f"autoagent: {line.partition('=')[0]}")), done.err
+
+
 def test_what_may_be_reached_is_looked_at_before_there_is_a_run(served: Home) -> None:
     done = served.run(*GOAL, "-c", "-m", "none", env={"AUTOAGENT_ALLOW_HOSTS": "nowhere"})
     assert (done.code, len(done.text.splitlines())) == (2, 1), done.text
