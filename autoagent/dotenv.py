@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoagent.errors import SettingsError
 from autoagent.textfile import read_text, write_text
 
+if TYPE_CHECKING:
+    from dotenv.parser import Binding
+
 _NAME = re.compile(r"\s*(?:export\s+)?'?(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
-_REPLACED = re.compile(r"\$\{[^}]*\}")
+_GAP = re.compile(r"[^\S\n]+")
+_LONGEST_GAP = 500  # characters; for each the parser takes time that grows with the square
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +41,13 @@ class Variable:
 def read_dotenv(path: Path) -> dict[str, Variable]:
     """All variables of the file, also the empty ones; {} where there is no file. Of a name given twice the last counts.
 
-    Raises SettingsError as `read_text` does. What is wrong with a single variable is its `problem`.
+    Raises SettingsError as `read_text` does, and for a gap that nobody writes. What is wrong with a single variable is
+    its `problem`.
     """
     if not path.exists():
         return {}
-    text = read_text(path)
-    from dotenv.parser import parse_stream  # loads much of the standard library, for those alone who have a `.env`
-
     found: dict[str, Variable] = {}
-    for binding in parse_stream(io.StringIO(text)):
+    for binding in _bindings(path):
         written = binding.original.string
         line = binding.original.line + written[: len(written) - len(written.lstrip())].count("\n")
         named = _NAME.match(written)
@@ -55,11 +58,23 @@ def read_dotenv(path: Path) -> dict[str, Variable]:
     return found
 
 
+def _bindings(path: Path) -> Iterator[Binding]:
+    """What the parser makes of the file, piece by piece, with nothing of it left out."""
+    text = read_text(path)
+    for gap in _GAP.finditer(text):
+        if len(gap[0]) > _LONGEST_GAP:
+            line = text.count("\n", 0, gap.start()) + 1
+            raise SettingsError(f"{path.name}:{line}: holds {len(gap[0]):,} spaces in a row; take them out.")
+    from dotenv.parser import parse_stream  # loads much of the standard library, for those alone who have a `.env`
+
+    yield from parse_stream(io.StringIO(text))
+
+
 def _variable(value: str | None, written: str, line: int) -> Variable:
     if value is None:
         return Variable("", line, "is not NAME=value.")
     single = written.partition("=")[2].lstrip().startswith("'")
-    if not single and _REPLACED.search(value):
+    if not single and "}" in value.partition("${")[2]:
         return Variable(value, line, "variables are not replaced; write the value itself, or put it in '...'.")
     return Variable(value, line)
 
@@ -79,13 +94,11 @@ def store_variables(path: Path, values: Mapping[str, str]) -> None:
     for name, value in values.items():
         if re.search(r"[\s'\"#\\$]", value):
             raise SettingsError(f"{name}: the value holds a space, quote, # or $; write it into {path} yourself.")
-    kept = _without(read_text(path), values) if path.exists() else ""
+    kept = _without(path, values) if path.exists() else ""
     kept += "\n" if kept and not kept.endswith("\n") else ""
     write_text(path, kept + "".join(f"{name}={value}\n" for name, value in values.items()), private=True)
 
 
-def _without(text: str, names: Mapping[str, str]) -> str:
-    """The text without the assignments of these names, of however many lines."""
-    from dotenv.parser import parse_stream
-
-    return "".join(b.original.string for b in parse_stream(io.StringIO(text)) if b.key not in names)
+def _without(path: Path, names: Mapping[str, str]) -> str:
+    """The file's text without the assignments of these names, of however many lines."""
+    return "".join(binding.original.string for binding in _bindings(path) if binding.key not in names)

@@ -419,8 +419,9 @@ def _judged(cwd: Path, outside: Layer, above: Layer, trusts: Callable[[Brought],
     held = Settings(**{name: value for name, (value, _) in outside.items()})
     layer: Layer = {}
     left: list[Brought] = []
-    raw = {name: (called, value) for name, called, value, _ in _from_dotenv(cwd / DOTENV)}
-    values = _parsed(_from_dotenv(cwd / DOTENV))
+    written = list(_from_dotenv(cwd / DOTENV))
+    raw = {name: (called, value) for name, called, value, _ in written}
+    values = _parsed(written)
     for name, (value, origin) in values.items():
         declared, now = Settings.__dataclass_fields__[name].metadata, getattr(held, name)
         leave: Leave = declared["folder"]

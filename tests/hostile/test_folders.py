@@ -218,6 +218,21 @@ def test_nothing_waits_for_a_pipe_in_the_state(there: Room, name: str) -> None:
         assert f"{name} is a pipe" in text
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("OPENAI_API_KEY=x" + " " * 200_000 + "y", ".env:1: holds 200,000 spaces in a row; take them out."),
+        ("\nOPENAI_API_KEY=x" + "\t\u2003" * 50_000 + "y", ".env:2: holds 100,000 spaces in a row; take them out."),
+        ("NOBODY_READS=" + "${" * 120_000, "There are no runs"),
+    ],
+)
+def test_a_dotenv_that_was_written_to_take_forever_does_not(there: Room, text: str, says: str) -> None:
+    there.write(".env", text)
+    code, shown = finish(there, "runs")
+    assert code == (2 if "spaces" in says else 0)
+    assert says in shown
+
+
 @pytest.mark.parametrize("name", ["export.jsonl", "export.jsonl.npy"])
 def test_an_import_waits_for_no_pipe(there: Room, name: str) -> None:
     header = {"autoagent_memory": 1, "memories": 0, "trash": 0, "dreams": 0, "vectors": {"sha256": ""}}
