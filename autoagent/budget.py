@@ -192,13 +192,11 @@ class Budget:
         self.check_time(now)
         limits, committed = self.limits, self._committed
         if limits.requests and committed.requests >= limits.requests:
-            raise StopRun(
-                Outcome(
-                    "limit",
-                    f"The limit of {limits.requests} requests to the model is reached (-l {limits.commands}: as many "
-                    f"commands, and 2 x {limits.commands} + 3 requests).",
-                )
-            )
+            number = limits.commands
+            of_flag = f" (-l {number}: as many commands, and 2 x {number} + 3 requests)"
+            is_share = limits.requests != requests_for(number)  # of a sub-agent, cut to what was left
+            text = f"The limit of {limits.requests} requests to the model is reached{'' if is_share else of_flag}."
+            raise StopRun(Outcome("limit", text))
         self.check_size(prompt_tokens, reply_tokens, price)
 
     def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None) -> None:

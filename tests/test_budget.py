@@ -145,3 +145,17 @@ def test_requests_are_counted_beside_commands_and_sub_agents_have_their_share_of
     share.give_back()
     budget.check(1, 1, None, 0.0)
     assert budget.requests == 4
+
+
+def test_a_share_that_was_cut_to_what_is_left_tells_its_own_limit() -> None:
+    budget = Budget(Limits(commands=3, requests=9))
+    prompted = Prompted(sha256="", tokens=1, messages=1, at=0.0, estimate=None)
+    for _ in range(7):
+        budget.add(prompted)
+    share = budget.share(0.25, 0.0)
+    assert share is not None
+    assert (share.limits.commands, share.limits.requests) == (1, 2)
+    share.add(prompted)
+    share.add(prompted)
+    with pytest.raises(StopRun, match=r"^The limit of 2 requests to the model is reached\.$"):
+        share.check(1, 1, None, 0.0)
