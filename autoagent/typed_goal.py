@@ -18,16 +18,20 @@ _LITERAL = r" \:: "
 _SHELL = "/bin/sh"
 _BEFORE_A_PROGRAM = re.compile(r"[({!]|[A-Za-z_]\w*=.*", re.DOTALL)
 _ARROWS = {"->", "=>"}  # of a type; `id -> id` would be a program that writes into a file
+MOST_MARKS = 10  # in one goal; a file of somebody else's can hold thousands, and a shell is started for each
 _SECONDS = 5.0  # to look at one line; it takes milliseconds
 
 
 def parse_goal(line: str) -> Goal:
     """Return the goal and its check, if any: what follows the last ` :: ` before something that a shell can run.
 
-    Nothing is run but a shell that only reads.
+    Nothing is run but a shell that only reads. No more than the last MOST_MARKS are looked at.
     """
     end = len(line)
-    while (end := line.rfind(_MARK, 0, end)) >= 0:
+    for _ in range(MOST_MARKS):
+        end = line.rfind(_MARK, 0, end)
+        if end < 0:
+            break
         text, check = line[:end].strip(), line[end + len(_MARK) :].strip()
         if text and _runs(check):
             return Goal(text.replace(_LITERAL, _MARK), check)

@@ -233,6 +233,12 @@ def test_a_dotenv_that_was_written_to_take_forever_does_not(there: Room, text: s
     assert says in shown
 
 
+def test_a_goal_that_was_written_to_take_forever_does_not(there: Room) -> None:
+    there.write("ai_settings.yaml", f"ai_name: n\nai_role: r\nai_goals:\n- 'x{' :: nobody-has-this' * 10_000}'\n")
+    code, _ = finish(there, "-y", "--model", "human")
+    assert code == 5
+
+
 @pytest.mark.parametrize("name", ["export.jsonl", "export.jsonl.npy"])
 def test_an_import_waits_for_no_pipe(there: Room, name: str) -> None:
     header = {"autoagent_memory": 1, "memories": 0, "trash": 0, "dreams": 0, "vectors": {"sha256": ""}}
