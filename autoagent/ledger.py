@@ -79,6 +79,15 @@ class Ledger:
         how = "was met and is not any more since this step" if before else "is not met yet"
         return f"{named} {how}. Its check says: {quote(event.output)}"
 
+    def failing(self, quote: Callable[[str], str] = str) -> str:
+        """In one line, the goals whose checks fail, and what these say where that may stand without marks."""
+        numbers = [number for number, met in self.met.items() if not met]
+        said = [f": {told}" if quote(told := self._outputs[number]) == told else "." for number in numbers]
+        return " ".join(
+            f"The check of goal {number + 1} fails{' '.join(what.split())}"
+            for number, what in zip(numbers, said, strict=True)
+        )
+
     def unmet(self, quote: Callable[[str], str] = str) -> str:
         """Why the run may not end yet, with what the checks printed, in marks as by `news`; '' where all passed."""
         lines = [

@@ -294,7 +294,8 @@ class Agent:
         """The call to run, perhaps with arguments the user changed; None where it may not run."""
         proposal = self._propose(call)
         if earlier := self._repeats.barred(replace(proposal, call=self._logged(call))):
-            yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=refusal(earlier)))
+            reason = refusal(earlier, self._failing())
+            yield self._record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
             return None
         asked = call
         verdict = yield from self._decide(proposal)
@@ -344,7 +345,7 @@ class Agent:
         elif "finished" in result.data and (look := self._reviewed(workspace)):
             result = Result(call.id, False, look, {"review": True})
         elif (earlier := self._repeats.same(self._logged(call), result.text)) and self._history.shows(earlier.step):
-            result = Result(call.id, result.ok, shown_before(earlier), {"repeat": True})
+            result = Result(call.id, result.ok, shown_before(earlier, self._failing()), {"repeat": True})
         seconds = self._clock() - began
         if changing and self._snapshots is not None:
             yield from self._snapshot()
@@ -583,6 +584,9 @@ class Agent:
         if not (yield from self._check_goals()):
             return "Not ended yet: the user interrupted the checks of the goals, so nobody knows whether they are met."
         return self._ledger.unmet(self._guard.quote)
+
+    def _failing(self) -> str:
+        return self._ledger.failing(self._guard.quote)
 
     def _snapshot(self) -> Generator[Event, None, None]:
         """Keep the workspace as it is, where it is not as it was when this was last done."""

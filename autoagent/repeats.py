@@ -42,24 +42,28 @@ class Earlier:
     ok: bool = True
 
 
-def refusal(earlier: Earlier) -> str:
-    """What the model is told of a barred repeat: that it is done or has failed, and where to go from there."""
+def refusal(earlier: Earlier, failing: str = "") -> str:
+    """What the model is told of a barred repeat: that it is done or has failed, and where to go from there.
+
+    `failing`: the goals whose checks fail, for which it will not do to have done it.
+    """
     gave = "" if earlier.outside else f"It gave: {earlier.begins} "  # no marks fit in here
     if not earlier.ok:
         return (
             f"it failed in step {earlier.step}, and nothing has changed since, so it would fail again. {gave}"
             "Use it with other arguments, or first another command that mends the cause."
         )
-    return (
-        f"it was done already in step {earlier.step}, and nothing has changed since. {gave}"
-        "Use another command for the next goal; if every goal is met, use task_complete."
-    )
+    done = f"it was done already in step {earlier.step}, and nothing has changed since. {gave}"
+    if failing:
+        return f"{done}{failing} Use it with other arguments, or another command."
+    return f"{done}Use another command for the next goal; if every goal is met, use task_complete."
 
 
-def shown_before(earlier: Earlier) -> str:
-    """What the model is told in place of a result that it is shown already."""
+def shown_before(earlier: Earlier, failing: str = "") -> str:
+    """What the model is told in place of a result that it is shown already; `failing` as by `refusal`."""
     if earlier.ok:
-        return f"[the same as in step {earlier.step}] If every goal is met, use task_complete; if not, another command."
+        next_one = f"{failing} Use another command." if failing else "If every goal is met, use task_complete."
+        return f"[the same as in step {earlier.step}] {next_one}"
     return f"[failed as in step {earlier.step}] Use it with other arguments, or first another command."
 
 

@@ -118,6 +118,19 @@ def test_what_a_check_says_is_told_when_it_says_something_new(run: Any) -> None:
     ]
 
 
+def test_a_repeat_while_a_check_fails_is_told_what_the_check_says(run: Any) -> None:
+    """A model that was told to use task_complete there took the goal for met."""
+    write, look = say("write_to_file", filename="a.txt", text="wrong"), say("read_file", filename="a.txt")
+    goals = (Goal("Write a.txt", "cat a.txt; grep right a.txt"),)
+    right = say("write_to_file", filename="a.txt", text="right")
+    model, _ = run(write, write, look, look, right, DONE, DONE, goals=goals)
+    fails = "The check of goal 1 fails: exit status 1. wrong"
+    assert f"nothing has changed since. It gave: Wrote 5 characters (1 line) to a.txt. {fails} Use it with other" in (
+        model.prompts[2][-1].content
+    )
+    assert f"[the same as in step 3] {fails} Use another command." in model.prompts[4][-1].content
+
+
 def test_a_run_whose_last_checks_were_interrupted_does_not_end(run: Any) -> None:
     entered = 0
 

@@ -455,7 +455,7 @@ def test_a_look_that_shows_the_same_is_said_so_and_then_no_longer_offered(bench:
     model = ScriptedModel(finish([look, look, look]))
     events = list(bench.agent(model).run())
     texts = [event.text for event in events if isinstance(event, Returned)]
-    told = "[the same as in step 1] If every goal is met, use task_complete; if not, another command."
+    told = "[the same as in step 1] If every goal is met, use task_complete."
     assert texts[1:3] == [told] * 2
     assert ["list_files" in offered for offered in model.offered[:5]] == [True, True, True, False, True]
 
