@@ -253,6 +253,7 @@ class Agent:
                 yield from self._charge(CUT_SHORT, self._take_owed())
                 if not self._waits_on(str(error)):
                     raise
+                yield self._record(Retried(reason=f"The user waits on: {error}"))
             except ContextOverflow as error:
                 if shortened == SHORTENINGS:
                     raise

@@ -113,6 +113,8 @@ def test_who_is_asked_may_wait_or_leave(served: Home, server: ScriptedServer) ->
     server.script[:] = [Fault(503, "down", headers={"retry-after": "50"}), *FINISH]
     waited = served.run("resume", stdin="\ny -9\n")
     assert waited.code == 0, waited.text
+    (told,) = [event["reason"] for event in served.log() if event["type"] == "retried"]
+    assert told.startswith("The user waits on: 127.0.0.1 answered 503: down (it asks to wait 50 s")
 
     server.script[:] = [Fault(503, "down", headers={"retry-after": "50"})]
     nobody = served.run(*RUN)
