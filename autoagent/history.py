@@ -128,6 +128,7 @@ class History:
         self.reply_tokens = 0  # what is kept free for the reply
         self._too_long = math.inf  # so many tokens of ours, or less, are the window once a prompt was found too long
         self.met: set[int] = set()  # the goals, counted from 0, that their checks found met
+        self.failing: dict[int, str] = {}  # the others that have a check, and what that said, if not from outside
         self._started: RunStarted | None = None
 
     @property
@@ -236,8 +237,12 @@ class History:
             case Rewound() | Undone():
                 self._waiting = 0
                 self.met.clear()  # nobody knows it of the files that are there now
+                self.failing.clear()
             case Checked():
                 (self.met.add if event.met else self.met.discard)(event.goal)
+                self.failing.pop(event.goal, None)
+                if not event.met:
+                    self.failing[event.goal] = "" if event.data.get("untrusted") else event.output
             case Noticed():
                 self._say(event.text, beside=True)
             case Told():
@@ -252,6 +257,7 @@ class History:
     def _begin(self, event: RunStarted) -> None:
         if self._started and self._started.task.goals != event.task.goals:
             self.met.clear()
+            self.failing.clear()
         self.run, self._started = event.run, event
         self._too_long = math.inf
         self._share_out()

@@ -665,6 +665,7 @@ def prompt_of(
         "\n".join(line for line in (history.standing, left) if line),
         goals=start.task.goals,
         met=history.met,
+        failing=history.failing,
         now=now,
         zone=zone,
         shares=history.shares,

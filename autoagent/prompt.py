@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoagent import schema
@@ -20,6 +20,7 @@ from autoagent.untrusted import EXPLANATION, Marks, defuse
 from autoagent.window import Shares
 
 _SOURCE_SHOWN = 40  # characters of an untrusted memory's source
+_CHECK_SHOWN = 160  # characters of what a failing check says, its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ def build(
     *,
     goals: Sequence[Goal],
     met: Collection[int] = (),
+    failing: Mapping[int, str] | None = None,
     now: float,
     zone: int | None = None,
     shares: Shares,
@@ -120,6 +122,7 @@ def build(
         standing: what was done, failed and said, and what is left of the limits; cut to its share.
         goals: asked about at the very end, where a small model still has them in mind.
         met: those of them, counted from 0, that their checks find met.
+        failing: those that their checks find not met, and what these say; its end is shown.
         now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC; None: as local time.
         fixed_tokens: what system and history count together, known from before.
     """
@@ -128,7 +131,7 @@ def build(
         _recollections(recollections, shares.recollections, count),
         shorten(standing, shares.standing, count),
         f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}",
-        _trigger(goals, met, begun=bool(history)),
+        _trigger(goals, met, failing or {}, begun=bool(history)),
     )
     tail = "\n\n".join(part for part in parts if part)
     by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step
@@ -139,8 +142,8 @@ def build(
     return Prompt((Message("system", system), *history, Message("user", tail)), tokens)
 
 
-def _trigger(goals: Sequence[Goal], met: Collection[int], *, begun: bool) -> str:
-    listed = _numbered([f"{goal.text} (met)" if number in met else goal.text for number, goal in enumerate(goals)])
+def _trigger(goals: Sequence[Goal], met: Collection[int], failing: Mapping[int, str], *, begun: bool) -> str:
+    listed = _numbered([f"{goal.text}{_state(number, met, failing)}" for number, goal in enumerate(goals)])
     if not begun:  # a small model that is asked what it did makes up that it did
         asked = f"Use the first command for these goals:\n{listed}"
     elif goals and len(met) == len(goals):
@@ -151,6 +154,18 @@ def _trigger(goals: Sequence[Goal], met: Collection[int], *, begun: bool) -> str
             "Use the one command for the first goal that is not done; if all are done, use task_complete."
         )
     return f"{asked}\nAnswer in the response format."
+
+
+def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str:
+    """What the check of a goal has said last; '' where it has none or was not run."""
+    if number in met:
+        return " (met)"
+    if number not in failing:
+        return ""
+    said = " ".join(failing[number].split())
+    if len(said) > _CHECK_SHOWN:
+        said = f"…{said[-_CHECK_SHOWN:]}"
+    return f" (its check fails: {said})" if said else " (its check fails)"
 
 
 def _recollections(memories: Sequence[Recollection], room: int, count: Count) -> str:

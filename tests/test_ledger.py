@@ -105,6 +105,15 @@ def test_the_prompt_says_which_goals_are_met_and_that_all_are(run: Any) -> None:
     assert "2. Keep it short (met)\nUse task_complete." in model.prompts[1][-1].content
 
 
+def test_the_prompt_says_at_its_end_which_checks_fail_and_how(run: Any) -> None:
+    wrong, right = (say("write_to_file", filename="a.txt", text=text) for text in ("wrong " * 50, "right"))
+    model, _ = run(wrong, right, DONE, DONE, goals=(Goal("Write a.txt", "cat a.txt; grep right a.txt"), Goal("Rest")))
+    assert f"1. Write a.txt (its check fails: …{('wrong ' * 50).strip()[-160:]})\n2. Rest\n" in (
+        model.prompts[1][-1].content
+    )
+    assert "1. Write a.txt (met)\n2. Rest\n" in model.prompts[2][-1].content
+
+
 def test_what_a_check_says_is_told_when_it_says_something_new(run: Any) -> None:
     write = [say("write_to_file", filename=name, text="x") for name in ("b.txt", "c.txt")]
     done = say("write_to_file", filename="d.txt", text="x")
