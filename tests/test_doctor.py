@@ -280,8 +280,8 @@ def test_config_shows_origins(folder: Path) -> None:
 
 
 def test_what_a_terminal_would_obey_is_shown_as_an_escape(folder: Path) -> None:
-    (folder / ".env").write_text("AUTOAGENT_MODEL=human\nUSER_AGENT=x\nSMART_LLM=a\x1b[2Jb\n")
-    assert r"smart_llm = a\x1b[2Jb" in CliRunner().invoke(config, []).stdout
+    (folder / ".env").write_text("AUTOAGENT_MODEL=human\nUSER_AGENT=x\nAUTOAGENT_WORKSPACE=a\x1b[2Jb\n")
+    assert r"a\x1b[2Jb" in CliRunner().invoke(config, []).stdout
     (folder / "ai_settings.yaml").write_text('ai_name: "N\\e[2J"\nai_role: r\nai_goals: [g]\n')
     assert r"N\x1b[2J in ai_settings.yaml" in CliRunner().invoke(doctor, []).stdout
 

@@ -108,7 +108,7 @@ class Bench:
             registry,
             Context(Workspace(self.workspace), NoMemory(), nobody, self.log.run),
             authorizer or Allow(),
-            Budget(limits or Limits()),
+            Budget(limits or Limits(), options.get("clock", time.monotonic)),
             self.log,
             NoMemory(),
             Guard(TaintedFiles(state / "taint.jsonl", self.workspace), all_specs()),
