@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -198,6 +199,7 @@ def test_d37_going_in_circles_is_told_and_ends_the_run(length: int, told: str) -
 def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -> None:
     """Digger starts Spades, each of which tries to start one; the run finishes when there may be no more of them."""
     full = threading.Event()
+    told: set[str] = set()  # who knows that there may be no more of them: Digger, and each of the Spades
 
     def answer(request: Request) -> Command:
         first = request.prompt.partition("\n")[0]
@@ -208,10 +210,12 @@ def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -
             assert full.wait(PATIENCE)
             return FINISH[0]
         time.sleep(0.05)
-        if "(AUTOAGENT_AGENTS)" in request.prompt:
-            full.set()
-        if "You are Spade" in first and "not handed on" in request.prompt:
-            return command("search_in_files", pattern=f"missing-{len(server.requests)}", directory=".")
+        knows = "not handed on" if "You are Spade" in first else "(AUTOAGENT_AGENTS)"
+        if knows in request.prompt:
+            told.update(re.findall(r"^1\. Dig.*", request.prompt, re.MULTILINE)[:1])
+            if len(told) == 5:
+                full.set()
+            return command("write_to_file", filename=f"{len(server.requests)}.txt", text="dug")  # or it would be stuck
         return command("start_agent", name="Spade", task="dig", prompt=f"Dig {len(server.requests)}")
 
     flags = ("--ai-name", "Boss", "--ai-role", "who has others dig", *GOAL)
