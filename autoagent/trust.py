@@ -120,15 +120,17 @@ _STATE = "runs and memory made here"  # what is trusted in a state folder
 
 def is_own(state: Path, trusted: Trusted) -> bool:
     """Whether the state folder is not there, holds nothing, or was made here by this user."""
+    if is_empty(state):  # looked at first: whoever puts something in has given it its id before
+        return True
     id = _id_in(state)
-    return is_empty(state) or (bool(id) and trusted.holds(state, _state(state, id).mark))
+    return bool(id) and trusted.holds(state, _state(state, id).mark)
 
 
 def is_empty(state: Path) -> bool:
     """Whether there is no such folder, or nothing in it that anybody could use."""
     try:
         with os.scandir(state) as entries:
-            return all(entry.name == ID for entry in entries)
+            return all(entry.name == ID or entry.name.startswith(f".{ID}.") for entry in entries)  # its draft
     except FileNotFoundError:
         return True
     except OSError:  # whoever uses it will say why it cannot be used
