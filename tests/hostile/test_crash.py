@@ -91,7 +91,7 @@ def test_d62_a_lock_holds_for_a_live_process_alone(made: Room) -> None:
         assert made.run("resume", made.runs[0], "-c").code == 0
 
 
-@pytest.mark.parametrize("each", [20, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("each", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_d63_two_processes_add_memories(made: Room, each: int) -> None:
     """Two runs over one state, each of which remembers all its steps."""
     with ExitStack() as servers:

@@ -17,6 +17,8 @@ def write(filename: str) -> Command:
     return command("write_to_file", filename=filename, text="hostile")
 
 
+pytestmark = pytest.mark.slow  # a run of more than a hundred steps for each user
+
 # What leads out of the workspace, or cannot be a name; with what the refusal has to name.
 REFUSED: dict[str, tuple[Command, str]] = {
     "D01 up": (write("../x"), "../x"),

@@ -19,6 +19,8 @@ from server import Command, Reply, ScriptedServer, Step, command
 
 from .driver import SECRET, USERS, Listener, Section, drive, room
 
+pytestmark = pytest.mark.slow  # runs of many programs for each user
+
 KEY = "sk-test-0123456789abcdefghijklmnop"
 TOKEN = "token-of-the-user-0123456789"
 PROBE = ROOT / "tests/sandbox/probe.py"

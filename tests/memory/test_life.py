@@ -443,7 +443,7 @@ def kill_after(folder: Path, acknowledged: int) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("trials", [5, pytest.param(200, marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.mark.parametrize("trials", [5, pytest.param(100, marks=pytest.mark.slow)], ids=["few", "many"])
 def test_kill_9_loses_no_memory_and_moves_no_level_twice(tmp_path: Path, trials: int) -> None:
     random = Random(11)
     for trial in range(trials):
