@@ -664,6 +664,13 @@ def row(embedding: Any) -> dict[str, Any]:
     return {"data": [{"index": 0, "embedding": embedding}]}
 
 
+@pytest.mark.parametrize("values", [[5e-324, 5e-324], [1e300, 1e300], [3.0, -4.0]])
+def test_an_embedding_of_any_length_becomes_a_unit_vector(server: ScriptedServer, values: list[float]) -> None:
+    server.embedding_script = [row(values)]
+    [vector], _ = embedder(server, dim=2).embed(["text"])
+    assert math.hypot(*unpacked(vector)) == pytest.approx(1.0, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [

@@ -106,9 +106,11 @@ class OpenAIEmbedder:
         numbers = _numbers(values)
         if numbers is None:
             raise ModelError(f"{self.name} gave an embedding that is no list of numbers; use another EMBEDDING_MODEL")
-        length = math.hypot(*numbers)
-        if length == 0:
+        largest = max(map(abs, numbers), default=0.0)
+        if largest == 0:
             raise ModelError(f"{self.name} gave an empty embedding; use another EMBEDDING_MODEL")
+        numbers = [value / largest for value in numbers]  # the length of the smallest numbers there are is inexact
+        length = math.hypot(*numbers)
         if self._dim is None:
             self._dim = len(numbers)
         if len(numbers) != self._dim:
