@@ -44,7 +44,7 @@ def run_offline(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
     flags = [flag for goal in goals for flag in ("--ai-goal", goal)]
     who = ("--ai-name", "Clerk", "--ai-role", "an assistant that works with files")
     return subprocess.run(
-        [*own_network(), sys.executable, "-c", OFFLINE, "--model", "local", "-c", "-l", "12", *who, *flags],
+        [*own_network(), sys.executable, "-c", OFFLINE, "--model", "local", "-c", "-l", "8", *who, *flags],
         cwd=folder,
         env={key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))},
         stdin=subprocess.DEVNULL,
