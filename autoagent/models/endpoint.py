@@ -16,6 +16,7 @@ import contextlib
 import math
 import re
 import socket
+import ssl
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,6 +55,7 @@ _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want 
 
 def preload() -> None:
     """Import what the first request needs, for a thread that does so while the user reads."""
+    import httpcore2  # noqa: F401
     import openai  # noqa: F401
 
 
@@ -271,6 +273,11 @@ class Endpoint:
             cancel()
         raise _SaidNo(response.status_code, response.headers, bytes(said[:ERROR_LIMIT]))
 
+    @property
+    def _is_plain_http(self) -> bool:
+        """Whether no request of it uses TLS: no proxy is used either, and a redirect stays where it was."""
+        return self.private and self.base_url.startswith("http:")
+
     @cached_property
     def _client(self) -> openai.OpenAI:
         import httpx2
@@ -289,6 +296,7 @@ class Endpoint:
                 event_hooks={"response": [self._refuse]},
                 # no proxy stands before a server of one's own
                 mounts={f"all://{self.host}": None} if self.private else None,
+                verify=_without_authorities() if self._is_plain_http else True,
             ),
         )
         weakref.finalize(self, client.close)  # the connections end with the endpoint
@@ -363,6 +371,14 @@ def _unheard(reason: str, seconds: float, until: float) -> None:
 def _shut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it ended just now
         connection.shutdown(socket.SHUT_RDWR)
+
+
+def _without_authorities() -> ssl.SSLContext:
+    """For connections without TLS: reading the certificates of the authorities takes a tenth of a second.
+
+    Were it used all the same, no certificate would be good enough.
+    """
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _host(base_url: str) -> str:
