@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,17 +48,19 @@ def site() -> Iterator[Site]:
 
 
 def test_a_report_is_written_from_what_the_web_says(site: Site, tmp_path: Path) -> None:
-    """Three tries: a model of 1.5B parameters does not reach every goal at the first one."""
-    assert any(_is_researched(site, tmp_path / str(number)) for number in range(3))
+    """Three tries, none after eight minutes: a model of 1.5B parameters does not reach every goal at once."""
+    begin = time.monotonic()
+    assert any(time.monotonic() < begin + 480 and _is_researched(site, tmp_path / str(number)) for number in range(3))
 
 
 def _is_researched(site: Site, folder: Path) -> bool:
     folder.mkdir()
     env = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))}
     env |= {"AUTOAGENT_SEARCH_URL": site.url(""), "AUTOAGENT_ALLOW_HOSTS": site.allowed()}
+    limits = ("-l", "12", "--max-seconds", "300")
     who = ("--ai-name", "Scout", "--ai-role", "a researcher who reads the web")
     done = subprocess.run(
-        [sys.executable, "-m", "autoagent", "--model", "local", "-c", "-l", "12", "--json", *who, "--ai-goal", GOAL],
+        [sys.executable, "-m", "autoagent", "--model", "local", "-c", "--json", *limits, *who, "--ai-goal", GOAL],
         cwd=folder,
         env=env,
         stdin=subprocess.DEVNULL,
