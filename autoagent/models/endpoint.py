@@ -16,7 +16,6 @@ import contextlib
 import math
 import re
 import socket
-import ssl
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +37,8 @@ from autoagent.models.timers import Timers
 from autoagent.protocols import Listener
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
     import openai
 
@@ -378,6 +379,8 @@ def _without_authorities() -> ssl.SSLContext:
 
     Were it used all the same, no certificate would be good enough.
     """
+    import ssl
+
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
