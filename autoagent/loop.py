@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
-from autoagent.budget import Budget, estimated_cost
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import (
+from autoagent.core.commands import Call, CommandSpec, Proposal, Result, Verdict
+from autoagent.core.errors import (
     CommandError,
     ContextOverflow,
     ModelError,
@@ -25,27 +25,17 @@ from autoagent.errors import (
     StopRun,
     Unreachable,
 )
-from autoagent.guard import Guard
-from autoagent.history import History
-from autoagent.ledger import Ledger
-from autoagent.messages import (
-    Call,
-    CommandSpec,
-    Completion,
+from autoagent.core.events import (
     Decided,
     Ended,
     Event,
     Feedback,
-    Noticed,
     Outcome,
     Prompted,
-    Proposal,
     Proposed,
     Recalled,
-    Recollection,
     Rejected,
     Remembered,
-    Result,
     Resumed,
     Retried,
     Returned,
@@ -54,23 +44,28 @@ from autoagent.messages import (
     Spent,
     Started,
     Status,
+    SystemNotice,
     Tainted,
     Thought,
-    Usage,
-    Verdict,
 )
-from autoagent.printable import shorten
-from autoagent.progress import Progress
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Completion, Usage
+from autoagent.core.protocols import Authorizer, Listener, Memory, Model, Post, Recorder, Snapshots
+from autoagent.models.watch import Watch
 from autoagent.prompt import Prompt, build
-from autoagent.protocols import Authorizer, Listener, Memory, Model, Post, Recorder, Snapshots
-from autoagent.redact import MASK, holds_mask
-from autoagent.repeats import Repeats, refusal, shown_before
-from autoagent.reply import parse, written
-from autoagent.review import Review
-from autoagent.standstill import Standstill
-from autoagent.tokens import Count
-from autoagent.watch import Watch
-from autoagent.workspace import Workspace
+from autoagent.reply.parser import parse, written
+from autoagent.runs.budget import Budget, estimated_cost
+from autoagent.runs.final_review import FinalReview
+from autoagent.runs.goal_checks import GoalChecks
+from autoagent.runs.history import History
+from autoagent.runs.loop_guard import LoopGuard, refusal, shown_before
+from autoagent.runs.resume_state import ResumeState
+from autoagent.runs.standstill import Standstill
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.text.redaction import MASK, holds_mask
+from autoagent.text.sanitize import shorten
+from autoagent.text.tokens import Count
+from autoagent.workspace.gate import Workspace
 
 RECALLED = 10  # memories asked for at every step
 UNUSABLE_REPLIES = 3  # in a row, then the run ends
@@ -111,13 +106,13 @@ class Agent:
         budget: Budget,
         log: Recorder,
         memory: Memory,
-        guard: Guard,
+        guard: ExfiltrationGuard,
         *,
         listener: Listener,
         count: Count,
         clock: Callable[[], float] = time.time,
         interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
-        owed: Usage | None = None,
+        setup_usage: Usage | None = None,
         snapshots: Snapshots | None = None,
         post: Post | None = None,
         key: str = "",
@@ -136,18 +131,18 @@ class Agent:
         self._count = count
         self._clock = clock
         self._interruptible = interruptible
-        self._owed = owed or Usage()  # paid, and not yet in the log
+        self._owed = setup_usage or Usage()  # paid, and not yet in the log
         self._snapshots = snapshots
         self._post = post
         self._key = key
         self._place = self._place_in(log.run)
         self._history = History(count, registry.pages_results)
         specs = {spec.name: spec for spec in registry.specs}
-        self._repeats = Repeats(specs)
+        self._repeats = LoopGuard(specs)
         self._standstill = Standstill(specs)
-        self._review = Review()
-        self._ledger = Ledger()
-        self._progress = Progress()
+        self._review = FinalReview()
+        self._ledger = GoalChecks()
+        self._progress = ResumeState()
         self._folds = (
             self._history, self._budget, self._repeats, self._standstill, self._review, self._progress, self._ledger,
             self._guard,
@@ -395,7 +390,7 @@ class Agent:
             if alarm == "stop":
                 raise StopRun(Outcome("stuck", text))
             advice = "The user has been told." if alarm == "user" else "Try something else."
-            yield self._record(Noticed(text=f"{text} {advice}"))
+            yield self._record(SystemNotice(text=f"{text} {advice}"))
 
     def _leave(self, outcome: Outcome) -> Generator[Event, None, None]:
         """Pay for what was cut short, end whom and what this agent has started, and record the end."""
@@ -429,7 +424,7 @@ class Agent:
         """The name of this agent of a run in the memory: each agent counts its own steps."""
         return f"{run}:{self._key}" if self._key else run
 
-    def _recall(self) -> Generator[Event, None, tuple[Recollection, ...]]:
+    def _recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
         """The memories nearest to what is going on, cut to what a prompt shows of them."""
         query = self._history.newest or " ".join(goal.text for goal in self._start.task.goals)
         try:
@@ -458,12 +453,12 @@ class Agent:
                 yield self._record(Tainted(memory=memory.id, data=news))
         return recalled.memories  # as they are in the log: without secrets
 
-    def _prompt(self, memories: tuple[Recollection, ...]) -> Generator[Event, None, Prompt]:
+    def _prompt(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Prompt]:
         """The prompt of this step, within the window and the budget, announced in the log."""
         history, now = self._history, self._clock()
         left = self._budget.left(now)
         zone = time.localtime(now).tm_gmtoff
-        prompt = prompt_of(self._start, history, memories, left, now=now, zone=zone, count=self._count)
+        prompt = build_step_prompt(self._start, history, memories, left, now=now, zone=zone, count=self._count)
         expected, reply_tokens = self._expected(prompt)
         price = self._model.price
         self._budget.check(expected, reply_tokens, price, now)
@@ -503,8 +498,8 @@ class Agent:
 
     def _take_owed(self) -> Usage:
         """What was paid beside the completions, to be put into the log."""
-        owed, self._owed = self._owed + self._model.take_usage(), Usage()
-        return owed
+        setup_usage, self._owed = self._owed + self._model.take_usage(), Usage()
+        return setup_usage
 
     def _waits_on(self, reason: str) -> bool:
         """Whether the user has a model that does not answer asked again."""
@@ -563,7 +558,7 @@ class Agent:
             news = self._ledger.news(outcome, self._guard.quote)
             yield self._record(outcome)
             if news:
-                yield self._record(Noticed(text=news))
+                yield self._record(SystemNotice(text=news))
         return True
 
     def _reviewed(self, workspace: Workspace) -> str:
@@ -644,10 +639,10 @@ class Agent:
             fold.add(event)
 
 
-def prompt_of(
+def build_step_prompt(
     start: RunStarted,
     history: History,
-    memories: Sequence[Recollection],
+    memories: Sequence[RetrievedMemory],
     left: str,
     *,
     now: float,

@@ -13,11 +13,14 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from autoagent import schema
-from autoagent.messages import Asking, CommandSpec, Goal, Message, Recollection, Task
-from autoagent.tokens import PER_MESSAGE, Count, shorten
-from autoagent.untrusted import EXPLANATION, Marks, defuse
-from autoagent.window import Shares
+from autoagent.core import command_schema
+from autoagent.core.commands import CommandSpec
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Asking, Message
+from autoagent.core.task import Goal, Task
+from autoagent.core.window import Shares
+from autoagent.text.quoting import EXPLANATION, Marks, defuse
+from autoagent.text.tokens import PER_MESSAGE, Count, shorten
 
 _SOURCE_SHOWN = 40  # characters of an untrusted memory's source
 _CHECK_SHOWN = 160  # characters of what a failing check says, its end
@@ -102,7 +105,7 @@ def prompt_line(spec: CommandSpec) -> str:
 def build(
     system: str,
     history: Sequence[Message],
-    recollections: Sequence[Recollection],
+    recollections: Sequence[RetrievedMemory],
     standing: str,
     *,
     goals: Sequence[Goal],
@@ -168,12 +171,12 @@ def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str
     return f" (its check fails: {said})" if said else " (its check fails)"
 
 
-def _recollections(memories: Sequence[Recollection], room: int, count: Count) -> str:
+def _recollections(memories: Sequence[RetrievedMemory], room: int, count: Count) -> str:
     lines = recollection_lines(memories, room, count)
     return "Memories that may matter now:\n" + "\n".join(lines) if lines else ""
 
 
-def recollection_lines(memories: Sequence[Recollection], room: int, count: Count) -> list[str]:
+def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Count) -> list[str]:
     """The first memories, as many as fit, a line each; each is cut to its fair share, none dropped for being long."""
     lines: list[str] = []
     share = max(room // 4, 24)
@@ -187,7 +190,7 @@ def recollection_lines(memories: Sequence[Recollection], room: int, count: Count
     return lines
 
 
-def _line(memory: Recollection, share: int, count: Count) -> str:
+def _line(memory: RetrievedMemory, share: int, count: Count) -> str:
     """A memory in one line of about `share` tokens; a text from outside between its marks."""
     if memory.trusted:
         return " ".join(shorten(memory.text, share, count).split("\n"))
@@ -203,7 +206,7 @@ def _response_format(asking: Asking) -> str:
         return f"Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds: {named}."
     if asking == "schema":
         return f"Response Format:\nOne JSON object: `thoughts` with {named}; then `command`, the one to use next."
-    return f"Response Format:\n{schema.TEXT_FORM}"
+    return f"Response Format:\n{command_schema.TEXT_FORM}"
 
 
 def _numbered(lines: Sequence[str]) -> str:

@@ -36,10 +36,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoagent.memory.database import connect, writing
-from autoagent.memory.embed import WordLlamaEmbedder
-from autoagent.memory.space import Space
-from autoagent.memory.store import LocalStore
+from autoagent.memory.embedders.builtin import WordLlamaEmbedder
+from autoagent.memory.sqlite.database import connect, writing
+from autoagent.memory.sqlite.store import LocalStore
+from autoagent.memory.vector_space import VectorSpace
 
 K = 10
 QUERIES = 100
@@ -117,10 +117,10 @@ def in_dimensions(vectors: Vectors, dim: int) -> Vectors:
 # The contestants: each is given all vectors, and returns its search ------------------------------------------------
 
 
-def filled(folder: Path, texts: Sequence[str], batches: Iterator[Vectors], name: str, dim: int) -> Space:
+def filled(folder: Path, texts: Sequence[str], batches: Iterator[Vectors], name: str, dim: int) -> VectorSpace:
     """A memory with these texts and vectors, as if each had been added."""
     db = connect(folder)
-    space, first = Space.make(db, folder, name, dim), 1
+    space, first = VectorSpace.make(db, folder, name, dim), 1
     for vectors in batches:
         ids = range(first, first + len(vectors))
         rows = [(id, text, hashlib.sha256(text.encode()).digest()) for id, text in zip(ids, texts[first - 1 :])]  # noqa: B905
@@ -135,7 +135,7 @@ def filled(folder: Path, texts: Sequence[str], batches: Iterator[Vectors], name:
     return space
 
 
-def ours(space: Space, exact: bool) -> Search:
+def ours(space: VectorSpace, exact: bool) -> Search:
     def search(query: Vectors) -> Sequence[int]:
         rows, _ = space.search(query, K, exact=exact)
         at = space.memories(rows.tolist(), "m.id")
@@ -280,7 +280,7 @@ def installed(module: str) -> bool:
 # What is shown ------------------------------------------------------------------------------------------------------
 
 
-def show_search(texts: Corpus, size: int, dim: int, space: Space, folder: Path) -> None:
+def show_search(texts: Corpus, size: int, dim: int, space: VectorSpace, folder: Path) -> None:
     names = {"faiss": "faiss-cpu IndexFlatIP", "usearch": "usearch HNSW", "sqlite_vec": "sqlite-vec"}
     searches = {"autoagent": ours(space, exact=False), "autoagent, exact": ours(space, exact=True)}
     for module, make in peers(size).items():
@@ -360,10 +360,10 @@ CHILD = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from autoagent.memory.database import connect
-from autoagent.memory.space import Space
-from autoagent.memory.store import LocalStore
-from autoagent.memory.embed import WordLlamaEmbedder
+from autoagent.memory.sqlite.database import connect
+from autoagent.memory.vector_space import Space
+from autoagent.memory.sqlite.store import LocalStore
+from autoagent.memory.embedders.builtin import WordLlamaEmbedder
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6

@@ -13,25 +13,16 @@ import argparse
 import random
 from collections.abc import Iterator, Sequence
 
-from autoagent.commands.catalogue import all_commands
-from autoagent.history import History
-from autoagent.messages import (
-    Call,
-    Event,
-    Feedback,
-    Goal,
-    Message,
-    Recollection,
-    Returned,
-    RunStarted,
-    Task,
-    Thought,
-    Thoughts,
-    Usage,
-)
+from autoagent.commands.selection import all_commands
+from autoagent.core.commands import Call
+from autoagent.core.events import Event, Feedback, Returned, RunStarted, Thought
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Message, Thoughts, Usage
+from autoagent.core.task import Goal, Task
+from autoagent.core.window import reply_tokens
 from autoagent.prompt import build, serialise, system_prompt
-from autoagent.tokens import Count, counter
-from autoagent.window import reply_tokens
+from autoagent.runs.history import History
+from autoagent.text.tokens import Count, counter
 
 SENTENCE = (
     "the report of every garden in our city shows that older trees need water in June while young ones grow well "
@@ -93,7 +84,7 @@ def measure(window: int, steps: int, count: Count) -> tuple[float, float, int]:
         if not isinstance(event, Returned):
             continue
         now = 1_700_000_000.0 + 7 * event.step
-        memories = [Recollection(n, text(rng, 90), 0.5) for n in range(10)]
+        memories = [RetrievedMemory(n, text(rng, 90), 0.5) for n in range(10)]
         prompt = build(
             system, history.messages, memories, history.standing, goals=TASK.goals, now=now, shares=history.shares,
             count=count, fixed_tokens=history.fixed_tokens,

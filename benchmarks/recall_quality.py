@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.memory.embed import embedded
-from autoagent.memory.ranking import Weights, rank
-from autoagent.memory.store import LocalStore
-from autoagent.messages import Recollection
+from autoagent.core.memory import RetrievedMemory
+from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.ranking import RankingWeights, rank
+from autoagent.memory.sqlite.store import LocalStore
 
 FACTS = Path(__file__).parent / "data" / "facts.jsonl"
 DEPTHS = (1, 5, 10)
@@ -40,7 +40,7 @@ class Fact:
     question: str
 
 
-Search = Callable[[str], Sequence[Recollection]]
+Search = Callable[[str], Sequence[RetrievedMemory]]
 """The best memories for a question, at least the deepest of DEPTHS where there are so many."""
 
 
@@ -50,9 +50,9 @@ def read_facts(path: Path) -> list[Fact]:
 
 def searches(store: LocalStore) -> Mapping[str, Search]:
     """The contestants by name."""
-    weights, n = Weights(), max(DEPTHS)
+    weights, n = RankingWeights(), max(DEPTHS)
 
-    def hybrid(question: str) -> Sequence[Recollection]:
+    def hybrid(question: str) -> Sequence[RetrievedMemory]:
         near, worded = (search(question, n * weights.breadth) for search in (store.near, store.worded))
         vectors = store.vectors([memory.id for memory in (*near, *worded)])
         return rank(near, worded, n=n, now=NOW, weights=weights, vectors=vectors).memories

@@ -20,11 +20,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autoagent.errors import SetupError
-from autoagent.protocols import Sandbox
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.sandbox.limits import Limits
-from autoagent.workspace import Workspace
+from autoagent.core.errors import SetupError
+from autoagent.core.protocols import Sandbox
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
+from autoagent.workspace.gate import Workspace
 
 DEFAULT_AT_MOST = 6.0  # ms above a plain subprocess
 
@@ -65,7 +65,7 @@ def main() -> None:
         sandboxes: list[Sandbox] = []
         for kind in ("bubblewrap", "landlock", "none"):
             try:
-                sandboxes.append(open_sandbox(workspace, Limits(), kind=kind))
+                sandboxes.append(open_sandbox(workspace, ProcessLimits(), kind=kind))
             except SetupError as error:
                 print(f"{kind:12} {error}")
         for number, sandbox in enumerate(sandboxes):

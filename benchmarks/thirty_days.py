@@ -20,10 +20,10 @@ from random import Random
 
 from recall_quality import FACTS, Fact, read_facts
 
-from autoagent.memory.embed import embedded
-from autoagent.memory.life import LivingMemory, Rules
+from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY
-from autoagent.memory.store import LocalStore
+from autoagent.memory.sqlite.store import LocalStore
 
 START = 20_000 * DAY  # seconds since the epoch
 RETURNED = 5
@@ -38,7 +38,7 @@ class Life:
         self.day = 0.0
         self.returned: set[str] = set()
         store = LocalStore(folder, embedded(), random=Random(1))
-        self._memory = LivingMemory(store, rules=Rules(), clock=lambda: START + self.day * DAY)
+        self._memory = LivingMemory(store, rules=LifeRules(), clock=lambda: START + self.day * DAY)
         self._of_text = {fact.text: fact for fact in facts}
         for fact in facts:
             self._memory.add(fact.text)

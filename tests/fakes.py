@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from autoagent.messages import Asking, CommandSpec, Completion, Message, Price, Proposal, Usage, Verdict
-from autoagent.protocols import Listener
+from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.protocols import Listener
 
 Said = str | Completion | BaseException
 

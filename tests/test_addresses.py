@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.addresses import NetworkGuard, exceptions, parse, refusal, resolve
-from autoagent.errors import CommandError, SettingsError
+from autoagent.core.errors import CommandError, SettingsError
+from autoagent.network.addresses import NetworkGuard, exceptions, parse, refusal, resolve
 
 
 def refusing(text: str) -> pytest.RaisesExc[CommandError]:

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from autoagent.budget import Budget, Limits, requests_for
-from autoagent.errors import StopRun
-from autoagent.messages import (
-    Call,
-    Ended,
-    Goal,
-    Noticed,
-    Price,
-    Prompted,
-    Rejected,
-    Resumed,
-    RunStarted,
-    Spent,
-    Started,
-    Task,
-    Undone,
-    Usage,
-)
-from autoagent.working_time import WorkingTime
+from autoagent.core.commands import Call
+from autoagent.core.errors import StopRun
+from autoagent.core.events import Ended, Prompted, Rejected, Resumed, RunStarted, Spent, Started, SystemNotice, Undone
+from autoagent.core.model import Price, Usage
+from autoagent.core.task import Goal, Task
+from autoagent.runs.budget import Budget, RunLimits, requests_for
+from autoagent.runs.working_time import WorkingTime
 
 PRICE = Price(1.0, 10.0, 0.1)
 START = {
@@ -46,7 +34,7 @@ def spent(usd: float | None, tokens: int = 0) -> Spent:
 
 
 def test_the_estimate_of_the_next_call_counts() -> None:
-    budget = Budget(Limits(usd=0.01))
+    budget = Budget(RunLimits(usd=0.01))
     budget.add(spent(0.006))
     budget.check(1000, 100, PRICE, 0)
     with pytest.raises(StopRun) as stopped:
@@ -56,7 +44,7 @@ def test_the_estimate_of_the_next_call_counts() -> None:
 
 
 def test_one_call_without_a_price_does_not_switch_the_limit_off() -> None:
-    budget = Budget(Limits(usd=0.01))
+    budget = Budget(RunLimits(usd=0.01))
     budget.add(spent(None))
     budget.add(spent(5.0))
     assert budget.usage.cost is None
@@ -65,7 +53,7 @@ def test_one_call_without_a_price_does_not_switch_the_limit_off() -> None:
 
 
 def test_rejected_replies_and_probes_are_tokens_too() -> None:
-    budget = Budget(Limits(tokens=1000))
+    budget = Budget(RunLimits(tokens=1000))
     budget.add(Rejected(problem="", text="", usage=Usage(500, 100)))
     budget.add(spent(0.0, 300))
     assert budget.tokens == 900
@@ -76,7 +64,7 @@ def test_rejected_replies_and_probes_are_tokens_too() -> None:
 
 def test_time_is_that_of_all_processes_and_commands_those_of_this_one() -> None:
     clock = Clock()
-    budget = Budget(Limits(seconds=100, commands=2), clock)
+    budget = Budget(RunLimits(seconds=100, commands=2), clock)
     budget.add(RunStarted(worked=0.0, **START))
     for worked in (10.0, 60.0):
         budget.add(Started(worked=worked, call=Call("1", "x", {})))
@@ -107,7 +95,7 @@ def test_a_log_of_an_older_program_says_only_when_its_events_came() -> None:
         time.add(Started(t=t, call=Call("1", "x", {})))
     time.add(Ended(t=1070.0, status="limit", reason=""))
     time.add(Undone(t=4000.0, to=0, tree="t"))
-    time.add(Noticed(t=4001.0, text="The user has undone it."))
+    time.add(SystemNotice(t=4001.0, text="The user has undone it."))
     time.add(Resumed(t=5000.0, **START))
     time.add(Started(t=5005.0, call=Call("2", "x", {})))
     assert time.recorded == 75
@@ -117,7 +105,7 @@ def test_a_log_of_an_older_program_says_only_when_its_events_came() -> None:
 
 
 def test_a_deadline_is_that_of_the_wall_clock_and_of_sub_agents_too() -> None:
-    budget = Budget(Limits(deadline=5000.0))
+    budget = Budget(RunLimits(deadline=5000.0))
     budget.check(1, 1, None, 4999.0)
     share = budget.share(0.25, 4999.0)
     assert share is not None
@@ -131,7 +119,7 @@ def test_a_deadline_is_that_of_the_wall_clock_and_of_sub_agents_too() -> None:
 
 def test_requests_are_counted_beside_commands_and_sub_agents_have_their_share_of_both() -> None:
     assert [requests_for(commands) for commands in (0, 1, 3)] == [0, 5, 9]
-    budget = Budget(Limits(commands=3, requests=9))
+    budget = Budget(RunLimits(commands=3, requests=9))
     share = budget.share(0.25, 0.0)
     assert share is not None
     assert (share.limits.commands, share.limits.requests) == (1, 5)
@@ -148,7 +136,7 @@ def test_requests_are_counted_beside_commands_and_sub_agents_have_their_share_of
 
 
 def test_a_share_that_was_cut_to_what_is_left_tells_its_own_limit() -> None:
-    budget = Budget(Limits(commands=3, requests=9))
+    budget = Budget(RunLimits(commands=3, requests=9))
     prompted = Prompted(sha256="", tokens=1, messages=1, at=0.0, estimate=None)
     for _ in range(7):
         budget.add(prompted)

@@ -22,20 +22,14 @@ import pyte
 import pytest
 from processes import wait_until_it_rests
 
-from autoagent.console import Console, decide_color
-from autoagent.errors import StateError, StopRun
-from autoagent.event_codec import from_json
-from autoagent.messages import (
-    Call,
-    CommandSpec,
+from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal
+from autoagent.core.errors import StateError, StopRun
+from autoagent.core.event_codec import from_json
+from autoagent.core.events import (
     Decided,
     Ended,
     Feedback,
-    Goal,
-    Noticed,
-    Parameter,
     Prompted,
-    Proposal,
     Rejected,
     Resumed,
     Retried,
@@ -43,15 +37,16 @@ from autoagent.messages import (
     RunStarted,
     Spent,
     Started,
-    Task,
+    SystemNotice,
     Thought,
-    Thoughts,
-    Usage,
 )
-from autoagent.permissions import Ask
-from autoagent.printable import width
-from autoagent.redact import MASK, Redactor
-from autoagent.thoughts_stream import ThoughtsStream
+from autoagent.core.model import Thoughts, Usage
+from autoagent.core.task import Goal, Task
+from autoagent.reply.thoughts_stream import ThoughtsStream
+from autoagent.safety.approval import Ask
+from autoagent.terminal.console import Console, decide_color
+from autoagent.text.redaction import MASK, Redactor
+from autoagent.text.sanitize import width
 
 SCREENS = Path(__file__).parent / "screens"
 
@@ -117,7 +112,7 @@ def session(screen: Screen) -> None:
     console.show(Rejected(step=2, t=1014.0, problem="There is no command 'finish'. Did you mean task_complete(reason)?",
                           text="{}", usage=Usage(1300, 20, 1200, 0.0003)))  # fmt: skip
     console.show(Feedback(step=2, text="You are done, so end the run."))
-    console.show(Noticed(step=2, text="The same call with the same result, 3 times over. Try something else."))
+    console.show(SystemNotice(step=2, text="The same call with the same result, 3 times over. Try something else."))
     read = Call("3", "read_file", {"filename": "gone.txt"})
     console.show(thought(Thoughts("Read it."), read, step=3))
     console.show(Started(step=3, call=read))
@@ -380,10 +375,10 @@ def test_what_a_rule_allows_is_shown() -> None:
 
 PROGRAM = """
 import sys
-from autoagent.console import Console
-from autoagent.errors import StopRun
-from autoagent.messages import Call, CommandSpec, Proposal
-from autoagent.permissions import Ask
+from autoagent.terminal.console import Console
+from autoagent.core.errors import StopRun
+from autoagent.core.commands import Call, CommandSpec, Proposal
+from autoagent.safety.approval import Ask
 
 console = Console(sys.stdout, sys.stderr, sys.stdin)
 ask = Ask(console)
@@ -450,7 +445,7 @@ def test_what_was_typed_before_the_question_answers_nothing() -> None:
 
 def test_a_question_waits_no_longer_than_it_is_told() -> None:
     program = (
-        "import sys\nfrom autoagent.console import Console\n"
+        "import sys\nfrom autoagent.terminal.console import Console\n"
         "console = Console(sys.stdout, sys.stderr, sys.stdin)\n"
         "print('GOT', console.ask('The agent asks: Which bed?\\nRun it?', timeout=20))\n"
         "try:\n    console.ask('Still there?', timeout=0.2)\nexcept TimeoutError:\n    console.say('TOO LATE')\n"
@@ -467,8 +462,8 @@ def test_a_question_waits_no_longer_than_it_is_told() -> None:
 
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom autoagent.console import Console\nfrom autoagent.errors import StateError\n"
-        "from autoagent.messages import Ended\n"
+        "import sys\nfrom autoagent.terminal.console import Console\nfrom autoagent.core.errors import StateError\n"
+        "from autoagent.core.events import Ended\n"
         "console = Console(sys.stdout, sys.stderr, sys.stdin)\n"
         "try:\n    while True: console.show(Ended(status='failed', reason='x' * 5000))\n"
         "except StateError as error:\n    print(error, file=sys.stderr); sys.exit(1)\n"

@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_messages import EXAMPLES
 
-from autoagent.errors import StateError
-from autoagent.event_codec import event_of, to_json
-from autoagent.messages import Call, Checked, Event, Feedback, Forked, Prompted, Snapshot
-from autoagent.record_codec import LATEST
-from autoagent.runlog import RunLog, read
-from autoagent.tally import Tally
+from autoagent.core.commands import Call
+from autoagent.core.errors import StateError
+from autoagent.core.event_codec import event_of, to_json
+from autoagent.core.events import Checked, Event, Feedback, Forked, Prompted, Snapshot
+from autoagent.core.record_codec import LATEST
+from autoagent.runs.event_log import EventLog, read
+from autoagent.runs.stats import RunStats
 
 HUGE = 10**400
 ODD: list[Any] = [
@@ -88,7 +89,7 @@ def read_or_refuse(data: bytes) -> None:
         return
     assert isinstance(event, Event)
     json.dumps(to_json(event), allow_nan=True)
-    tally = Tally()
+    tally = RunStats()
     tally.add(event)
 
 
@@ -128,11 +129,11 @@ def test_json_that_is_too_deep_is_no_event() -> None:
 
 def test_what_the_program_writes_it_reads_again(tmp_path: Path) -> None:
     """Lone surrogates come from names of files; numbers of any size from the arguments of a model."""
-    with RunLog.create(tmp_path) as log:
+    with EventLog.create(tmp_path) as log:
         for text in ("\ud800", "\x00", "\u2028", "x" * 100_000):
             log.append(Feedback(text=text))
         run = log.run
-        from autoagent.messages import Started
+        from autoagent.core.events import Started
 
         log.append(Started(call=Call("1", "f", {"n": HUGE, "\udfff": [1e308, {"a": None}]})))
     events = list(read(tmp_path, run))
@@ -151,10 +152,10 @@ def test_the_latest_time_can_be_shown() -> None:
 
 
 def test_a_damaged_log_keeps_the_others_listed(tmp_path: Path) -> None:
-    good = RunLog.create(tmp_path)
+    good = EventLog.create(tmp_path)
     good.append(Feedback(text="good"))
     good.close()
-    bad = RunLog.create(tmp_path)
+    bad = EventLog.create(tmp_path)
     bad.append(Feedback(text="bad"))
     bad.close()
     lines = bad.path.read_bytes().splitlines(keepends=True)

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from autoagent.errors import SettingsError
-from autoagent.memory.database import connect
-from autoagent.settings import Settings
-from autoagent.snapshots import Snapshots
+from autoagent.config.settings import Settings
+from autoagent.core.errors import SettingsError
+from autoagent.memory.sqlite.database import connect
 from autoagent.subcommands.config import config
 from autoagent.subcommands.doctor import doctor
-from autoagent.workspace import Workspace
+from autoagent.workspace.gate import Workspace
+from autoagent.workspace.snapshots import Snapshots
 
 KEY = "test-key-1234567890"
 

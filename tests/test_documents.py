@@ -13,12 +13,12 @@ from autoagent import documents
 from autoagent.commands import files
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
+from autoagent.core.commands import Call, Result
+from autoagent.core.errors import CommandError
 from autoagent.documents import TEXT_LIMIT, archive
 from autoagent.documents.reading import Link
-from autoagent.errors import CommandError
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Call, Result
-from autoagent.workspace import Workspace
+from autoagent.workspace.gate import Workspace
 
 WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 

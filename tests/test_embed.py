@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from autoagent.memory.embed import HashEmbedder, WordLlamaEmbedder, embedded
-from autoagent.messages import Usage
-from autoagent.protocols import Embedder
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Embedder
+from autoagent.memory.embedders.builtin import HashEmbedder, WordLlamaEmbedder, embedded
 
 HOSTILE = ["\ud800 half a pair", "x" * 100_000, "long words " * 10_000, "\0", "🙂 你好", "a\nb\tc"]
 
@@ -71,7 +71,7 @@ def test_word_vectors_know_what_hashing_does_not() -> None:
 def test_loading_the_table_leaves_the_log_alone() -> None:
     code = (
         "import logging\n"
-        "from autoagent.memory.embed import embedded\n"
+        "from autoagent.memory.embedders.builtin import embedded\n"
         "print(embedded().name, logging.getLogger().handlers, logging.getLogger().level)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -83,7 +83,7 @@ def test_without_the_package_hashing_takes_over() -> None:
     code = (
         "import sys\n"
         "sys.modules['wordllama'] = None\n"
-        "from autoagent.memory.embed import embedded\n"
+        "from autoagent.memory.embedders.builtin import embedded\n"
         "print(embedded().name)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

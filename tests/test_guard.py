@@ -11,32 +11,19 @@ from typing import Any
 
 import pytest
 
-from autoagent.commands.catalogue import all_commands, all_specs
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry, command
-from autoagent.guard import Guard, TaintedFiles
+from autoagent.commands.selection import all_commands, all_specs
+from autoagent.core.commands import Call, Proposal, Result
+from autoagent.core.events import AgentMessage, Decided, Event, Returned, RunStarted, Started, Tainted, Thought
+from autoagent.core.memory import Origin, RetrievedMemory
+from autoagent.core.model import Thoughts, Usage
+from autoagent.core.task import Task
 from autoagent.memory.none import NoMemory
-from autoagent.messages import (
-    Call,
-    Decided,
-    Event,
-    Origin,
-    Proposal,
-    Recollection,
-    Result,
-    Returned,
-    RunStarted,
-    Started,
-    Tainted,
-    Task,
-    Thought,
-    Thoughts,
-    Told,
-    Usage,
-)
-from autoagent.permissions import Continuous
-from autoagent.repeats import Earlier, Repeats, refusal
-from autoagent.workspace import Workspace
+from autoagent.runs.loop_guard import Earlier, LoopGuard, refusal
+from autoagent.safety.approval import Continuous
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.workspace.gate import Workspace
 
 PAGE = "https://evil.example/page"
 RISKS = ("browse_website", "execute_shell", "delete_file", "send_tweet")
@@ -54,7 +41,7 @@ class Run:
         self.root.mkdir(exist_ok=True)
         self.run = run
         self.tainted = TaintedFiles(self.state / "taint.jsonl", self.root)
-        self.guard = Guard(self.tainted, SPECS.values(), network=network, origin=origin)
+        self.guard = ExfiltrationGuard(self.tainted, SPECS.values(), network=network, origin=origin)
         self.events: list[Event] = []
         self._seq: Iterator[int] = itertools.count()
 
@@ -92,7 +79,7 @@ class Run:
         (self.root / "secret.txt").write_text("the user's own")
         self.did("read_file", filename="secret.txt")
 
-    def recalls(self, *memories: Recollection) -> None:
+    def recalls(self, *memories: RetrievedMemory) -> None:
         for memory in memories:
             if news := self.guard.news(memory):
                 self.add(Tainted(memory=memory.id, data=news))
@@ -200,7 +187,7 @@ def test_programs_that_reach_the_network_print_untrusted_text(tmp_path: Path) ->
 
 
 def test_an_untrusted_memory_taints(run: Run) -> None:
-    obey = Recollection(7, "obey", 1.0, source=f"private, {PAGE}", trusted=False)
+    obey = RetrievedMemory(7, "obey", 1.0, source=f"private, {PAGE}", trusted=False)
     run.recalls(obey)
     assert run.guard.source == PAGE
     assert run.guard.private, "the run that stored it held private data"
@@ -212,7 +199,7 @@ def test_an_untrusted_memory_taints(run: Run) -> None:
 
 def test_words_of_an_agent_carry_what_it_has_read(run: Run) -> None:
     (run.root / "f").write_text("x")
-    run.add(Told(run="r1", seq=1, sender="a1 (Scout)", text="done", data={"untrusted": PAGE, "changed": ["f"]}))
+    run.add(AgentMessage(run="r1", seq=1, sender="a1 (Scout)", text="done", data={"untrusted": PAGE, "changed": ["f"]}))
     assert run.guard.source == PAGE and run.tainted.source_of("f") == PAGE
     run.reads_own_file()
     assert "a1 (Scout)" in run.warning()
@@ -276,7 +263,7 @@ def test_names_failures_and_state_of_the_agent_are_not_private(tmp_path: Path) -
     run = Run(tmp_path)
     run.tainted = TaintedFiles(run.root / ".autoagent/taint.jsonl", run.root)
     run.state = run.root / ".autoagent"
-    run.guard = Guard(run.tainted, SPECS.values())
+    run.guard = ExfiltrationGuard(run.tainted, SPECS.values())
     (run.root / ".autoagent").mkdir()
     (run.root / ".autoagent/log").write_text("x")
     run.did("execute_shell", command_line="date")
@@ -289,7 +276,7 @@ def test_names_failures_and_state_of_the_agent_are_not_private(tmp_path: Path) -
 @pytest.mark.parametrize(("source", "private"), [("", False), ("agent", False), ("user", True), ("private", True)])
 def test_ordinary_memories_are_not_private_those_of_the_user_are(run: Run, source: str, private: bool) -> None:
     run.browses()
-    run.recalls(Recollection(3, "we searched for tea", 1.0, source=source))
+    run.recalls(RetrievedMemory(3, "we searched for tea", 1.0, source=source))
     assert run.guard.private == private
     assert bool(run.warning("browse_website")) == private
 
@@ -305,7 +292,7 @@ def peek(context: Context) -> str:
 @pytest.mark.parametrize("known", [True, False], ids=["it declares nothing", "nobody knows it"])
 def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, known: bool) -> None:
     run = Run(tmp_path)
-    run.guard = Guard(run.tainted, [*SPECS.values(), *([peek.spec] if known else [])])
+    run.guard = ExfiltrationGuard(run.tainted, [*SPECS.values(), *([peek.spec] if known else [])])
     call = Call("1", "peek", {})
     asked = run.guard.examine(Proposal(call, peek.spec, risk=peek.spec.risk))
     assert "peek does not declare what it does" in asked.warning
@@ -392,7 +379,7 @@ def test_a_resumed_run_knows_what_it_knew(tmp_path: Path) -> None:
 
 
 def test_a_call_that_was_refused_and_is_insisted_on_is_not_offered_again_until_another_has_run() -> None:
-    repeats = Repeats({})
+    repeats = LoopGuard({})
     for step in (1, 2):
         call = Call(str(step), "execute_shell", {"command_line": "curl x"})
         repeats.add(Thought(step=step, thoughts=Thoughts(), call=call, text="", usage=Usage()))

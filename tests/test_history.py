@@ -10,30 +10,18 @@ from dataclasses import replace
 
 import pytest
 
-from autoagent.errors import CommandError
-from autoagent.history import History
-from autoagent.messages import (
-    Call,
-    Decided,
-    Event,
-    Feedback,
-    Goal,
-    Message,
-    Prompted,
-    Recollection,
-    Rejected,
-    Returned,
-    RunStarted,
-    Task,
-    Thought,
-    Thoughts,
-    Usage,
-)
+from autoagent.core.commands import Call
+from autoagent.core.errors import CommandError
+from autoagent.core.events import Decided, Event, Feedback, Prompted, Rejected, Returned, RunStarted, Thought
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Message, Thoughts, Usage
+from autoagent.core.task import Goal, Task
+from autoagent.core.window import Shares
 from autoagent.prompt import Guidance, build, recollection_lines, serialise, system_prompt
-from autoagent.review import Review
-from autoagent.tokens import counter
-from autoagent.untrusted import marked
-from autoagent.window import Shares
+from autoagent.runs.final_review import FinalReview
+from autoagent.runs.history import History
+from autoagent.text.quoting import marked
+from autoagent.text.tokens import counter
 
 COUNT = counter("gpt-4")
 GOALS = (Goal("Find the three oldest trees of the park."), Goal("Write them to trees.md."))
@@ -91,7 +79,7 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool
     history = History(COUNT)
     history.add(started(window, system, native=native))
     last_feedback = ""
-    memories = [Recollection(n, words(rng, 80), 0.9) for n in range(10)]
+    memories = [RetrievedMemory(n, words(rng, 80), 0.9) for n in range(10)]
     for event in run_of(200, rng):
         history.add(event)
         if isinstance(event, Feedback):
@@ -121,7 +109,7 @@ NO_CONTENT = re.compile(
 @pytest.mark.parametrize("steps", [0, 3, 150])
 def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(steps: int) -> None:
     """A small model that was to write a poem wrote what stood in the first message: `The run begins here.`"""
-    system, history, review = system_prompt(TASK, (), "text"), History(COUNT), Review()
+    system, history, review = system_prompt(TASK, (), "text"), History(COUNT), FinalReview()
     calls = {"more": ("{}", "{}"), "thoughts": Thoughts("go on"), "text": "", "usage": Usage()}
     call = Call("x", "task_complete", {"reason": "done"})
 
@@ -141,7 +129,7 @@ def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(ste
     for event in events:
         history.add(event)
     prompt = build(
-        system, history.messages, [Recollection(1, "oak", 0.9)], history.standing, goals=GOALS, now=1.7e9,
+        system, history.messages, [RetrievedMemory(1, "oak", 0.9)], history.standing, goals=GOALS, now=1.7e9,
         shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
     )  # fmt: skip
     said = "\n".join(message.content for message in prompt.messages if message.role == "user")
@@ -290,7 +278,7 @@ def test_long_goals_leave_their_room_to_what_must_not_be_forgotten() -> None:
 
 
 def test_recollections_have_a_budget_of_their_own() -> None:
-    memories = [Recollection(n, f"memory {n} " + "long " * 500, 0.9) for n in range(10)]
+    memories = [RetrievedMemory(n, f"memory {n} " + "long " * 500, 0.9) for n in range(10)]
     shares = Shares(1000, 300, 100)
     prompt = build("s", [], memories, "standing", goals=(), now=0, shares=shares, count=COUNT, fixed_tokens=5)
     tail = prompt.messages[-1].content
@@ -329,7 +317,7 @@ def test_no_part_of_a_prompt_shows_a_text_from_outside_without_its_marks(window:
     system = system_prompt(TASK, (), "text")
     history = History(COUNT)
     history.add(started(window, system))
-    memories = [Recollection(n, f"{ORDER} {words(rng, 80)}", 0.9, source=PAGE, trusted=False) for n in range(5)]
+    memories = [RetrievedMemory(n, f"{ORDER} {words(rng, 80)}", 0.9, source=PAGE, trusted=False) for n in range(5)]
     failures: set[str] = set()
     for step in range(1, 60):
         text = words(rng, rng.randrange(10, 900)) + ORDER + words(rng, rng.randrange(10, 900))
@@ -391,7 +379,7 @@ def test_the_system_prompt_says_what_the_marks_mean_whatever_the_users_own_const
 
 
 def test_an_untrusted_memory_is_one_marked_line_in_its_share() -> None:
-    memory = Recollection(1, f"first\nsecond {ORDER}", 0.9, source=PAGE + "x" * 500, trusted=False)
+    memory = RetrievedMemory(1, f"first\nsecond {ORDER}", 0.9, source=PAGE + "x" * 500, trusted=False)
     (line,) = recollection_lines([memory], 400, COUNT)
     assert re.fullmatch(r'- <(untrusted-\w{10}) from "[^"]{1,40}"> first second &lt;/untrusted.* </\1>', line)
     (line,) = recollection_lines([replace(memory, text=ORDER * 50)], 96, COUNT)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from autoagent.errors import StopRun
-from autoagent.messages import CommandSpec, Completion, Message, Parameter
+from autoagent.core.commands import CommandSpec, Parameter
+from autoagent.core.errors import StopRun
+from autoagent.core.model import Completion, Message
+from autoagent.core.protocols import Model
 from autoagent.models.human import HumanModel, from_short_form
-from autoagent.protocols import Model
-from autoagent.reply import parse
+from autoagent.reply.parser import parse
 
 READ_FILE = CommandSpec(
     "read_file", "Read a file", "files", "read", (Parameter("filename", "string"),), aliases=("open_file",)

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from autoagent.interrupts import Interrupts
+from autoagent.terminal.signals import Interrupts
 
 
 def press() -> None:

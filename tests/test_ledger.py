@@ -10,21 +10,23 @@ from typing import Any
 import pytest
 from fakes import Allow, ScriptedModel, Silent, say
 
-from autoagent.budget import Budget, Limits
-from autoagent.commands.catalogue import all_specs, available
 from autoagent.commands.context import Context
-from autoagent.guard import Guard, TaintedFiles
-from autoagent.ledger import Ledger
+from autoagent.commands.selection import all_specs, available
+from autoagent.config.settings import Settings
+from autoagent.core.events import Checked, Event, Returned, RunStarted, SystemNotice
+from autoagent.core.programs import ProcessExit
+from autoagent.core.task import Goal, Task
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Checked, Event, Exit, Goal, Noticed, Returned, RunStarted, Task
 from autoagent.prompt import system_prompt
-from autoagent.runlog import RunLog
+from autoagent.runs.budget import Budget, RunLimits
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.goal_checks import GoalChecks
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.sandbox import limits
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.settings import Settings
-from autoagent.tokens import counter
-from autoagent.workspace import Workspace
+from autoagent.sandbox.select import open_sandbox
+from autoagent.text.tokens import counter
+from autoagent.workspace.gate import Workspace
 
 GOALS = (Goal("Write a.txt", "test -s a.txt"), Goal("Keep it short", "test $(wc -c < a.txt) -lt 9"), Goal("Be kind"))
 CHANGED = Returned(call_id="1", ok=True, text="", data={"changed": ["a.txt"]})
@@ -46,14 +48,14 @@ def run(tmp_path: Path) -> Iterator[Any]:
     """Runs a script of replies to its end: the model, which has seen the prompts, and the events."""
     workspace = Workspace(tmp_path / "workspace")
     sandbox = open_sandbox(workspace, limits.Limits(), kind="none")
-    log = RunLog.create(tmp_path / "state")
+    log = EventLog.create(tmp_path / "state")
 
     def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:
         model = ScriptedModel(replies)
         context = Context(workspace, NoMemory(), lambda question, timeout: "", log.run, sandbox=sandbox)
         agent = Agent(
-            started(goals), model, available(Settings()), context, Allow(), Budget(Limits()), log, NoMemory(),
-            Guard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root), all_specs()), listener=Silent(),
+            started(goals), model, available(Settings()), context, Allow(), Budget(RunLimits()), log, NoMemory(),
+            ExfiltrationGuard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root), all_specs()), listener=Silent(),
             count=counter("scripted"), **options,
         )  # fmt: skip
         return model, list(agent.run())
@@ -80,7 +82,7 @@ def test_a_goal_that_turns_is_told_at_once_with_what_its_check_printed(run: Any)
     goals = (Goal("Keep a.txt short", "wc -c < a.txt; test $(wc -c < a.txt) -lt 9"),)
     write = [say("write_to_file", filename="a.txt", text=text) for text in ("short", "much too long", "again")]
     model, events = run(*write, DONE, DONE, goals=goals)
-    told = [(event.step, event.text) for event in events if isinstance(event, Noticed)]
+    told = [(event.step, event.text) for event in events if isinstance(event, SystemNotice)]
     assert [step for step, _ in told] == [1, 2, 3]
     assert told[1][1] == (
         "Goal 1 (Keep a.txt short) was met and is not any more since this step. Its check says: exit status 1. 13"
@@ -119,7 +121,7 @@ def test_what_a_check_says_is_told_when_it_says_something_new(run: Any) -> None:
     done = say("write_to_file", filename="d.txt", text="x")
     goals = (Goal("Count", "ls | wc -l; test -e d.txt"), Goal("End", "test -e d.txt"))
     _, events = run(*write, done, DONE, DONE, goals=goals)
-    told = [event.text for event in events if isinstance(event, Noticed)]
+    told = [event.text for event in events if isinstance(event, SystemNotice)]
     assert told[:3] == [
         "Goal 1 (Count) is not met yet. Its check says: exit status 1. 1",
         "Goal 2 (End) is not met yet. Its check says: exit status 1.",
@@ -163,8 +165,8 @@ def test_without_checks_nothing_is_run(run: Any) -> None:
     assert outcomes(events) == []
 
 
-def folded(*events: Event) -> Ledger:
-    ledger = Ledger()
+def folded(*events: Event) -> GoalChecks:
+    ledger = GoalChecks()
     for event in (started(), *events):
         ledger.add(event)
     return ledger
@@ -172,16 +174,16 @@ def folded(*events: Event) -> Ledger:
 
 def test_what_stopped_a_check_is_named() -> None:
     ends = {
-        "exit status 2. no": Exit(b"no\n", 3, status=2),
-        "SIGKILL": Exit(b"", 0, signal="SIGKILL"),
-        "stopped at the limit of 9 s": Exit(b"", 0, limit="9 s"),
+        "exit status 2. no": ProcessExit(b"no\n", 3, status=2),
+        "SIGKILL": ProcessExit(b"", 0, signal="SIGKILL"),
+        "stopped at the limit of 9 s": ProcessExit(b"", 0, limit="9 s"),
     }
     for said, end in ends.items():
         assert said in next(folded(CHANGED).check(lambda check, end=end: end)).output
 
 
 def test_a_long_output_keeps_its_end() -> None:
-    outcome = next(folded().check(lambda check: Exit(b"x" * 5000 + b"the reason", 5010, status=1)))
+    outcome = next(folded().check(lambda check: ProcessExit(b"x" * 5000 + b"the reason", 5010, status=1)))
     assert outcome.output.endswith("the reason")
     assert len(outcome.output) < 1300
 

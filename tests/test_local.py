@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.errors import ContextOverflow, SetupError, StopRun
-from autoagent.messages import CommandSpec, Message, Outcome, Parameter, Proposal
-from autoagent.models import weights
-from autoagent.models.gguf import control_tokens, damage
-from autoagent.models.local import LocalModel
+from autoagent.core.commands import CommandSpec, Parameter, Proposal
+from autoagent.core.errors import ContextOverflow, SetupError, StopRun
+from autoagent.core.events import Outcome
+from autoagent.core.model import Message
+from autoagent.models.local import weights
+from autoagent.models.local.gguf import control_tokens, damage
+from autoagent.models.local.llama import LocalModel
 
 pytest.importorskip("xllamacpp", reason="needs the extra `local`")
 
@@ -219,8 +221,8 @@ def test_a_process_ends_in_the_middle_of_a_reply_without_a_word(gguf: Path) -> N
     code = f"""
         import os, signal
         from pathlib import Path
-        from autoagent.messages import Message
-        from autoagent.models.local import LocalModel
+        from autoagent.core.model import Message
+        from autoagent.models.local.llama import LocalModel
         class Ear:
             def text(self, delta): raise KeyboardInterrupt
             def heed(self): return 60.0
@@ -286,7 +288,7 @@ def test_without_the_runtime_the_line_says_what_to_install(gguf: Path) -> None:
         import sys
         from pathlib import Path
         sys.modules["xllamacpp"] = None
-        from autoagent.models.local import LocalModel
+        from autoagent.models.local.llama import LocalModel
         try:
             LocalModel(Path({str(gguf)!r})).preload()
         except Exception as error:

@@ -12,27 +12,19 @@ from typing import Any
 import pytest
 from fakes import Allow, Answers, ScriptedModel, Silent, say
 
-from autoagent.budget import Budget, Limits
-from autoagent.commands.catalogue import all_specs, available
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError, ContextOverflow, ModelError, SetupError, StateError, StopRun
-from autoagent.guard import Guard, TaintedFiles
-from autoagent.loop import SHORTENINGS, Agent
-from autoagent.memory.none import NoMemory
-from autoagent.messages import (
-    Completion,
+from autoagent.commands.selection import all_specs, available
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Proposal, Verdict
+from autoagent.core.errors import CommandError, ContextOverflow, ModelError, SetupError, StateError, StopRun
+from autoagent.core.events import (
     Decided,
     Ended,
     Event,
     Feedback,
-    Goal,
-    Message,
-    Noticed,
     Outcome,
-    Price,
     Prompted,
-    Proposal,
     Proposed,
     Rejected,
     Resumed,
@@ -41,19 +33,21 @@ from autoagent.messages import (
     RunStarted,
     Snapshot,
     Started,
-    Task,
+    SystemNotice,
     Thought,
-    ToolCall,
-    Usage,
-    Verdict,
 )
+from autoagent.core.model import Completion, Message, Price, ToolCall, Usage
+from autoagent.core.task import Goal, Task
+from autoagent.loop import SHORTENINGS, Agent
+from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
-from autoagent.redact import Redactor
-from autoagent.runlog import RunLog
-from autoagent.settings import Settings
-from autoagent.snapshots import Snapshots
-from autoagent.tokens import counter
-from autoagent.workspace import Workspace
+from autoagent.runs.budget import Budget, RunLimits
+from autoagent.runs.event_log import EventLog
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.text.redaction import Redactor
+from autoagent.text.tokens import counter
+from autoagent.workspace.gate import Workspace
+from autoagent.workspace.snapshots import Snapshots
 
 TASK = Task("Scribe", "a careful writer", (Goal("Write a.txt"), Goal("Finish")))
 COUNT = counter("scripted")
@@ -68,7 +62,7 @@ class Bench:
     """Builds agents on one workspace and one state folder."""
 
     folder: Path
-    log: RunLog | None = None
+    log: EventLog | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -80,7 +74,7 @@ class Bench:
         model: ScriptedModel,
         authorizer: Any = None,
         *,
-        limits: Limits | None = None,
+        limits: RunLimits | None = None,
         resume: str = "",
         **options: Any,
     ) -> Agent:
@@ -101,17 +95,17 @@ class Bench:
         )
         state = self.folder / "state"
         mask = Redactor(["hunter2-hunter2"]).mask_json
-        self.log = RunLog.open(state, resume, mask=mask) if resume else RunLog.create(state, mask=mask)
+        self.log = EventLog.open(state, resume, mask=mask) if resume else EventLog.create(state, mask=mask)
         return Agent(
             start,
             model,
             registry,
             Context(Workspace(self.workspace), NoMemory(), nobody, self.log.run),
             authorizer or Allow(),
-            Budget(limits or Limits(), options.get("clock", time.monotonic)),
+            Budget(limits or RunLimits(), options.get("clock", time.monotonic)),
             self.log,
             NoMemory(),
-            Guard(TaintedFiles(state / "taint.jsonl", self.workspace), all_specs()),
+            ExfiltrationGuard(TaintedFiles(state / "taint.jsonl", self.workspace), all_specs()),
             listener=Silent(),
             count=COUNT,
             **options,
@@ -194,7 +188,7 @@ def test_a_word_of_the_user_ends_the_row_of_tool_calls(bench: Bench) -> None:
 
 
 def test_a_resumed_run_goes_on_within_the_tool_calls_of_a_reply(bench: Bench) -> None:
-    limits = Limits(commands=1)
+    limits = RunLimits(commands=1)
     list(bench.agent(ScriptedModel([THREE]), limits=limits).run())
     assert bench.log is not None
     run = bench.log.run
@@ -329,7 +323,7 @@ def test_a_secret_that_the_model_writes_goes_into_the_file_and_into_no_prompt_an
 
 def test_the_command_limit_ends_the_run_after_that_many(bench: Bench) -> None:
     model = ScriptedModel([say("write_to_file", filename=f"{n}.txt", text="x") for n in range(9)])
-    events = list(bench.agent(model, limits=Limits(commands=3)).run())
+    events = list(bench.agent(model, limits=RunLimits(commands=3)).run())
     assert events[-1].status == "limit"
     assert sorted(path.name for path in bench.workspace.iterdir()) == ["0.txt", "1.txt", "2.txt"]
     assert len(model.prompts) == 3, "no call is made that could not be acted on"
@@ -342,14 +336,14 @@ def test_money_runs_out_before_it_is_spent(bench: Bench) -> None:
         price=Price(1.0, 2.0, 0.5),
         report=lambda messages: spent,
     )
-    events = list(bench.agent(model, limits=Limits(usd=0.01)).run())
+    events = list(bench.agent(model, limits=RunLimits(usd=0.01)).run())
     assert events[-1].status == "budget"
     assert 1 <= len(model.prompts) <= 2, "the estimate of the next call holds it back"
 
 
 def test_the_cost_of_unusable_replies_counts(bench: Bench) -> None:
     model = ScriptedModel(["no", "no", "no"], report=lambda messages: Usage(3000, 0, 0, 0.0))
-    events = list(bench.agent(model, limits=Limits(tokens=9000)).run())
+    events = list(bench.agent(model, limits=RunLimits(tokens=9000)).run())
     assert events[-1].status == "budget"
     assert len(model.prompts) == 2, "the third call would have passed the limit"
 
@@ -392,7 +386,7 @@ def test_two_hundred_steps_in_a_small_window(bench: Bench) -> None:
 
     model = ScriptedModel(reply, window=4096)
     feedback, fed = "", 0
-    for event in bench.agent(model, Critic(), limits=Limits(commands=193)).run():
+    for event in bench.agent(model, Critic(), limits=RunLimits(commands=193)).run():
         if isinstance(event, Feedback):
             feedback, fed = event.text, event.step
         elif isinstance(event, Thought) and event.step > fed:
@@ -483,7 +477,7 @@ def test_a_cycle_is_told_to_the_model_then_to_the_user_then_ends_the_run(bench: 
     model = ScriptedModel(steps[:cycle] * 30)
     events = list(bench.agent(model).run())
     assert events[-1].status == "stuck"
-    told = [event.text for event in events if isinstance(event, Noticed)]
+    told = [event.text for event in events if isinstance(event, SystemNotice)]
     assert len(told) == 2
     assert "3 times" in told[0] and "4 times" in told[1]
     assert len(model.prompts) <= 7 * cycle
@@ -510,14 +504,14 @@ def test_a_wait_ends_with_the_time_of_the_run_and_a_resume_waits_anew(bench: Ben
         return now[0]
 
     model = ScriptedModel([wait])
-    agent = bench.agent(model, limits=Limits(seconds=30), clock=clock)
+    agent = bench.agent(model, limits=RunLimits(seconds=30), clock=clock)
     agent._let_pass = lambda seconds: None
     events = list(agent.run())
     assert (kinds(events)[-2:], events[-1].status) == (["started", "ended"], "limit")
     assert bench.log is not None
     bench.log.close()
     again = ScriptedModel(finish([]))
-    resumed = bench.agent(again, limits=Limits(seconds=90), clock=clock, resume=bench.log.run)
+    resumed = bench.agent(again, limits=RunLimits(seconds=90), clock=clock, resume=bench.log.run)
     resumed._let_pass = lambda seconds: (bench.workspace / "never.txt").write_text("x")
     events = list(resumed.run())
     assert next(event for event in events if isinstance(event, Returned)).text == "never.txt is there now (1 bytes)."

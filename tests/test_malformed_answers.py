@@ -20,18 +20,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_answers import Raw, RawServer
 
-from autoagent.errors import CommandError, ForUser, ReplyError
-from autoagent.messages import Call, Message
-from autoagent.models.embeddings import OpenAIEmbedder
-from autoagent.models.endpoint import Endpoint, Limits
-from autoagent.models.openai import OpenAIModel
-from autoagent.models.retry import Policy
-from autoagent.reply import parse, written
-from autoagent.services.charges import of_picture, of_transcript
-from autoagent.services.images import OpenAIPictures, WebUIPictures
-from autoagent.services.provider import Provider
-from autoagent.services.transcription import OpenAITranscriber, Recording
-from autoagent.services.voice import ElevenLabsVoice
+from autoagent.core.commands import Call
+from autoagent.core.errors import CommandError, ForUser, ReplyError
+from autoagent.core.model import Message
+from autoagent.models.openai.chat import OpenAIModel
+from autoagent.models.openai.embeddings import OpenAIEmbedder
+from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
+from autoagent.models.openai.retry import Policy
+from autoagent.reply.parser import parse, written
+from autoagent.services.api_client import Provider
+from autoagent.services.media.charges import of_picture, of_transcript
+from autoagent.services.media.images import OpenAIPictures, WebUIPictures
+from autoagent.services.media.speech import ElevenLabsVoice
+from autoagent.services.media.transcription import OpenAITranscriber, Recording
 
 HELLO = (Message("user", "Say hello."),)
 
@@ -184,7 +185,7 @@ def endpoint_of(server: RawServer) -> Endpoint:
     return Endpoint(
         api_key="sk-test-1234567890abcdef",
         base_url=server.base_url,
-        limits=Limits(connect=2.0, silence=5.0, total=10.0),
+        limits=RequestTimeouts(connect=2.0, silence=5.0, total=10.0),
         policy=Policy(patience=2.0, at_first=2.0, sleep=lambda seconds: None, timer=count(0.0).__next__),
     )
 

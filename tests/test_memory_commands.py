@@ -13,21 +13,23 @@ import pytest
 from click.testing import CliRunner, Result
 from server import Reply, ScriptedServer
 
+from autoagent.app.memory_factory import open_memory
 from autoagent.commands.context import Context
 from autoagent.commands.memory import COMMANDS
 from autoagent.commands.registry import Registry
-from autoagent.errors import ModelError, SettingsError, StateError
-from autoagent.memory.embed import embedded
-from autoagent.memory.life import LivingMemory, Rules
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Call
+from autoagent.core.commands import Result as CommandResult
+from autoagent.core.errors import ModelError, SettingsError, StateError
+from autoagent.core.memory import Dream, Origin, Recall
+from autoagent.core.model import Usage
+from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.none import NoMemory
-from autoagent.memory.ranking import Weights
-from autoagent.memory.store import LocalStore
-from autoagent.messages import Call, Dream, Origin, Recall, Usage
-from autoagent.messages import Result as CommandResult
-from autoagent.settings import Settings
+from autoagent.memory.ranking import RankingWeights
+from autoagent.memory.sqlite.store import LocalStore
 from autoagent.subcommands.memory import memory as group
-from autoagent.subcommands.memory_setup import open_memory
-from autoagent.workspace import Workspace
+from autoagent.workspace.gate import Workspace
 
 DAY = 86_400.0
 
@@ -316,13 +318,16 @@ def test_every_number_of_the_rules_is_a_setting(tmp_path: Path) -> None:
     }  # fmt: skip
     with closing(open_memory(Settings(state_dir=tmp_path, **given))) as memory:
         assert isinstance(memory, LivingMemory)
-        assert memory.rules == Rules(2 * DAY, 3.0, 5, 1 * DAY, 7, 0.9)
-        assert memory.weights == Weights(
+        assert memory.rules == LifeRules(2 * DAY, 3.0, 5, 1 * DAY, 7, 0.9)
+        assert memory.weights == RankingWeights(
             breadth=2, words=0.5, recency=0.1, half_life=3 * DAY, level=0.2, diversity=0.3, floor=0.6
         )
     with closing(open_memory(Settings(state_dir=tmp_path))) as memory:
         assert isinstance(memory, LivingMemory)
-        assert (memory.rules, memory.weights) == (Rules(), Weights())  # the defaults are the same in both places
+        assert (memory.rules, memory.weights) == (
+            LifeRules(),
+            RankingWeights(),
+        )  # the defaults are the same in both places
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.event_codec import from_json, to_json
-from autoagent.messages import (
-    EVENTS,
-    Call,
-    Decided,
-    Event,
-    Goal,
-    Recalled,
-    Recollection,
-    Returned,
-    RunStarted,
-    Task,
-    Thought,
-    Thoughts,
-    Usage,
-)
+from autoagent.core.commands import Call
+from autoagent.core.event_codec import from_json, to_json
+from autoagent.core.events import EVENTS, Decided, Event, Recalled, Returned, RunStarted, Thought
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Thoughts, Usage
+from autoagent.core.task import Goal, Task
 
 DOCS = (Path(__file__).parent.parent / "docs" / "events.md").read_text()
 
@@ -34,7 +24,7 @@ EXAMPLES: list[Event] = [
         model="m", window=8192, reply_tokens=1024, system="You are", system_tokens=3, asking="schema",
         commands=("read_file",), workspace="/w", settings={"model": "m"},
     ),
-    Recalled(step=1, query="q", memories=(Recollection(7, "text", 0.5, source="page", trusted=False),)),
+    Recalled(step=1, query="q", memories=(RetrievedMemory(7, "text", 0.5, source="page", trusted=False),)),
     Thought(thoughts=Thoughts("ä"), call=Call("1", "x", {"n": [1, None]}), text="{}", usage=Usage(1, 2, 3, None)),
     Decided(call_id="1", allowed=True, by="user", args={"a": 1}),
     Returned(call_id="1", ok=False, text="\ud800", data={"changed": ["a.txt"]}, known=False),

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from server import Broken, Command, Fault, Reply, Request, ScriptedServer, command
 
-from autoagent.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, Unreachable
-from autoagent.messages import CommandSpec, Message, Parameter, Price, Proposal, ToolCall, Usage
-from autoagent.models import prices
-from autoagent.models.embeddings import OpenAIEmbedder
-from autoagent.models.endpoint import Endpoint, Limits
-from autoagent.models.openai import UNKNOWN_WINDOW, OpenAIModel
-from autoagent.models.retry import Policy
+from autoagent.core.commands import CommandSpec, Parameter, Proposal
+from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, Unreachable
+from autoagent.core.model import Message, Price, ToolCall, Usage
+from autoagent.models import pricing
+from autoagent.models.openai.chat import UNKNOWN_WINDOW, OpenAIModel
+from autoagent.models.openai.embeddings import OpenAIEmbedder
+from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
+from autoagent.models.openai.retry import Policy
 
 KEY = "sk-test-1234567890abcdef"
 HELLO = (Message("system", "You are Bob."), Message("user", "Say hello."))
@@ -71,7 +72,7 @@ def at_once() -> Policy:
 
 def endpoint(server: ScriptedServer | str, **more: Any) -> Endpoint:
     base_url = server if isinstance(server, str) else server.base_url
-    more.setdefault("limits", Limits(connect=2.0, silence=0.3, total=3.0))
+    more.setdefault("limits", RequestTimeouts(connect=2.0, silence=0.3, total=3.0))
     more.setdefault("policy", at_once())
     return Endpoint(api_key=KEY, base_url=base_url, **more)
 
@@ -294,7 +295,7 @@ def test_models_that_reason_get_their_own_limit_and_no_temperature(server: Scrip
     body = server.requests[0].body
     assert "max_tokens" not in body and "temperature" not in body
     assert body["max_completion_tokens"] == 16_500, "what it needs to reason is not taken from its reply"
-    table = prices.known(name)
+    table = pricing.known(name)
     assert table and asked.window == table.window - 16_000
 
 
@@ -416,7 +417,7 @@ ENDLESS = {
 @pytest.mark.parametrize(("fault", "error", "says"), LASTING.values(), ids=LASTING)
 def test_what_will_not_pass_is_said_at_once(server: ScriptedServer, fault: Any, error: Any, says: str) -> None:
     server.add(fault, Reply("Never asked for."))
-    at = endpoint(server, limits=Limits(connect=2.0, silence=0.3, total=0.6))
+    at = endpoint(server, limits=RequestTimeouts(connect=2.0, silence=0.3, total=0.6))
     asked = OpenAIModel(name="test-model", endpoint=at, count=words, temperature=0.0)
     heard = Heard()
     with pytest.raises(error, match=says) as caught:
@@ -432,7 +433,7 @@ def test_an_endless_answer_is_left_once_it_is_longer_than_any_reply(
     server.add(fault, Reply("Never asked for."))
     began = time.process_time()
     with pytest.raises(ModelError, match=says):
-        OpenAIModel(name="test-model", endpoint=endpoint(server, limits=Limits()), count=words).complete(
+        OpenAIModel(name="test-model", endpoint=endpoint(server, limits=RequestTimeouts()), count=words).complete(
             HELLO, max_tokens=9
         )
     assert len(server.requests) == 1
@@ -534,7 +535,7 @@ def test_prices_known_unknown_and_none() -> None:
 
 
 def test_an_unknown_price_gives_an_unknown_cost() -> None:
-    assert prices.cost(None, 1000, 1000, 0) is None
+    assert pricing.cost(None, 1000, 1000, 0) is None
 
 
 # The endpoint ----------------------------------------------------------------------------------------------------
@@ -604,9 +605,9 @@ def test_a_server_of_ones_own_needs_no_key(server: ScriptedServer) -> None:
 def test_openai_is_imported_with_the_first_request_only() -> None:
     code = """
 import sys
-from autoagent.models.embeddings import OpenAIEmbedder
-from autoagent.models.endpoint import Endpoint, preload
-from autoagent.models.openai import OpenAIModel
+from autoagent.models.openai.embeddings import OpenAIEmbedder
+from autoagent.models.openai.endpoint import Endpoint, preload
+from autoagent.models.openai.chat import OpenAIModel
 model = OpenAIModel(name="gpt-5", endpoint=Endpoint(api_key="sk-x"), count=len)
 assert model.window and model.price
 assert not {"openai", "httpx2"} & set(sys.modules)

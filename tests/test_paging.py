@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autoagent.errors import CommandError
-from autoagent.paging import ends, page
+from autoagent.core.errors import CommandError
+from autoagent.text.paging import ends, page
 
 TEXTS = st.text(st.sampled_from("ab \n\r\té中"), max_size=300)
 

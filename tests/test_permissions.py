@@ -10,10 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.errors import StopRun
-from autoagent.messages import Call, CommandSpec, Parameter, Proposal, Verdict
-from autoagent.permissions import Answer, Ask, Continuous, FailClosed, Rules, edit_arguments, read_answer
-from autoagent.rules import Rulebook, SavedRules
+from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal, Verdict
+from autoagent.core.errors import StopRun
+from autoagent.safety.approval import (
+    Ask,
+    Continuous,
+    FailClosed,
+    RuleAuthorizer,
+    UserAnswer,
+    edit_arguments,
+    read_answer,
+)
+from autoagent.safety.rules import Rulebook, SavedRules
 
 SPEC = CommandSpec(
     "write_to_file", "Write to a file", "files", "write",
@@ -67,12 +75,12 @@ def outcome(stop: pytest.ExceptionInfo[StopRun]) -> str:
      ("y-2", 2), ("y - 2", 2), ("yes -3", 3), ("y -007", 7), ("y -9999", 9999)],
 )  # fmt: skip
 def test_authorizations(line: str, count: int) -> None:
-    assert read_answer(line) == Answer("run", count)
+    assert read_answer(line) == UserAnswer("run", count)
 
 
 @pytest.mark.parametrize("line", ["n", " N ", "no", "No", "exit", "QUIT"])
 def test_what_stops(line: str) -> None:
-    assert read_answer(line) == Answer("stop")
+    assert read_answer(line) == UserAnswer("stop")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_what_only_looks_like_an_answer_is_asked_again_with_a_reason(line: str) 
 
 @pytest.mark.parametrize("line", ["", "   ", "\t"])
 def test_blank_is_asked_again(line: str) -> None:
-    assert read_answer(line) == Answer("again")
+    assert read_answer(line) == UserAnswer("again")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +105,7 @@ def test_blank_is_asked_again(line: str) -> None:
      "nothing of this", "n -", "é", "у меня есть идея", "5", "-5", "ok then", "x" * 1_000_000],
 )  # fmt: skip
 def test_everything_else_is_feedback(line: str) -> None:
-    assert read_answer(f" {line} ") == Answer("feedback", text=line)
+    assert read_answer(f" {line} ") == UserAnswer("feedback", text=line)
 
 
 @pytest.mark.parametrize(("line", "kind"), [("e", "edit"), ("D", "whole"), (" a ", "always"), ("?", "explain")])
@@ -106,12 +114,12 @@ def test_letters(line: str, kind: str) -> None:
 
 
 def test_other_keys() -> None:
-    assert read_answer("go -3", yes="go", no="q") == Answer("run", 3)
-    assert read_answer("q", yes="go", no="q") == Answer("stop")
+    assert read_answer("go -3", yes="go", no="q") == UserAnswer("run", 3)
+    assert read_answer("q", yes="go", no="q") == UserAnswer("stop")
     assert read_answer("going home", yes="go", no="q").kind == "feedback"
     assert {read_answer(line, yes="go", no="q").kind for line in ("y", "yes", "y -5", "n", "no")} == {"again"}
-    assert read_answer("e", yes="e", no="q") == Answer("run", 1)
-    assert read_answer("j", yes="j", no="j") == Answer("stop"), "one key for both runs nothing"
+    assert read_answer("e", yes="e", no="q") == UserAnswer("run", 1)
+    assert read_answer("j", yes="j", no="j") == UserAnswer("stop"), "one key for both runs nothing"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +128,7 @@ def test_other_keys() -> None:
      ("a google:x", "google:x"), ("  a  write_to_file:Notes/*  ", "write_to_file:Notes/*")],
 )  # fmt: skip
 def test_rules(line: str, rule: str) -> None:
-    assert read_answer(line) == Answer("rule", text=rule)
+    assert read_answer(line) == UserAnswer("rule", text=rule)
 
 
 @pytest.mark.parametrize("line", ["a better idea: use b.txt", "a file", "a: b", "a note: x", "write_to_file:notes/*"])
@@ -212,7 +220,7 @@ def book(*given: str, saved: SavedRules | None = None) -> Rulebook:
 
 
 def test_a_rule_allows_without_a_question_and_in_spite_of_a_warning() -> None:
-    rules = Rules(book("write_to_file:*.txt"), Continuous())
+    rules = RuleAuthorizer(book("write_to_file:*.txt"), Continuous())
     assert rules.decide(WARNED) == Verdict(True, "rule write_to_file:*.txt")
     other = replace(WARNED, call=Call("2", "write_to_file", {"filename": "x/a.txt"}))
     assert rules.decide(other).by == "guard"
@@ -222,7 +230,7 @@ def test_a_rule_made_at_the_question_shows_what_it_would_have_let_through_and_is
     saved = SavedRules(tmp_path / "rules.json", tmp_path)
     terminal = Script("y", "a write_to_file:*.md", "a write_to_file:*.txt", "y")
     rulebook = book(saved=saved)
-    rules = Rules(rulebook, Ask(terminal, rulebook=rulebook))
+    rules = RuleAuthorizer(rulebook, Ask(terminal, rulebook=rulebook))
     assert rules.decide(PROPOSAL).by == "user"
     second = replace(WARNED, call=Call("2", "write_to_file", {"filename": "b.txt"}))
     assert rules.decide(second) == Verdict(True, "user (rule write_to_file:*.txt)")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoagent.printable import escape, fold_blanks, mixed_script, shorten, shorten_lines, width
-from autoagent.wrapping import Flow, cut, wrap
+from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, width
+from autoagent.text.wrapping import Flow, cut, wrap
 
 
 @pytest.mark.parametrize(

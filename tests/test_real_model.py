@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.models import weights
+from autoagent.models.local import weights
 
 pytestmark = [
     pytest.mark.slow,

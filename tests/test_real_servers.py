@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from server import Events, Fault, Reply, Request, ScriptedServer
 
-from autoagent.errors import ModelError
-from autoagent.messages import CommandSpec, Message, Parameter, ToolCall
-from autoagent.models.endpoint import Endpoint, Limits
-from autoagent.models.openai import OpenAIModel
-from autoagent.models.retry import Policy
+from autoagent.core.commands import CommandSpec, Parameter
+from autoagent.core.errors import ModelError
+from autoagent.core.model import Message, ToolCall
+from autoagent.models.openai.chat import OpenAIModel
+from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
+from autoagent.models.openai.retry import Policy
 
 READ = CommandSpec("read_file", "Read a file", "files", "read", (Parameter("filename", "string"),))
 HELLO = (Message("system", "You are Bob."), Message("user", "Say hello."))
@@ -35,7 +36,7 @@ def model(server: ScriptedServer, name: str = "test-model", **more: Any) -> Open
     at = Endpoint(
         api_key="sk-test-1234567890abcdef",
         base_url=server.base_url,
-        limits=Limits(connect=5.0, silence=20.0, total=60.0),
+        limits=RequestTimeouts(connect=5.0, silence=20.0, total=60.0),
         policy=Policy(attempts=3, sleep=lambda seconds: None),
     )
     return OpenAIModel(name=name, endpoint=at, count=lambda text: len(text.split()), **more)

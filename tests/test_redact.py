@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.redact import MASK, Redactor, is_placeholder, secrets_of
-from autoagent.settings import Settings
+from autoagent.config.secrets import secrets_of
+from autoagent.config.settings import Settings
+from autoagent.text.redaction import MASK, Redactor, is_placeholder
 
 PEM = (
     "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n"

@@ -9,27 +9,16 @@ import pytest
 from autoagent.commands import files, system
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import ModelError
+from autoagent.core.commands import Call, CommandSpec, Proposal
+from autoagent.core.errors import ModelError
+from autoagent.core.events import Ended, Event, Rejected, RunStarted, Thought
+from autoagent.core.model import Completion, Message, Thoughts, Usage
+from autoagent.core.protocols import Model
 from autoagent.memory.none import NoMemory
-from autoagent.messages import (
-    Call,
-    CommandSpec,
-    Completion,
-    Ended,
-    Event,
-    Message,
-    Proposal,
-    Rejected,
-    RunStarted,
-    Thought,
-    Thoughts,
-    Usage,
-)
 from autoagent.models.demo import DEMO_TASK, demo_model
 from autoagent.models.replay import ReplayModel
-from autoagent.protocols import Model
-from autoagent.reply import parse
-from autoagent.workspace import Workspace
+from autoagent.reply.parser import parse
+from autoagent.workspace.gate import Workspace
 
 COMMANDS = [CommandSpec("do_nothing", "Do nothing", "system", "read")]
 PROMPT = [Message("user", "Go on.")]

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry, command
-from autoagent.errors import ReplyError
-from autoagent.lenient_json import DEPTH, Unreadable, read_object
-from autoagent.messages import Call, Completion, Reply, Thoughts, ToolCall, Usage
-from autoagent.reply import parse, written
-from autoagent.written_reply import MOST_BRACES, find_command
+from autoagent.core.commands import Call
+from autoagent.core.errors import ReplyError
+from autoagent.core.model import Completion, Reply, Thoughts, ToolCall, Usage
+from autoagent.reply.lenient_json import DEPTH, UnreadableJson, read_object
+from autoagent.reply.parser import parse, written
+from autoagent.reply.written_reply import MOST_BRACES, find_command
 
 CASES = yaml.safe_load((Path(__file__).parent / "replies" / "cases.yaml").read_text(encoding="utf-8"))
 
@@ -156,7 +157,7 @@ def test_nesting_up_to_the_limit_is_read() -> None:
     levels = DEPTH - 1
     text = '{"a": ' + "[" * levels + "]" * levels + "}"
     assert read_object(text)[1] == len(text)
-    with pytest.raises(Unreadable, match="levels deep"):
+    with pytest.raises(UnreadableJson, match="levels deep"):
         read_object('{"a": ' + "[" * DEPTH + "]" * DEPTH + "}")
 
 

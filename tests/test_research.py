@@ -17,7 +17,7 @@ import pytest
 from loopback_site import Site
 from website import page, search
 
-from autoagent.models import weights
+from autoagent.models.local import weights
 
 pytestmark = [
     pytest.mark.slow,

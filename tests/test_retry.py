@@ -7,9 +7,9 @@ from email.utils import formatdate
 
 import pytest
 
-from autoagent.errors import ModelError, StopRun, Unreachable
-from autoagent.messages import Outcome
-from autoagent.models.retry import Fault, Policy, deserves, persist, retry_after
+from autoagent.core.errors import ModelError, StopRun, Unreachable
+from autoagent.core.events import Outcome
+from autoagent.models.openai.retry import Fault, Policy, deserves, persist, retry_after
 
 
 class World:

@@ -11,12 +11,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.commands.catalogue import all_specs
-from autoagent.errors import SettingsError, StateError
-from autoagent.messages import Call, Started
-from autoagent.rules import Rule, Rulebook, SavedRules, matches
+from autoagent.commands.selection import all_specs
+from autoagent.core.commands import Call
+from autoagent.core.errors import SettingsError, StateError
+from autoagent.core.events import Started
+from autoagent.safety.rules import Rule, Rulebook, SavedRules, matches
 from autoagent.subcommands.rules import rules
-from autoagent.workspace import Workspace
+from autoagent.workspace.gate import Workspace
 
 SPECS = {spec.name: spec for spec in all_specs()}
 

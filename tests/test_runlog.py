@@ -10,37 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.errors import StateError
-from autoagent.messages import (
-    Call,
-    Ended,
-    Event,
-    Feedback,
-    Forked,
-    Noticed,
-    Recalled,
-    Rewound,
-    Spent,
-    Thought,
-    Thoughts,
-    Usage,
-)
-from autoagent.runlog import RunLog, find_run, read, run_ids
+from autoagent.core.commands import Call
+from autoagent.core.errors import StateError
+from autoagent.core.events import Ended, Event, Feedback, Forked, Recalled, Rewound, Spent, SystemNotice, Thought
+from autoagent.core.model import Thoughts, Usage
+from autoagent.runs.event_log import EventLog, find_run, read, run_ids
 
 
 def write(state: Path, *texts: str) -> str:
-    with RunLog.create(state) as log:
+    with EventLog.create(state) as log:
         for text in texts:
             log.append(Feedback(text=text))
         return log.run
 
 
 def texts(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, (Feedback, Noticed))]
+    return [event.text for event in events if isinstance(event, (Feedback, SystemNotice))]
 
 
 def test_events_come_back_stamped_and_in_order(tmp_path: Path) -> None:
-    with RunLog.create(tmp_path, clock=lambda: 12.5) as log:
+    with EventLog.create(tmp_path, clock=lambda: 12.5) as log:
         stamped = log.append(Feedback(step=3, text="naïve ☃ \ud800"))
     (event,) = read(tmp_path, log.run)
     assert (stamped.run, stamped.seq, stamped.step, stamped.t) == (log.run, 0, 3, 12.5)
@@ -49,9 +38,10 @@ def test_events_come_back_stamped_and_in_order(tmp_path: Path) -> None:
 
 
 def test_any_thread_may_append(tmp_path: Path) -> None:
-    with RunLog.create(tmp_path) as log:
+    with EventLog.create(tmp_path) as log:
         threads = [
-            threading.Thread(target=lambda: [log.append(Noticed(text="x" * 500)) for _ in range(50)]) for _ in range(4)
+            threading.Thread(target=lambda: [log.append(SystemNotice(text="x" * 500)) for _ in range(50)])
+            for _ in range(4)
         ]
         for thread in threads:
             thread.start()
@@ -73,8 +63,8 @@ def test_a_torn_last_line_is_dropped_and_the_run_goes_on(tmp_path: Path) -> None
     for cut in range(1, len(whole.splitlines()[-1]) + 1):
         path.write_bytes(whole[:-cut])
         assert texts(list(read(tmp_path, run))) == ["one"]
-        with RunLog.open(tmp_path, run) as log:
-            log.append(Noticed(text="three"))
+        with EventLog.open(tmp_path, run) as log:
+            log.append(SystemNotice(text="three"))
             assert texts(list(log.events())) == ["one", "three"]
 
 
@@ -93,7 +83,7 @@ def test_damage_elsewhere_is_named(tmp_path: Path, damage: object, named: str) -
     path = tmp_path / "runs" / run / "events.jsonl"
     path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))  # type: ignore[operator]
     with pytest.raises(StateError, match=r"events\.jsonl") as error:
-        RunLog.open(tmp_path, run)
+        EventLog.open(tmp_path, run)
     assert named in str(error.value)
 
 
@@ -102,7 +92,7 @@ def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "from pathlib import Path; from autoagent.runlog import RunLog;"
+            "from pathlib import Path; from autoagent.runs.event_log import RunLog;"
             f"log = RunLog.create(Path({str(tmp_path)!r}));"
             "print(log.run, flush=True); input()",
         ],
@@ -114,11 +104,11 @@ def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
         assert holder.stdout is not None
         run = holder.stdout.readline().strip()
         with pytest.raises(StateError, match=f"held by process {holder.pid}"):
-            RunLog.open(tmp_path, run)
+            EventLog.open(tmp_path, run)
     finally:
         holder.kill()
         holder.communicate()
-    with RunLog.open(tmp_path, run):
+    with EventLog.open(tmp_path, run):
         pass  # the lock went with the process, and what it left behind does not count
     assert (tmp_path / "runs" / run / "holder").exists()
 
@@ -127,7 +117,7 @@ def test_secrets_are_masked_before_anything_is_written(tmp_path: Path) -> None:
     def mask(line: object) -> object:
         return json.loads(json.dumps(line).replace("hunter2", "[masked]"))
 
-    with RunLog.create(tmp_path, mask=mask) as log:
+    with EventLog.create(tmp_path, mask=mask) as log:
         event = log.append(Feedback(text="the password is hunter2"))
     assert texts([event]) == ["the password is [masked]"]
     assert b"hunter2" not in log.path.read_bytes()
@@ -147,7 +137,7 @@ def test_runs_are_found_by_any_unique_prefix(tmp_path: Path) -> None:
 def test_ids_sort_as_the_runs_began_also_within_one_instant(tmp_path: Path) -> None:
     runs = []
     for now in (1e9, 1e9, 1e9 + 0.25, 1e9 + 0.25, 1e9 + 1):
-        with RunLog.create(tmp_path, clock=lambda now=now: now) as log:  # type: ignore[misc]
+        with EventLog.create(tmp_path, clock=lambda now=now: now) as log:  # type: ignore[misc]
             runs.append(log.run)
     assert runs == sorted(set(runs))
     assert run_ids(tmp_path) == runs[::-1]
@@ -156,7 +146,7 @@ def test_ids_sort_as_the_runs_began_also_within_one_instant(tmp_path: Path) -> N
 def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"Cannot write the log .*file/state: Not a directory"):
-        RunLog.create(tmp_path / "file" / "state")
+        EventLog.create(tmp_path / "file" / "state")
 
 
 def step(number: int) -> Thought:
@@ -165,19 +155,19 @@ def step(number: int) -> Thought:
 
 
 def test_what_was_taken_back_does_not_count_but_for_its_cost(tmp_path: Path) -> None:
-    with RunLog.create(tmp_path) as log:
+    with EventLog.create(tmp_path) as log:
         for number in (1, 2, 3):
             log.append(Recalled(step=number, query="q", memories=()))
             log.append(step(number))
-            log.append(Noticed(step=7, agent="a", text=f"of another agent, in step {number} of the run"))
+            log.append(SystemNotice(step=7, agent="a", text=f"of another agent, in step {number} of the run"))
         log.append(Rewound(step=3, to=1, tree=""))
         log.append(step(4))
         log.append(step(5))
         log.append(Rewound(step=5, to=4, tree=""))
         run = log.run
-    with RunLog.open(tmp_path, run) as log:
+    with EventLog.open(tmp_path, run) as log:
         heard: list[Event] = []
-        log.overhear(heard.append)
+        log.subscribe(heard.append)
         counting = list(log.effective())
         assert heard == counting
         assert len(list(log.events())) == 13, "nothing is taken out of the log"
@@ -191,13 +181,13 @@ def test_what_was_taken_back_does_not_count_but_for_its_cost(tmp_path: Path) -> 
 
 def test_a_fork_begins_with_the_lines_of_its_origin(tmp_path: Path) -> None:
     run = write(tmp_path, "one", "two", "three")
-    with RunLog.fork(tmp_path, run, 2) as log:
+    with EventLog.fork(tmp_path, run, 2) as log:
         assert log.append(Forked(origin=run, at=0)).seq == 2
         first, second = ((tmp_path / "runs" / name / "events.jsonl").read_bytes() for name in (run, log.run))
         assert second.splitlines()[:2] == first.splitlines()[:2]
         assert [event.run for event in log.events()] == [run, run, log.run]
         with pytest.raises(StateError, match="is held by process"):
-            RunLog.open(tmp_path, log.run)
+            EventLog.open(tmp_path, log.run)
     assert {path.name for path in (tmp_path / "runs" / log.run).iterdir()} == {"events.jsonl", "holder"}
     assert texts(list(read(tmp_path, run))) == ["one", "two", "three"]
 
@@ -205,10 +195,10 @@ def test_a_fork_begins_with_the_lines_of_its_origin(tmp_path: Path) -> None:
 def test_events_of_some_kinds_are_read_alone(tmp_path: Path) -> None:
     """By whatever JSON writer a line was written."""
     run = write(tmp_path, "one", "two")
-    with RunLog.open(tmp_path, run) as log:
+    with EventLog.open(tmp_path, run) as log:
         log.append(Ended(status="finished", reason='"type":"feedback"'))
     path = tmp_path / "runs" / run / "events.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], json.dumps(json.loads(lines[1]), indent=None, sort_keys=True), lines[2], ""]))
     assert [event.type for event in read(tmp_path, run, (Ended,))] == ["ended"]
-    assert texts(list(read(tmp_path, run, (Feedback, Noticed)))) == ["one", "two"]
+    assert texts(list(read(tmp_path, run, (Feedback, SystemNotice)))) == ["one", "two"]

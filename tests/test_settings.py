@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autoagent.autogpt_env import NOT_USED
-from autoagent.dotenv import Variable, read_dotenv, store_variables
-from autoagent.errors import SettingsError
-from autoagent.folder import LIMITED, Brought
-from autoagent.messages import Goal, Task
-from autoagent.settings import Loaded, Settings, load, setting, user_config_path, user_state_path
-from autoagent.taskfile import read_prompt_settings, read_task, write_task
+from autoagent.config.autogpt_env import NOT_USED
+from autoagent.config.dotenv import Variable, read_dotenv, store_variables
+from autoagent.config.folder import LIMITED, Brought
+from autoagent.config.settings import Loaded, Settings, load, setting, user_config_path, user_state_path
+from autoagent.config.task_file import read_prompt_settings, read_task, write_task
+from autoagent.core.errors import SettingsError
+from autoagent.core.task import Goal, Task
 
 ROOT = Path(__file__).parent.parent
 

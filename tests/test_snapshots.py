@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoagent.errors import StateError
-from autoagent.snapshots import LARGEST_FILE, MOST_ENTRIES, Snapshots
-from autoagent.workspace import Workspace
+from autoagent.core.errors import StateError
+from autoagent.workspace.gate import Workspace
+from autoagent.workspace.snapshots import LARGEST_FILE, MOST_ENTRIES, Snapshots
 
 ROOT = Path(__file__).parent.parent
 
@@ -423,8 +423,8 @@ def test_what_a_power_cut_left_empty_is_kept_anew(root: Path, store: Path) -> No
 def in_a_process(code: str, *arguments: object) -> str:
     """What a program prints."""
     imports = (
-        "import os, resource, sys\nfrom pathlib import Path\nfrom autoagent.errors import StateError\n"
-        "from autoagent.snapshots import Snapshots\nfrom autoagent.workspace import Workspace\n"
+        "import os, resource, sys\nfrom pathlib import Path\nfrom autoagent.core.errors import StateError\n"
+        "from autoagent.workspace.snapshots import Snapshots\nfrom autoagent.workspace.gate import Workspace\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", imports + code, *map(str, arguments)],

@@ -11,29 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoagent.messages import (
-    Call,
+from autoagent.core.commands import Call, CommandSpec, Risk
+from autoagent.core.events import (
+    AgentMessage,
     Checked,
-    CommandSpec,
     Decided,
     Event,
     Feedback,
-    Noticed,
     Prompted,
     Rejected,
     Resumed,
     Returned,
-    Risk,
     RunStarted,
     Snapshot,
     Started,
-    Task,
+    SystemNotice,
     Thought,
-    Thoughts,
-    Told,
-    Usage,
 )
-from autoagent.standstill import NUMBERS, STEPS, WAITS, Standstill, without_varying
+from autoagent.core.model import Thoughts, Usage
+from autoagent.core.task import Task
+from autoagent.runs.standstill import NUMBERS, STEPS, WAITS, Standstill, without_varying
 
 RISKS: dict[str, Risk] = {"read_file": "read", "edit_file": "write", "execute_shell": "run", "task_complete": "read"}
 SPECS = {name: CommandSpec(name, name, "test", risk) for name, risk in RISKS.items()}
@@ -239,14 +236,14 @@ def test_a_word_of_the_user_starts_the_count_again(word: Event) -> None:
 
 def test_news_beside_the_steps_starts_the_count_again_once() -> None:
     look, met = did("read_file", "x", filename="a"), [Checked(goal=0, met=True)]
-    told: Step = [Told(sender="Anna", text="I have it.")]
+    told: Step = [AgentMessage(sender="Anna", text="I have it.")]
     assert alarms([look, look, met, look, look, told, look, look]) == []
     assert [number for number, _, _ in alarms([look, met, look, look, met, told, look, look, told, look])] == [9 + 1]
 
 
 def test_words_of_the_program_are_no_news() -> None:
     prompted = Prompted(sha256="", tokens=1, messages=1, at=0.0, estimate=None)
-    step: Step = [Noticed(text="Try something else."), prompted, *did("read_file", "x", filename="a")]
+    step: Step = [SystemNotice(text="Try something else."), prompted, *did("read_file", "x", filename="a")]
     assert [who for _, who, _ in alarms([step] * 9)] == ["model", "user", "stop"]
 
 

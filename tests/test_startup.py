@@ -26,7 +26,7 @@ HEAVY = {
 }
 
 
-STARTED = {"autoagent", "autoagent.cli", "autoagent.utf8_mode"}
+STARTED = {"autoagent", "autoagent.cli", "autoagent.terminal.utf8_mode"}
 
 
 def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:

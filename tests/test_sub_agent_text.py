@@ -5,22 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from autoagent.console import Console
-from autoagent.messages import (
-    Call,
-    Ended,
-    Event,
-    Feedback,
-    Goal,
-    Returned,
-    RunStarted,
-    Started,
-    Task,
-    Thought,
-    Thoughts,
-    Told,
-    Usage,
-)
+from autoagent.core.commands import Call
+from autoagent.core.events import AgentMessage, Ended, Event, Feedback, Returned, RunStarted, Started, Thought
+from autoagent.core.model import Thoughts, Usage
+from autoagent.core.task import Goal, Task
+from autoagent.terminal.console import Console
 
 START: dict[str, Any] = {
     "version": "", "model": "m", "window": 8192, "reply_tokens": 100, "system": "", "system_tokens": 0,
@@ -69,4 +58,4 @@ def test_a_name_cannot_pose_as_something_else() -> None:
 
 
 def test_words_for_the_run_s_own_agent_are_shown() -> None:
-    assert screen(Told(sender="Anna (1)", text="I have ended.")) == "Anna (1): I have ended.\n"
+    assert screen(AgentMessage(sender="Anna (1)", text="I have ended.")) == "Anna (1): I have ended.\n"

@@ -15,45 +15,42 @@ from typing import Any
 import pytest
 from fakes import Allow, ScriptedModel, Silent, say
 
-from autoagent.budget import Budget, Limits
-from autoagent.commands.catalogue import all_commands, all_specs
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError, SetupError, StopRun
-from autoagent.guard import Guard
-from autoagent.interrupts import Interrupts
-from autoagent.loop import Agent
-from autoagent.memory.none import NoMemory
-from autoagent.messages import (
+from autoagent.commands.selection import all_commands, all_specs
+from autoagent.core.commands import Proposal, Verdict
+from autoagent.core.errors import CommandError, SetupError, StopRun
+from autoagent.core.events import (
+    AgentMessage,
     Ended,
     Event,
     Feedback,
-    Goal,
-    Message,
-    Origin,
     Outcome,
     Prompted,
-    Proposal,
     Resumed,
     Returned,
     RunStarted,
     Started,
-    Task,
     Thought,
-    Told,
-    Usage,
-    Verdict,
 )
+from autoagent.core.memory import Origin
+from autoagent.core.model import Message, Usage
+from autoagent.core.protocols import Authorizer, Listener, Recorder
+from autoagent.core.task import Goal, Task
+from autoagent.loop import Agent
+from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
-from autoagent.protocols import Authorizer, Listener, Recorder
-from autoagent.runlog import RunLog
-from autoagent.subagents.crew import Crew
-from autoagent.subagents.desk import Desk
-from autoagent.subagents.member import Built, Order
-from autoagent.taint import TaintedFiles
-from autoagent.tally import Tally
-from autoagent.tokens import counter
-from autoagent.workspace import Workspace
+from autoagent.runs.budget import Budget, RunLimits
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.stats import RunStats
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.subagents.mailbox import Mailbox
+from autoagent.subagents.pool import WorkerPool
+from autoagent.subagents.worker import Worker, WorkerSpec
+from autoagent.terminal.signals import Interrupts
+from autoagent.text.tokens import counter
+from autoagent.workspace.gate import Workspace
 
 PATIENCE = 30  # seconds, on a machine that does much else
 TASK = Task("Boss", "who has others do the work", (Goal("Get it done"),))
@@ -79,7 +76,7 @@ class Bench:
 
     folder: Path
     scripts: dict[str, Script] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
     at_once: int = 5
     depth: int = 2
     asks: Callable[[Proposal], bool] = lambda proposal: False
@@ -90,8 +87,8 @@ class Bench:
     listener: Silent = field(default_factory=Silent)
     shown: list[Event] = field(default_factory=list)
     models: dict[str, ScriptedModel] = field(default_factory=dict)
-    orders: dict[str, Order] = field(default_factory=dict)
-    guards: dict[str, Guard] = field(default_factory=dict)
+    orders: dict[str, WorkerSpec] = field(default_factory=dict)
+    guards: dict[str, ExfiltrationGuard] = field(default_factory=dict)
     put_away: list[str] = field(default_factory=list)
     interrupts: Interrupts = field(default_factory=Interrupts)
     run: str = ""
@@ -103,10 +100,10 @@ class Bench:
     def go(self, *, resume: bool = False) -> list[Event]:
         """The run from its start, or from where it was left, to its end: the events of its own agent."""
         state = self.folder / "state"
-        with RunLog.open(state, self.run) if resume else RunLog.create(state) as log:
+        with EventLog.open(state, self.run) if resume else EventLog.create(state) as log:
             self.run = log.run
             budget = Budget(self.limits)
-            with Crew(
+            with WorkerPool(
                 self.build, log, budget, registry().specs, TASK.name,
                 at_once=self.at_once, depth=self.depth, authorizer=self.authorizer, asks=self.asks,
                 listener=self.listener, show=self.shown.append, patience=self.patience,
@@ -127,13 +124,13 @@ class Bench:
         return self.interrupts.allowed()
 
     @contextmanager
-    def build(self, order: Order) -> Iterator[Built]:
+    def build(self, order: WorkerSpec) -> Iterator[Worker]:
         self.orders[order.key] = order
         if isinstance(self.scripts.get(order.key), Exception):
             raise self.scripts[order.key]
         offered = registry().only(order.commands, "it is not handed on")
         try:
-            yield Built(
+            yield Worker(
                 self._agent(
                     order.key, order.task, offered, order.budget, order.log, order.desk, order.authorizer,
                     order.listener, interruptible=order.interruptible, origin=order.origin,
@@ -144,7 +141,7 @@ class Bench:
             self.put_away.append(order.key)
 
     def _agent(
-        self, key: str, task: Task, offered: Registry, budget: Budget, log: Recorder, desk: Desk,
+        self, key: str, task: Task, offered: Registry, budget: Budget, log: Recorder, desk: Mailbox,
         authorizer: Authorizer, listener: Listener, *, resume: bool = False, origin: Origin | None = None,
         **options: Any,
     ) -> Agent:  # fmt: skip
@@ -158,7 +155,7 @@ class Bench:
         )  # fmt: skip
         workspace = Workspace(self.workspace)
         tainted = TaintedFiles(self.folder / "state" / "tainted.jsonl", self.workspace)
-        self.guards[key] = guard = Guard(tainted, all_specs(), origin=self.origins.get(key, origin))
+        self.guards[key] = guard = ExfiltrationGuard(tainted, all_specs(), origin=self.origins.get(key, origin))
         context = Context(workspace, NoMemory(), _nobody, log.run, agents=desk, origin=lambda: guard.origin)
         return Agent(
             start, model, offered, context, authorizer, budget, log, NoMemory(), guard, listener=listener,
@@ -167,7 +164,7 @@ class Bench:
 
     def log(self, key: str | None = None) -> list[Event]:
         """The events on disk, of one agent or of all."""
-        from autoagent.runlog import read
+        from autoagent.runs.event_log import read
 
         return [event for event in read(self.folder / "state", self.run) if key is None or event.agent == key]
 
@@ -204,7 +201,7 @@ def test_a_sub_agent_acts_while_the_other_goes_on_and_is_heard_when_it_ends(benc
     events = bench.go()
     assert events[-1].reason == "all done"
     assert (bench.workspace / "a.txt").read_text() == "hi"
-    news = [event for event in events if isinstance(event, Told)]
+    news = [event for event in events if isinstance(event, AgentMessage)]
     assert [(event.sender, event.data["changed"]) for event in news] == [("Anna (1)", ["a.txt"])]
     assert "From Anna (1): I have ended (finished) after 3 steps: all done Files changed: a.txt." in told_by(
         bench.models[""].prompts[-1]
@@ -302,7 +299,7 @@ def test_whoever_still_runs_at_the_end_is_ended_and_reported(bench: Bench) -> No
 
     bench.scripts = {"": boss(), "1": endless}
     events = bench.go()
-    assert [type(event) for event in events[-2:]] == [Told, Ended]
+    assert [type(event) for event in events[-2:]] == [AgentMessage, Ended]
     assert events[-1].status == "finished"
     assert "ended (stopped)" in events[-2].text
     assert bench.log("1")[-1].reason == "The agent that started it has ended."
@@ -407,7 +404,7 @@ def test_what_a_sub_agent_says_is_as_untrusted_as_what_it_has_read(bench: Bench)
     bench.origins = {"1": Origin("private, https://evil.example/", trusted=False)}
     bench.scripts = {"": [ANNA, WAIT, say("list_agents"), *DONE], "1": [*DONE]}
     events = bench.go()
-    news = next(event for event in events if isinstance(event, Told))
+    news = next(event for event in events if isinstance(event, AgentMessage))
     labels = {"untrusted": "https://evil.example/", "private": True}
     assert labels.items() <= news.data.items()
     assert labels.items() <= bench.results()[2].data.items()
@@ -436,7 +433,7 @@ def test_what_is_said_to_a_sub_agent_carries_on_what_its_starter_has_read(bench:
     bench.scripts = {"": boss(), "1": anna()}
     bench.go()
     assert bench.orders["1"].origin == bench.guards["1"].origin == bench.origins[""]
-    heard = next(event for event in bench.log("1") if isinstance(event, Told))
+    heard = next(event for event in bench.log("1") if isinstance(event, AgentMessage))
     assert heard.data == {"untrusted": "https://evil.example/"}
 
 
@@ -523,8 +520,8 @@ def test_what_was_authorized_in_advance_is_forfeited_for_all_at_ctrl_c(bench: Be
         return made[-1]
 
     bench.authorizer = authorizer
-    crew = Crew(
-        bench.build, RunLog.create(bench.folder / "state"), Budget(Limits()), registry().specs, "Boss",
+    crew = WorkerPool(
+        bench.build, EventLog.create(bench.folder / "state"), Budget(RunLimits()), registry().specs, "Boss",
         at_once=1, depth=1, authorizer=authorizer, asks=bench.asks, listener=Silent(), show=bench.shown.append,
     )  # fmt: skip
     bench.scripts = {"1": [*DONE]}
@@ -539,10 +536,10 @@ def test_what_was_authorized_in_advance_is_forfeited_for_all_at_ctrl_c(bench: Be
 
 
 def test_a_share_is_kept_back_while_it_runs_and_given_back_at_its_end() -> None:
-    budget = Budget(Limits(usd=1.0, tokens=1000, commands=9))
+    budget = Budget(RunLimits(usd=1.0, tokens=1000, commands=9))
     share = budget.share(0.25, 0.0)
     assert share is not None
-    assert share.limits == Limits(usd=0.25, tokens=250, commands=2)
+    assert share.limits == RunLimits(usd=0.25, tokens=250, commands=2)
     assert budget.left(0.0) == "You have left: 7 of 9 commands, $0.750 of $1, 750 tokens."
     share.add(Thought(thoughts=None, call=None, text="", usage=Usage(60, 40, 0, 0.1)))  # type: ignore[arg-type]
     assert budget.left(0.0) == "You have left: 7 of 9 commands, $0.750 of $1, 750 tokens."
@@ -552,24 +549,24 @@ def test_a_share_is_kept_back_while_it_runs_and_given_back_at_its_end() -> None:
 
 
 def test_a_budget_without_ceilings_gives_shares_without_and_one_that_is_used_up_gives_none() -> None:
-    free = Budget(Limits()).share(0.25, 0.0)
+    free = Budget(RunLimits()).share(0.25, 0.0)
     assert free is not None
-    assert free.limits == Limits()
-    used = Budget(Limits(usd=1.0))
+    assert free.limits == RunLimits()
+    used = Budget(RunLimits(usd=1.0))
     used.add(Thought(thoughts=None, call=None, text="", usage=Usage(0, 0, 0, 1.0)))  # type: ignore[arg-type]
     assert used.share(0.25, 0.0) is None
-    assert Budget(Limits(commands=1)).share(0.25, 0.0) is None, "the last command is one's own"
+    assert Budget(RunLimits(commands=1)).share(0.25, 0.0) is None, "the last command is one's own"
 
 
 def test_the_ceiling_of_the_run_holds_over_all_and_a_share_over_its_agent(bench: Bench) -> None:
-    bench.limits = Limits(tokens=40_000)
+    bench.limits = RunLimits(tokens=40_000)
     bench.usage = Usage(1000, 0, 0, 0.0)
     many = [say("write_to_file", filename=f"{n}.txt", text="x") for n in range(40)]
     bench.scripts = {"": [ANNA, WAIT, *many], "1": many}
     events = bench.go()
     assert bench.log("1")[-1].status == "budget"
     assert events[-1].status == "budget"
-    tally = Tally()
+    tally = RunStats()
     for event in bench.log():
         tally.add(event)
     assert 20_000 < tally.tokens <= 40_000
@@ -598,7 +595,7 @@ class InterruptedBench(SignalledBench):
     """Ctrl-C comes while a sub-agent is built, which takes until it is told to end."""
 
     @contextmanager
-    def build(self, order: Order) -> Iterator[Built]:
+    def build(self, order: WorkerSpec) -> Iterator[Worker]:
         stopped = threading.Event()
         order.when_stopped(stopped.set)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -662,19 +659,19 @@ def test_a_resumed_run_lists_those_that_ended_with_the_program_and_counts_what_t
     second = next(n for n, event in enumerate(bench.log()) if event.agent == "1" and event.step == 2)
     path.write_text("".join(lines[:second]))  # as a crash leaves it
     spent = sum(event.usage.cost or 0.0 for event in bench.log() if isinstance(event, Thought))
-    bench.limits = Limits(usd=100.0)
+    bench.limits = RunLimits(usd=100.0)
     bench.scripts = {"": [say("list_agents"), say("start_agent", name="Bea", task="t", prompt="p"), WAIT, *DONE],
                      "2": [*DONE]}  # fmt: skip
     events = bench.go(resume=True)
     said = next(r.text for r in bench.results() if r.text.startswith("1. Anna"))
     assert "ended (interrupted) after 1 step: It ended when the program did. It said last: Half of it is there." in said
-    told = next(event for event in events if isinstance(event, Told))
+    told = next(event for event in events if isinstance(event, AgentMessage))
     assert (told.sender, told.text) == ("Anna (1)", "I was cut off: I ended when the program did.")
     assert bench.log("1")[-1].status == "interrupted"
     assert "Bea has the key 2" in "".join(result.text for result in bench.results())
     first = next(m for m in bench.models[""].prompts[0] if "You have left" in m.content)
     assert f"${100 - spent:.3f} of $100" in first.content
-    tally = Tally()
+    tally = RunStats()
     for event in bench.log():
         tally.add(event)
     total = sum(event.usage.cost or 0.0 for event in bench.log() if isinstance(event, Thought))

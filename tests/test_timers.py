@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from autoagent.models.timers import Timers
+from autoagent.models.openai.timers import Timers
 
 
 def test_what_is_due_is_called_in_its_order() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.messages import Goal
-from autoagent.typed_goal import parse_goal, remark
+from autoagent.config.typed_goal import parse_goal, remark
+from autoagent.core.task import Goal
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.untrusted import Marks, defuse, marked, name_source, split
+from autoagent.text.quoting import Marks, defuse, marked, name_source, split
 
 PAGE = "https://shop.example/"
 A_MARK = re.compile(r"</?untrusted-[0-9a-f]{10}")

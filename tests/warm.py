@@ -150,8 +150,8 @@ def _load() -> None:
         name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
         if not name.endswith(("__main__", "__init__")):
             importlib.import_module(name)
-    from autoagent.models import endpoint
-    from autoagent.tokens import counter
+    from autoagent.models.openai import endpoint
+    from autoagent.text.tokens import counter
 
     endpoint.preload()
     counter("")("warm")

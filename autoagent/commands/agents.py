@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from autoagent.commands.context import Context
-from autoagent.commands.registry import Output, command
-from autoagent.messages import Effects, SubAgent
-from autoagent.settings import Settings
+from autoagent.commands.registry import CommandOutput, command
+from autoagent.config.settings import Settings
+from autoagent.core.agents import SubAgent
+from autoagent.core.commands import Effects
 
 Key = Annotated[str, "as start_agent gave it", "text"]
 
@@ -44,14 +45,14 @@ def start_agent(
     task: Annotated[str, "what it is for, in a few words"],
     prompt: Annotated[str, "what it is to do, with all that it must know for it"],
     commands: Annotated[list[str] | None, "the only commands it may use"] = None,
-) -> Output:
+) -> CommandOutput:
     names = [str(command) for command in commands or ()]
     agent = context.agents.start(name, task, prompt, commands=names, origin=context.origin())
     text = (
         f"{agent.name} has the key {agent.key} and works in the background. Go on with something else, or wait for it "
         "with list_agents; you are told when it ends."
     )
-    return Output(text, {"agent": agent.key})
+    return CommandOutput(text, {"agent": agent.key})
 
 
 @command(
@@ -64,9 +65,11 @@ def start_agent(
     keywords=_KEYWORDS,
     autogpt=_AUTOGPT,
 )
-def message_agent(context: Context, key: Key, message: Annotated[str, "it reads this before its next step"]) -> Output:
+def message_agent(
+    context: Context, key: Key, message: Annotated[str, "it reads this before its next step"]
+) -> CommandOutput:
     agent = context.agents.message(key, message, origin=context.origin())
-    return Output(f"It was told. {_line(agent)}", _labels([agent]))
+    return CommandOutput(f"It was told. {_line(agent)}", _labels([agent]))
 
 
 @command(
@@ -79,16 +82,20 @@ def message_agent(context: Context, key: Key, message: Annotated[str, "it reads 
     keywords=_KEYWORDS,
     autogpt=_AUTOGPT,
 )
-def list_agents(context: Context, wait: Annotated[float | None, "seconds to wait until one ends"] = None) -> Output:
+def list_agents(
+    context: Context, wait: Annotated[float | None, "seconds to wait until one ends"] = None
+) -> CommandOutput:
     agents = context.agents.listed(wait or 0.0)
     waits = any(agent.status in ("running", "asking") for agent in agents)
-    return Output("\n".join(map(_line, agents)) or "You have started no agent.", {**_labels(agents), "waits": waits})
+    return CommandOutput(
+        "\n".join(map(_line, agents)) or "You have started no agent.", {**_labels(agents), "waits": waits}
+    )
 
 
 @command("delete_agent", "End a sub-agent", risk="write", available=_switched_on, effects=Effects(), autogpt=_AUTOGPT)
-def delete_agent(context: Context, key: Key) -> Output:
+def delete_agent(context: Context, key: Key) -> CommandOutput:
     agent = context.agents.end(key)
-    return Output(_line(agent), _labels([agent]))
+    return CommandOutput(_line(agent), _labels([agent]))
 
 
 def _line(agent: SubAgent) -> str:

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from autoagent.commands.context import Context, in_a_shell
-from autoagent.commands.encoding import decode
 from autoagent.commands.files import Filename, write_to_file
-from autoagent.commands.program_output import described, ending, has_failed
-from autoagent.commands.registry import Command, Output, command
-from autoagent.commands.shell_lines import name_of, programs, risk_of
-from autoagent.errors import CommandError, ModelError
-from autoagent.messages import Background, Effects, Exit, Risk
-from autoagent.settings import Settings
-from autoagent.workspace import shown
+from autoagent.commands.registry import Command, CommandOutput, command
+from autoagent.commands.support.encoding import decode
+from autoagent.commands.support.program_output import described, ending, has_failed
+from autoagent.commands.support.shell_lines import name_of, programs, risk_of
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Effects, Risk
+from autoagent.core.errors import CommandError, ModelError
+from autoagent.core.programs import BackgroundProcess, ProcessExit
+from autoagent.workspace.gate import shown
 
 CODE_FOLDER = "executed_code"  # where AutoGPT keeps the code it is asked to run
 LOG_FOLDER = "background"
@@ -72,10 +73,12 @@ def _preview_code(context: Context, code: str, name: str) -> str:
     keywords=[*_PYTHON, "compute", "calculate"],
     autogpt=_AUTOGPT,
 )
-def execute_python_code(context: Context, code: Code, name: Annotated[str, "file name in that folder"]) -> Output:
+def execute_python_code(
+    context: Context, code: Code, name: Annotated[str, "file name in that folder"]
+) -> CommandOutput:
     filename = _code_file(name)
     written = write_to_file.function(context, filename, code)
-    assert isinstance(written, Output)
+    assert isinstance(written, CommandOutput)
     return _result(_run_python(context, filename, code.encode(), []), **written.data)
 
 
@@ -97,7 +100,7 @@ def execute_python_file(
     context: Context,
     filename: Filename,
     args: Annotated[list[str] | None, "arguments of the program"] = None,
-) -> Output:
+) -> CommandOutput:
     source, text = _source(context, filename)
     if context.shown is not None and context.shown != _source_note(context, filename, source, text):
         raise CommandError(f"{filename} is no longer what was shown when it was allowed; it was not run. Try again.")
@@ -134,7 +137,7 @@ def _source_note(context: Context, filename: str, source: bytes, text: str) -> s
     return f"Runs {name} as it is now ({len(source):,} bytes, SHA-256 {digest}):\n{text}"
 
 
-def _run_python(context: Context, filename: str, source: bytes, args: list[str]) -> Exit:
+def _run_python(context: Context, filename: str, source: bytes, args: list[str]) -> ProcessExit:
     # -u: what it prints comes in the order of printing. -B: no __pycache__ is left in the workspace.
     name = context.workspace.display(filename)
     return context.sandbox.run([context.python, "-u", "-B", "-c", _LAUNCHER, name, *args], data=source)
@@ -170,7 +173,7 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
     keywords=["run", "shell", "command", "test", "build", "install", "git"],
     autogpt=_AUTOGPT,
 )
-def execute_shell(context: Context, command_line: CommandLine) -> Output:
+def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     exit = context.sandbox.run(_arguments(context, command_line))
     waits = {"waits": _still_run(context.sandbox.programs())} if "sleep" in programs(command_line) else {}
     return _result(exit, **waits)
@@ -188,13 +191,13 @@ def execute_shell(context: Context, command_line: CommandLine) -> Output:
     keywords=_BACKGROUND,
     autogpt=_AUTOGPT,
 )
-def execute_shell_popen(context: Context, command_line: CommandLine) -> Output:
+def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandOutput:
     started = context.sandbox.start(_arguments(context, command_line), output=_new_log(context, command_line))
     text = (
         f"Started as program {started.pid}. What it prints goes to {started.output}; wait_for waits for its end, "
         "stop_program ends it."
     )
-    return Output(text, {"pid": started.pid, "changed": [started.output]})
+    return CommandOutput(text, {"pid": started.pid, "changed": [started.output]})
 
 
 @command(
@@ -207,10 +210,10 @@ def execute_shell_popen(context: Context, command_line: CommandLine) -> Output:
     keywords=_BACKGROUND,
     autogpt=_AUTOGPT,
 )
-def list_programs(context: Context) -> Output:
+def list_programs(context: Context) -> CommandOutput:
     found = context.sandbox.programs()
     text = "\n".join(map(_listed, found)) or "No program was started in the background."
-    return Output(text, {"waits": _still_run(found)})
+    return CommandOutput(text, {"waits": _still_run(found)})
 
 
 @command(
@@ -253,19 +256,19 @@ def _new_log(context: Context, line: str) -> str:
     return path
 
 
-def _listed(program: Background) -> str:
+def _listed(program: BackgroundProcess) -> str:
     state = "running" if program.exit is None else ending(program.exit)
     return f"{program.pid}: {state}; {program.command}; prints to {program.output}"
 
 
-def _still_run(programs: Sequence[Background]) -> bool:
+def _still_run(programs: Sequence[BackgroundProcess]) -> bool:
     return any(program.exit is None for program in programs)
 
 
-def _result(exit: Exit, **data: Any) -> Output:
+def _result(exit: ProcessExit, **data: Any) -> CommandOutput:
     """What a program came to. A failure of the program is none of the command."""
     how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit, "failed": has_failed(exit)}
-    return Output(described(exit), {**data, **how})
+    return CommandOutput(described(exit), {**data, **how})
 
 
 # Asking the model --------------------------------------------------------------------------------------------------

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from autoagent.addresses import Address
-from autoagent.errors import CommandError
-from autoagent.messages import Origin, Returned, Usage
-from autoagent.protocols import Media, Memory, Sandbox, SubAgents, Web
-from autoagent.workspace import Workspace
+from autoagent.core.errors import CommandError
+from autoagent.core.events import Returned
+from autoagent.core.memory import Origin
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Media, Memory, Sandbox, SubAgents, Web
+from autoagent.network.addresses import Address
+from autoagent.workspace.gate import Workspace
 
 
 class _Absent:

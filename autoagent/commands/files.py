@@ -8,17 +8,17 @@ from itertools import islice
 from typing import Annotated
 
 from autoagent import documents
-from autoagent.commands import matching
 from autoagent.commands.context import Context
-from autoagent.commands.diff import unified
-from autoagent.commands.encoding import Decoded, decode
-from autoagent.commands.registry import Command, Output, command
-from autoagent.documents import Reading
-from autoagent.errors import CommandError
-from autoagent.messages import Effects
-from autoagent.paging import Column, FirstLine, Lines, page
-from autoagent.redact import MASK
-from autoagent.workspace import Entry, folder_named, shown
+from autoagent.commands.registry import Command, CommandOutput, command
+from autoagent.commands.support import matching
+from autoagent.commands.support.diff import unified
+from autoagent.commands.support.encoding import Decoded, decode
+from autoagent.core.commands import Effects
+from autoagent.core.errors import CommandError
+from autoagent.documents import DocumentText
+from autoagent.text.paging import Column, FirstLine, Lines, page
+from autoagent.text.redaction import MASK
+from autoagent.workspace.gate import WorkspaceEntry, folder_named, shown
 
 READ_LIMIT = 1_000_000  # bytes of one file that are at most changed
 PAGED_LIMIT = 16_000_000  # bytes of one file that are read page by page
@@ -41,7 +41,7 @@ _AUTOGPT = ("file_operations",)
 @command("read_file", "Read a file", risk="read", effects=Effects(), always_offered=True, autogpt=_AUTOGPT)
 def read_file(
     context: Context, filename: Filename, first_line: FirstLine = 1, lines: Lines = None, column: Column = 1
-) -> Output:
+) -> CommandOutput:
     if "://" in filename:
         raise CommandError(f"{shown(filename)} is an address of the web, not a file; browse_website reads pages.")
     data = context.workspace.read(filename, PAGED_LIMIT + 1)
@@ -53,13 +53,13 @@ def read_file(
         if cut:
             notes.append(f"only the first {PAGED_LIMIT:,} bytes can be read")
     if not text:
-        return Output("\n".join([f"[{filename}: empty]", *(f"[{filename}: {note}]" for note in notes if note)]))
+        return CommandOutput("\n".join([f"[{filename}: empty]", *(f"[{filename}: {note}]" for note in notes if note)]))
     part = page(text, context.has_room, first=first_line, lines=lines, column=column)
     if not part.whole:
         notes.append(part.note(f"read_file({json.dumps(filename, ensure_ascii=False)}, "))
     shown_text = part.text if part.whole else part.text.removesuffix("\n")
     noted = [note if note.startswith("[") else f"[{filename}: {note}]" for note in notes if note]
-    return Output("\n".join([shown_text, *noted]), {"page": [part.first, part.last, part.total]})
+    return CommandOutput("\n".join([shown_text, *noted]), {"page": [part.first, part.last, part.total]})
 
 
 # write, append, edit, delete: what each would change, then the change ----------------------------------------------
@@ -86,7 +86,7 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     always_offered=True,
     autogpt=_AUTOGPT,
 )
-def write_to_file(context: Context, filename: Filename, text: Annotated[str, "the whole content"]) -> Output:
+def write_to_file(context: Context, filename: Filename, text: Annotated[str, "the whole content"]) -> CommandOutput:
     _refuse_mask(context, filename, text)
     context.workspace.write(filename, _encoded(text, Decoded("")))
     return _changed(context, filename, f"Wrote {_size(text)} to")
@@ -121,7 +121,9 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
     keywords=["append", "add ", "log", "end of", "diary", "journal"],
     autogpt=_AUTOGPT,
 )
-def append_to_file(context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]) -> Output:
+def append_to_file(
+    context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]
+) -> CommandOutput:
     before, _ = _text_so_far(context, filename)
     data = _encoded(_with_line_ends_of(before.text, text), Decoded("", before.encoding))
     if context.workspace.find(filename) is None:
@@ -150,7 +152,7 @@ def edit_file(
     filename: Filename,
     old: Annotated[str, "text that is in the file exactly once"],
     new: Annotated[str, "what takes its place"],
-) -> Output:
+) -> CommandOutput:
     before, after = _edited(context, filename, old, new)
     context.workspace.write(filename, _encoded(after, before))
     return _changed(context, filename, f"Replaced {_size(old)} by {_size(new)} in")
@@ -176,7 +178,7 @@ def _preview_delete(context: Context, filename: str) -> str:
     keywords=["delete", "remove", "clean"],
     autogpt=_AUTOGPT,
 )
-def delete_file(context: Context, filename: Deleted) -> Output:
+def delete_file(context: Context, filename: Deleted) -> CommandOutput:
     context.workspace.delete(filename)
     return _changed(context, filename, "Deleted")
 
@@ -317,7 +319,7 @@ def _nearest(old: str, text: str) -> str:
     return f" The nearest line is {lines.index(near[0]) + 1}: {near[0]!r}" if near else " Read it first with read_file."
 
 
-def _document(context: Context, filename: str, begins: bytes) -> Reading | None:
+def _document(context: Context, filename: str, begins: bytes) -> DocumentText | None:
     """What a PDF, DOCX or XLSX file says, of which the beginning is known; None for any other file."""
     if not begins.startswith((documents.PDF, documents.ARCHIVE)):
         return None
@@ -365,12 +367,12 @@ def _diff(context: Context, filename: str, before: str, after: str) -> str:
     return unified(name, before, after)
 
 
-def _changed(context: Context, filename: str, done: str) -> Output:
+def _changed(context: Context, filename: str, done: str) -> CommandOutput:
     name = context.workspace.display(filename)
-    return Output(f"{done} {name}.", {"changed": [name]})
+    return CommandOutput(f"{done} {name}.", {"changed": [name]})
 
 
-def _listed(entry: Entry) -> str:
+def _listed(entry: WorkspaceEntry) -> str:
     name = _printable(entry.path)
     match entry.kind:
         case "folder":

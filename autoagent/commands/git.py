@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-from autoagent.addresses import Address, bracketed, parse, refusal
 from autoagent.commands.context import Context
-from autoagent.commands.registry import Command, Output, command
-from autoagent.errors import CommandError
-from autoagent.messages import Effects, Exit
-from autoagent.settings import Settings
-from autoagent.workspace import shown
+from autoagent.commands.registry import Command, CommandOutput, command
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Effects
+from autoagent.core.errors import CommandError
+from autoagent.core.programs import ProcessExit
+from autoagent.network.addresses import Address, bracketed, parse, refusal
+from autoagent.workspace.gate import shown
 
 CLONE_SECONDS = 600.0
 FILES_LIMIT = 200_000  # files of a repository
@@ -114,7 +115,7 @@ def clone_repository(
     context: Context,
     url: Annotated[str, "https address of the repository, without a password", "url"],
     clone_path: Annotated[str, "new folder relative to the workspace", "path"],
-) -> Output:
+) -> CommandOutput:
     where = _target(context, clone_path)
     _require_git(context)
     source = _local(context, url) if _is_file(url) else _remote(context, url)
@@ -130,7 +131,9 @@ def clone_repository(
         raise
     left_out = f"; its {submodules} submodules were left out" if submodules else ""
     content = f"{files:,} files, {size:,} bytes" if files else "it is empty"
-    return Output(f"Cloned {source.url} into {where} ({content}{left_out}).", {"changed": [where], "untrusted": url})
+    return CommandOutput(
+        f"Cloned {source.url} into {where} ({content}{left_out}).", {"changed": [where], "untrusted": url}
+    )
 
 
 # Where from and where to -------------------------------------------------------------------------------------------
@@ -246,7 +249,7 @@ def _options(more: tuple[str, ...]) -> list[str]:
     return [word for entry in (*_CONFIG, *more) for word in ("-c", entry)]
 
 
-def _require_success(done: Exit, source: _Source) -> None:
+def _require_success(done: ProcessExit, source: _Source) -> None:
     if done.status == 0:
         return
     output = done.output.decode(errors="replace")

@@ -7,12 +7,12 @@ import re
 from typing import Annotated
 
 from autoagent.commands.context import Context
-from autoagent.commands.extras import OFFLINE_AUDIO, TWITTER
 from autoagent.commands.files import Filename
-from autoagent.commands.registry import Command, Output, command
-from autoagent.errors import CommandError
-from autoagent.messages import Effects, Risk
-from autoagent.settings import Settings
+from autoagent.commands.registry import Command, CommandOutput, command
+from autoagent.commands.support.extras import OFFLINE_AUDIO, TWITTER
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Effects, Risk
+from autoagent.core.errors import CommandError
 
 PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; the providers take no more, or drop the rest unsaid
 RECORDING_LIMIT = 25_000_000  # bytes, which is what OpenAI's endpoint takes
@@ -33,7 +33,7 @@ def _no_pictures(settings: Settings) -> str:
     keywords=["image", "picture", "draw"],
     autogpt=["image_gen"],
 )
-def generate_image(context: Context, prompt: Annotated[str, "what is to be seen in it", "text"]) -> Output:
+def generate_image(context: Context, prompt: Annotated[str, "what is to be seen in it", "text"]) -> CommandOutput:
     if not prompt.strip():
         raise CommandError("The prompt is empty; say what is to be seen in the picture.")
     if len(prompt) > PROMPT_LIMIT:
@@ -42,7 +42,7 @@ def generate_image(context: Context, prompt: Annotated[str, "what is to be seen 
     picture, suffix = context.media.draw(prompt)
     name = f"{_name_for(prompt)}-{hashlib.sha256(picture).hexdigest()[:8]}{suffix}"
     context.workspace.write(name, picture)
-    return Output(f"Saved the picture as {name} ({len(picture):,} bytes).", {"changed": [name]})
+    return CommandOutput(f"Saved the picture as {name} ({len(picture):,} bytes).", {"changed": [name]})
 
 
 def _no_listener(settings: Settings) -> str:
@@ -64,14 +64,14 @@ def _risk_of_reading(context: Context, filename: str) -> Risk:
     keywords=["audio", "recording", "transcribe"],
     autogpt=["audio_text"],
 )
-def read_audio_from_file(context: Context, filename: Filename) -> Output:
+def read_audio_from_file(context: Context, filename: Filename) -> CommandOutput:
     recording = context.workspace.read(filename, RECORDING_LIMIT + 1)
     if len(recording) > RECORDING_LIMIT:
         raise CommandError(f"{filename} is larger than {RECORDING_LIMIT // 1_000_000} MB; cut it into shorter ones.")
     context.progress(f"{context.media.listens_at or 'This machine'} listens to {filename}")
     name = context.workspace.display(filename)
     words = context.media.transcribe(name, recording)
-    return Output(words or f"No words are spoken in {name}.", {"untrusted": f"recording {name}"})
+    return CommandOutput(words or f"No words are spoken in {name}.", {"untrusted": f"recording {name}"})
 
 
 def _preview_tweet(context: Context, text: str) -> str:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
-from autoagent.errors import CommandError, ReplyError
-from autoagent.messages import Call, CommandSpec, Effects, Meaning, Parameter, Proposal, Result, Risk
-from autoagent.settings import Settings
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Call, CommandSpec, Effects, Meaning, Parameter, Proposal, Result, Risk
+from autoagent.core.errors import CommandError, ReplyError
 
 Available = Callable[[Settings], str]
 """Why a command cannot be used with these settings; '' where it can."""
@@ -42,7 +42,7 @@ ARGUMENT_ALIASES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class CommandOutput:
     """A command's answer where text alone is not enough; `data` as in Result."""
 
     text: str
@@ -54,7 +54,7 @@ class Command:
     """A command: what is known of it, its function, its preview, its condition and the risk of its calls."""
 
     spec: CommandSpec
-    function: Callable[..., str | Output]
+    function: Callable[..., str | CommandOutput]
     preview: Callable[..., str] | None = None
     available: Available | None = None
     assess: Assess | None = None
@@ -75,7 +75,7 @@ def command(
     keywords: Iterable[str] = (),
     always_offered: bool = False,
     autogpt: Iterable[str] = (),
-) -> Callable[[Callable[..., str | Output]], Command]:
+) -> Callable[[Callable[..., str | CommandOutput]], Command]:
     """Make a typed function a command. Its category is the name of its module where none is given.
 
     `risk` "read" declares that it changes nothing: where a crash has hidden its result, it is simply run again.
@@ -86,7 +86,7 @@ def command(
     `keywords`, `always_offered` and `autogpt` are as in CommandSpec.
     """
 
-    def register(function: Callable[..., str | Output]) -> Command:
+    def register(function: Callable[..., str | CommandOutput]) -> Command:
         belongs_to = category or function.__module__.rpartition(".")[2]
         spec = CommandSpec(
             name,
@@ -215,7 +215,7 @@ class Registry:
         except OSError as error:
             named = f": {error.filename}" if error.filename else ""
             return Result(call.id, False, f"{error.strerror or error}{named}")
-        if isinstance(output, Output):
+        if isinstance(output, CommandOutput):
             return Result(call.id, True, output.text, output.data)
         return Result(call.id, True, output)
 

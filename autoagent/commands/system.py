@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Annotated
 
 from autoagent.commands.context import Context
-from autoagent.commands.program_output import ending
-from autoagent.commands.registry import Output, command
-from autoagent.errors import CommandError
-from autoagent.messages import Effects
-from autoagent.paging import Column, FirstLine, Lines, page
-from autoagent.untrusted import split
+from autoagent.commands.registry import CommandOutput, command
+from autoagent.commands.support.program_output import ending
+from autoagent.core.commands import Effects
+from autoagent.core.errors import CommandError
+from autoagent.text.paging import Column, FirstLine, Lines, page
+from autoagent.text.quoting import split
 
 LONGEST_WAIT = 3600.0  # seconds
 _BETWEEN_LOOKS = 0.2  # seconds
@@ -53,7 +53,7 @@ def wait_for(
     program: Annotated[int | None, "its pid, as list_programs shows it"] = None,
     filename: Annotated[str | None, "in its place, a path that is to appear, to change or to go", "path"] = None,
     seconds: Annotated[float, "the longest to wait"] = 60.0,
-) -> Output:
+) -> CommandOutput:
     if (program is None) == (filename is None):
         raise CommandError("Name either a program or a filename to wait for.")
     look = _program_watch(context, program) if program is not None else _file_watch(context, filename or "")
@@ -63,9 +63,9 @@ def wait_for(
         over, text = look()
         left = end - time.monotonic()
         if over:
-            return Output(text)
+            return CommandOutput(text)
         if left <= 0:
-            return Output(f"Time is up after {seconds:g} s: {text}", {"waits": True})
+            return CommandOutput(f"Time is up after {seconds:g} s: {text}", {"waits": True})
         context.pause(min(left, _BETWEEN_LOOKS))
 
 
@@ -110,8 +110,8 @@ def _file_watch(context: Context, filename: str) -> _Look:
     always_offered=True,
     autogpt=["task_statuses", "system"],
 )
-def task_complete(context: Context, reason: Annotated[str, "how each goal was met", "text"]) -> Output:
-    return Output(f"Finished: {reason}", {"finished": reason})
+def task_complete(context: Context, reason: Annotated[str, "how each goal was met", "text"]) -> CommandOutput:
+    return CommandOutput(f"Finished: {reason}", {"finished": reason})
 
 
 @command(
@@ -130,7 +130,7 @@ def read_result(
     first_line: FirstLine = 1,
     lines: Lines = None,
     column: Column = 1,
-) -> Output:
+) -> CommandOutput:
     found = context.returned(step)
     if found is None:
         raise CommandError(f"Step {step} has no result.")
@@ -139,7 +139,7 @@ def read_result(
     if found.data.get("quoted") or any(marks for _, marks in split(found.text)):  # a page may hold but one of the marks
         carried.setdefault("untrusted", found.data.get("quoted") or f"what step {step} quotes")
     text = "\n".join(filter(None, (part.text.removesuffix("\n"), part.note(f"read_result(step={step}, "))))
-    return Output(text, {**carried, "page": [part.first, part.last, part.total]})
+    return CommandOutput(text, {**carried, "page": [part.first, part.last, part.total]})
 
 
 COMMANDS = (ask_user, read_result, do_nothing, wait_for, task_complete)

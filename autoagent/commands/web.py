@@ -10,13 +10,15 @@ from urllib.parse import unquote, urlsplit
 
 from autoagent import documents
 from autoagent.commands.context import Context
-from autoagent.commands.digest import digest, split
-from autoagent.commands.extras import BROWSER
-from autoagent.commands.registry import Command, Output, command
-from autoagent.documents import DOCUMENT_LIMIT, Reading
-from autoagent.errors import CommandError, ModelError, StateError
-from autoagent.messages import Effects, Found, Page
-from autoagent.settings import Settings
+from autoagent.commands.registry import Command, CommandOutput, command
+from autoagent.commands.support.extras import BROWSER
+from autoagent.commands.support.summarize import digest, split
+from autoagent.commands.support.web_download import download_file
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Effects
+from autoagent.core.errors import CommandError, ModelError, StateError
+from autoagent.core.web import SearchResults, WebPage
+from autoagent.documents import DOCUMENT_LIMIT, DocumentText
 
 WHOLE_LIMIT = 6_000  # characters of a page that is given as it is
 PARTS_LIMIT = 20  # parts of a long page that are summarised
@@ -53,12 +55,12 @@ def _has_google(settings: Settings) -> str:
     keywords=["web", "search", "internet", "online", "research", "look up", "find out"],
     autogpt=_SEARCH,
 )
-def web_search(context: Context, query: Query, num_results: Count = 8) -> Output:
+def web_search(context: Context, query: Query, num_results: Count = 8) -> CommandOutput:
     return _listed(query, context.web.search(_checked(query), _within(num_results)))
 
 
 @command("google", "Search with Google", risk="network", available=_has_google, effects=_OUTSIDE, autogpt=_SEARCH)
-def google(context: Context, query: Query, num_results: GoogleCount = 8) -> Output:
+def google(context: Context, query: Query, num_results: GoogleCount = 8) -> CommandOutput:
     return _listed(query, context.web.google(_checked(query), _within(num_results)))
 
 
@@ -72,15 +74,15 @@ def _within(count: int) -> int:
     return max(1, min(count, HITS_LIMIT))
 
 
-def _listed(query: str, found: Found) -> Output:
+def _listed(query: str, found: SearchResults) -> CommandOutput:
     data = {"untrusted": f"results of {found.engine}", "engine": found.engine}
     if not found.hits:
-        return Output(f"Nothing was found for {query!r} ({found.engine}); try other or fewer words.", data)
+        return CommandOutput(f"Nothing was found for {query!r} ({found.engine}); try other or fewer words.", data)
     lines = [f"Results for {query!r} ({found.engine}):"]
     for number, hit in enumerate(found.hits, 1):
         lines += [f"{number}. {hit.title or hit.url}", f"   {hit.url}", *([f"   {hit.text}"] if hit.text else [])]
     lines.append("[to read one of these pages: browse_website with its url]")
-    return Output("\n".join(lines), data)
+    return CommandOutput("\n".join(lines), data)
 
 
 # Pages -------------------------------------------------------------------------------------------------------------
@@ -95,7 +97,7 @@ def _listed(query: str, found: Found) -> Output:
     keywords=["web", "page", "site", "http", "www", "url", "internet", "online", "research"],
     autogpt=_PAGES,
 )
-def browse_website(context: Context, url: Url, question: Question) -> Output:
+def browse_website(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
     parts = split(reading.text)
     notes = _remembered(context, page.url, parts[:PARTS_LIMIT])
@@ -115,7 +117,7 @@ def browse_website(context: Context, url: Url, question: Question) -> Output:
     keywords=["summar"],
     autogpt=_PAGES,
 )
-def get_text_summary(context: Context, url: Url, question: Question) -> Output:
+def get_text_summary(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
     parts = split(reading.text)
     text, note = _summary(context, page.url, parts, question) if parts else ("", "there is nothing to summarise")
@@ -131,12 +133,12 @@ def get_text_summary(context: Context, url: Url, question: Question) -> Output:
     keywords=["link"],
     autogpt=_PAGES,
 )
-def get_hyperlinks(context: Context, url: Url) -> Output:
+def get_hyperlinks(context: Context, url: Url) -> CommandOutput:
     page, reading = _read(context, url)
     return _output(page, reading, "" if reading.links else "There are no links on it.", [], links=LINKS_LISTED)
 
 
-def _read(context: Context, url: str) -> tuple[Page, Reading]:
+def _read(context: Context, url: str) -> tuple[WebPage, DocumentText]:
     """Fetch a page, or a document, and read it. Raises CommandError, also for what is no text."""
     page = context.web.render(url, limit=DOCUMENT_LIMIT)
     kind = documents.kind_of(page.body, page.media_type, unquote(urlsplit(page.url).path))
@@ -170,7 +172,7 @@ def _summary(context: Context, url: str, parts: list[str], question: str) -> tup
     return text, f"a summary of {len(taken)} part{'s' if len(taken) > 1 else ''}"
 
 
-def _output(page: Page, reading: Reading, text: str, notes: list[str], *, links: int) -> Output:
+def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *, links: int) -> CommandOutput:
     """The text under the address and the title, with its links and with what a reader must know of it."""
     lines = [page.url, *([f"Title: {reading.title}"] if reading.title else []), "", text]
     if not reading.text:
@@ -181,7 +183,7 @@ def _output(page: Page, reading: Reading, text: str, notes: list[str], *, links:
             lines.append(f"[the first {len(shown)} of {reading.link_count:,} links]")
     cut = f"only its first {len(page.body):,} bytes were fetched" if page.cut else ""
     lines += [f"[{note}]" for note in (cut, reading.note, *notes) if note]
-    return Output("\n".join(lines), {"untrusted": page.url, "links": reading.link_count})
+    return CommandOutput("\n".join(lines), {"untrusted": page.url, "links": reading.link_count})
 
 
-COMMANDS: tuple[Command, ...] = (web_search, google, browse_website, get_hyperlinks, get_text_summary)
+COMMANDS: tuple[Command, ...] = (web_search, google, browse_website, get_hyperlinks, get_text_summary, download_file)

@@ -11,9 +11,9 @@ import zipfile
 from pathlib import PurePosixPath
 from typing import Literal
 
-from autoagent.documents import apart, plain
-from autoagent.documents.reading import TEXT_LIMIT, Reading, Unreadable
-from autoagent.errors import CommandError
+from autoagent.core.errors import CommandError
+from autoagent.documents import isolated, plain
+from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
@@ -63,7 +63,7 @@ def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
     return "text" if PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES else None
 
 
-def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = "") -> Reading:
+def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = "") -> DocumentText:
     """What a document says, of which `name` is told in messages; at most TEXT_LIMIT characters.
 
     `url` is where its links start from, `charset` what its server claims.
@@ -75,10 +75,10 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
             case "text":
                 return plain.read(data, charset)
             case "html":
-                return apart.read("html", plain.decode(data, charset).encode(), url)
+                return isolated.read("html", plain.decode(data, charset).encode(), url)
             case _:
-                return apart.read(kind, data, url)
-    except Unreadable as error:
+                return isolated.read(kind, data, url)
+    except UnreadableDocument as error:
         raise CommandError(f"{name} {error}") from error
 
 
@@ -91,4 +91,4 @@ def _office_kind(data: bytes, name: str) -> Kind | None:
     return next((kind for part, kind in _OFFICE.items() if part in names), None)
 
 
-__all__ = ["ARCHIVE", "DOCUMENT_LIMIT", "PDF", "TEXT_LIMIT", "Kind", "Reading", "kind_of", "read"]
+__all__ = ["ARCHIVE", "DOCUMENT_LIMIT", "PDF", "TEXT_LIMIT", "DocumentText", "Kind", "kind_of", "read"]

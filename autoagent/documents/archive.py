@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from pathlib import PurePosixPath
 
-from autoagent.documents.reading import Unreadable
+from autoagent.documents.reading import UnreadableDocument
 
 ENTRY_LIMIT = 10_000  # files in one archive
 UNPACKED_LIMIT = 300_000_000  # bytes of all of them together
@@ -25,17 +25,19 @@ def check(data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, zlib.error, ValueError, RuntimeError) as error:  # RuntimeError: on several disks
-        raise Unreadable(f"is a damaged archive: {error}.") from error
+        raise UnreadableDocument(f"is a damaged archive: {error}.") from error
     if len(entries) > ENTRY_LIMIT:
-        raise Unreadable(f"holds {len(entries):,} files; the limit is {ENTRY_LIMIT:,}.")
+        raise UnreadableDocument(f"holds {len(entries):,} files; the limit is {ENTRY_LIMIT:,}.")
     for entry in entries:
         if problem := _problem(entry):
-            raise Unreadable(f"holds an entry {problem}: {entry.filename[:100]!r}.")
+            raise UnreadableDocument(f"holds an entry {problem}: {entry.filename[:100]!r}.")
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > UNPACKED_LIMIT:
-        raise Unreadable(f"unpacks to {unpacked:,} bytes; the limit is {UNPACKED_LIMIT:,}.")
+        raise UnreadableDocument(f"unpacks to {unpacked:,} bytes; the limit is {UNPACKED_LIMIT:,}.")
     if unpacked > EXPANSION_FROM and unpacked > EXPANSION_LIMIT * len(data):
-        raise Unreadable(f"unpacks to {unpacked // len(data):,} times its size; the limit is {EXPANSION_LIMIT}.")
+        raise UnreadableDocument(
+            f"unpacks to {unpacked // len(data):,} times its size; the limit is {EXPANSION_LIMIT}."
+        )
 
 
 def _problem(entry: zipfile.ZipInfo) -> str:

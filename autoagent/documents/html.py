@@ -19,7 +19,7 @@ from bs4 import BeautifulSoup
 from bs4.element import NavigableString, Tag
 
 from autoagent.documents.plain import seen
-from autoagent.documents.reading import Link, Reading, limited
+from autoagent.documents.reading import DocumentText, Link, limited
 
 HTML_LIMIT = 3_000_000  # characters of a page that are parsed
 LINK_LIMIT = 1_000
@@ -45,7 +45,7 @@ _BLOCKS = {
 }
 
 
-def read(kind: str, data: bytes, url: str) -> Reading:
+def read(kind: str, data: bytes, url: str) -> DocumentText:
     """The page in these bytes (UTF-8), whose relative links start from `url`."""
     text = data.decode()
     note = f"only the first {HTML_LIMIT:,} characters of the page's source" if len(text) > HTML_LIMIT else ""
@@ -55,7 +55,7 @@ def read(kind: str, data: bytes, url: str) -> Reading:
     links, count = _resolve_links(soup, url)
     main = _main_text(str(soup)) if count <= MAIN_LINKS else ""
     text, note = limited(seen(main if len(main) >= MAIN_LEAST else _whole_text(soup)), note)
-    return Reading(text, seen(title)[:300], links, count, note)
+    return DocumentText(text, seen(title)[:300], links, count, note)
 
 
 def _hide(soup: BeautifulSoup) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from autoagent.documents import archive
-from autoagent.documents.reading import TEXT_LIMIT, Reading, limited
+from autoagent.documents.reading import TEXT_LIMIT, DocumentText, limited
 
 if TYPE_CHECKING:
     from docx.table import Table
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _HEADING = re.compile(r"Heading ([1-6])")
 
 
-def read(kind: str, data: bytes, url: str) -> Reading:
+def read(kind: str, data: bytes, url: str) -> DocumentText:
     """A `docx` as Markdown; an `xlsx` sheet by sheet, a line for each row that holds something. Raises Unreadable."""
     archive.check(data)
     text, note = limited(_joined(_document(data) if kind == "docx" else _sheets(data)))
-    return Reading(text or "[it holds no text]", note=note)
+    return DocumentText(text or "[it holds no text]", note=note)
 
 
 def _joined(lines: Iterable[str]) -> str:

@@ -5,27 +5,27 @@ from __future__ import annotations
 import io
 import time
 
-from autoagent.documents.reading import TEXT_LIMIT, Reading, Unreadable, limited
+from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, limited
 
 PATIENCE = 40.0  # seconds after which the pages read so far are the answer
 
 
-def read(kind: str, data: bytes, url: str) -> Reading:
+def read(kind: str, data: bytes, url: str) -> DocumentText:
     """The text page by page, each under a line `[page N of M]`. Raises Unreadable."""
     from pypdf.errors import LimitReachedError
 
     try:
         return _pages(data)
     except LimitReachedError as error:  # what unpacks to more than the library takes, or refers to itself
-        raise Unreadable(f"goes past a limit of the PDF library: {error}") from error
+        raise UnreadableDocument(f"goes past a limit of the PDF library: {error}") from error
 
 
-def _pages(data: bytes) -> Reading:
+def _pages(data: bytes) -> DocumentText:
     import pypdf
 
     document = pypdf.PdfReader(io.BytesIO(data))
     if document.is_encrypted and not document.decrypt(""):
-        raise Unreadable("is encrypted with a password.")
+        raise UnreadableDocument("is encrypted with a password.")
     began, pages, size, note = time.monotonic(), len(document.pages), 0, ""
     texts = []
     for number, page in enumerate(document.pages, 1):
@@ -36,7 +36,7 @@ def _pages(data: bytes) -> Reading:
         texts.append(f"[page {number} of {pages}]\n{text}")
         size += len(text)
     if not size:
-        raise Unreadable(f"has no text: its pages ({pages}) are pictures, which are not read.")
+        raise UnreadableDocument(f"has no text: its pages ({pages}) are pictures, which are not read.")
     title = document.metadata.title if document.metadata else None
     text, note = limited("\n\n".join(texts), note)
-    return Reading(text, str(title or ""), note=note)
+    return DocumentText(text, str(title or ""), note=note)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 
-from autoagent.byte_marks import mark_of
-from autoagent.documents.reading import Reading, limited
+from autoagent.documents.reading import DocumentText, limited
+from autoagent.text.bom import mark_of
 
 _DECLARED = re.compile(
     rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
@@ -17,10 +17,10 @@ _LAST_RESORT = "windows-1252"  # what a browser takes for a page that says nothi
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e0fff]")
 
 
-def read(data: bytes, charset: str) -> Reading:
+def read(data: bytes, charset: str) -> DocumentText:
     """Text as it is; `charset` as its server claims."""
     text, note = limited(decode(data, charset))
-    return Reading(text, note=note)
+    return DocumentText(text, note=note)
 
 
 def decode(data: bytes, charset: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 TEXT_LIMIT = 1_000_000  # characters of one document
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """A document that cannot be read; the text goes on a sentence that begins with the document's name."""
 
 
@@ -20,7 +20,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DocumentText:
     """The text of a document, with its links in place as `[words](address)` where it is a page.
 
     `links` are those of the whole page, each address once, of `link_count` there are. `note` says what a reader must

@@ -8,11 +8,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoagent.errors import StateError
+from autoagent.core.errors import StateError
+from autoagent.core.memory import Dream, RetrievedMemory
+from autoagent.core.record_codec import check_time, from_line
 from autoagent.memory import texts
-from autoagent.messages import Dream, Recollection
-from autoagent.record_codec import check_time, from_line
-from autoagent.untrusted import Marks, defuse
+from autoagent.text.quoting import Marks, defuse
 
 FRAGMENT = 400  # characters of each memory
 FRAGMENTS = 6_000  # characters of all together: what a small window holds
@@ -23,7 +23,7 @@ _ASKED = (
 )
 
 
-def dream_prompt(forgotten: Sequence[Recollection]) -> str:
+def dream_prompt(forgotten: Sequence[RetrievedMemory]) -> str:
     """What the model is asked: the texts joined, each cut, as many as there is room for."""
     lines: list[str] = []
     left = FRAGMENTS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from autoagent.messages import Dream, Recall, Usage
+from autoagent.core.memory import Dream, Recall
+from autoagent.core.model import Usage
 
 
 class NoMemory:

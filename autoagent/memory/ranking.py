@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autoagent.messages import LeftOut, Recall, Recollection
+from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
 
 DAY = 86_400.0
 SHOWN = 4  # a prompt shows of a memory no more than the room divided by this, so it counts for no more
@@ -30,7 +30,7 @@ LINE = 3  # tokens of the mark and the line break around a memory
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class RankingWeights:
     """How much counts what. `words`, `recency`, `level` and `diversity` are from 0 (not at all) to 1 (nothing else).
 
     `breadth`: candidates that each search gives, for each memory asked for. `words`: beside cosines. `half_life`:
@@ -59,12 +59,12 @@ class Room:
 
 
 def rank(
-    near: Sequence[Recollection],
-    worded: Sequence[Recollection],
+    near: Sequence[RetrievedMemory],
+    worded: Sequence[RetrievedMemory],
     *,
     n: int,
     now: float,
-    weights: Weights,
+    weights: RankingWeights,
     vectors: Mapping[int, bytes],
     room: Room | None = None,
 ) -> Recall:
@@ -92,10 +92,10 @@ def rank(
 
 
 def _fused(
-    near: Sequence[Recollection], worded: Sequence[Recollection], weights: Weights
-) -> list[tuple[Recollection, float]]:
+    near: Sequence[RetrievedMemory], worded: Sequence[RetrievedMemory], weights: RankingWeights
+) -> list[tuple[RetrievedMemory, float]]:
     """Each candidate once, with its fused score: 1 where it is first in both lists."""
-    memories: dict[int, Recollection] = {}
+    memories: dict[int, RetrievedMemory] = {}
     scores: dict[int, float] = {}
     for found, weight in ((near, 1 - weights.words), (worded, weights.words)):
         best = max((memory.score for memory in found), default=0.0) or 1.0
@@ -105,12 +105,12 @@ def _fused(
     return [(memory, scores[id]) for id, memory in memories.items()]
 
 
-def _too_far(near: Sequence[Recollection], by_words: set[int], floor: float) -> set[int]:
+def _too_far(near: Sequence[RetrievedMemory], by_words: set[int], floor: float) -> set[int]:
     least = floor * max((memory.score for memory in near), default=0.0)
     return {memory.id for memory in near if memory.score < least and memory.id not in by_words}
 
 
-def _weight(memory: Recollection, now: float, weights: Weights) -> float:
+def _weight(memory: RetrievedMemory, now: float, weights: RankingWeights) -> float:
     """At most 1: a memory of this moment and of an endless level."""
     age = max(now - memory.t, 0.0)
     recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
@@ -119,13 +119,13 @@ def _weight(memory: Recollection, now: float, weights: Weights) -> float:
 
 
 def _choose(
-    candidates: Sequence[Recollection],
+    candidates: Sequence[RetrievedMemory],
     n: int,
     scored: Mapping[int, float],
     vectors: Mapping[int, bytes],
     diversity: float,
     room: Room | None,
-) -> tuple[list[Recollection], list[tuple[Recollection, str]]]:
+) -> tuple[list[RetrievedMemory], list[tuple[RetrievedMemory, str]]]:
     """At most n of the candidates, which come best first, in the order of maximal marginal relevance, as far as there
     is room; the others with the reason. After one too long a shorter one may still fit."""
     matrix = _matrix(candidates, vectors)
@@ -134,7 +134,7 @@ def _choose(
     worth = (1 - diversity) * np.array([scored[memory.id] for memory in candidates])
     nearest, nearest_of = np.zeros(len(candidates)), np.zeros(len(candidates), int)
     too_long = costs > left
-    chosen: dict[int, Recollection] = {}
+    chosen: dict[int, RetrievedMemory] = {}
     while len(chosen) < min(n, len(candidates)):
         if left < dearest:
             too_long = costs > left
@@ -161,7 +161,7 @@ def _choose(
     return list(chosen.values()), others
 
 
-def _matrix(candidates: Sequence[Recollection], vectors: Mapping[int, bytes]) -> NDArray[np.float32]:
+def _matrix(candidates: Sequence[RetrievedMemory], vectors: Mapping[int, bytes]) -> NDArray[np.float32]:
     """Their vectors, shape (candidates, dim); zeros, which are like nothing, where there is none."""
     size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
     rows = (vectors.get(memory.id, bytes(size)) for memory in candidates)

@@ -24,12 +24,13 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from autoagent.errors import ModelError, StateError
+from autoagent.config.text_file import open_regular
+from autoagent.core.errors import ModelError, StateError
+from autoagent.core.memory import Change, Dream, RetrievedMemory
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Embedder, MemoryStore
+from autoagent.core.record_codec import LATEST, check_time, from_plain
 from autoagent.memory.dreams import Journal
-from autoagent.messages import Change, Dream, Recollection, Usage
-from autoagent.protocols import Embedder, MemoryStore
-from autoagent.record_codec import LATEST, check_time, from_plain
-from autoagent.textfile import open_regular
 
 VERSION = 1
 BATCH = 500  # memories whose vectors or levels are handled at once
@@ -51,8 +52,8 @@ class Vectors:
 class Exported:
     """What the files hold; the ids of the memories are -1. The `t` of what is in the trash is when it was forgotten."""
 
-    memories: tuple[Recollection, ...]
-    trash: tuple[Recollection, ...]
+    memories: tuple[RetrievedMemory, ...]
+    trash: tuple[RetrievedMemory, ...]
     dreams: tuple[Dream, ...]
     vectors: Vectors | None
 
@@ -140,7 +141,7 @@ def vectors_path(path: Path) -> Path:
 
 
 def _write_vectors(
-    store: MemoryStore, embedder: Embedder, memories: Sequence[Recollection], file: BufferedRandom
+    store: MemoryStore, embedder: Embedder, memories: Sequence[RetrievedMemory], file: BufferedRandom
 ) -> list[bool]:
     """Which of the memories had a vector."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)}
@@ -155,12 +156,12 @@ def _write_vectors(
     return embedded
 
 
-def _memory_records(memories: Sequence[Recollection], embedded: Sequence[bool]) -> Iterator[dict[str, Any]]:
+def _memory_records(memories: Sequence[RetrievedMemory], embedded: Sequence[bool]) -> Iterator[dict[str, Any]]:
     for memory, has_vector in zip(memories, embedded, strict=True):
         yield {**_known(memory), **({} if has_vector else {"vector": False})}
 
 
-def _trash_records(trash: Sequence[Recollection]) -> Iterator[dict[str, Any]]:
+def _trash_records(trash: Sequence[RetrievedMemory]) -> Iterator[dict[str, Any]]:
     for memory in trash:
         known = _known(memory)
         yield {"forgotten": known.pop("t"), **known}
@@ -180,7 +181,7 @@ _FIELDS = {"text": str, "kind": str, "source": str, "trusted": bool, "level": in
 _LARGEST = 2**31 - 1  # of a level and a step: what every backend can count with
 
 
-def _known(memory: Recollection) -> dict[str, Any]:
+def _known(memory: RetrievedMemory) -> dict[str, Any]:
     return {"t": memory.t, **{name: getattr(memory, name) for name in _FIELDS}}
 
 
@@ -273,7 +274,7 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
 def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
     """The export with no memory trusted that is not trusted here, and how many it calls so."""
 
-    def label(memory: Recollection) -> Recollection:
+    def label(memory: RetrievedMemory) -> RetrievedMemory:
         if memory.trusted and ((there := store.find(memory.text)) is None or not there.trusted):
             return dataclasses.replace(memory, trusted=False)
         return memory
@@ -285,7 +286,7 @@ def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
     return dataclasses.replace(exported, memories=labelled[:kept], trash=labelled[kept:]), doubted
 
 
-def _put(store: MemoryStore, memory: Recollection) -> list[Change]:
+def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
     """Keep an exported memory; the change that gives it its level, if it needs one."""
     there = store.find(memory.text)
     newer = there if there is not None and there.t > memory.t else memory
@@ -322,7 +323,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return record
 
 
-def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Recollection:
+def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> RetrievedMemory:
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
@@ -335,7 +336,7 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
         raise StateError(f"{path}, line {number}: a memory has a text and a level of 0 or more.")
     if not 0 <= record["step"] <= _LARGEST:
         raise StateError(f"{path}, line {number}: 'step' must be 0 or more.")
-    return Recollection(id=-1, score=0.0, t=float(t), **{name: record[name] for name in _FIELDS})
+    return RetrievedMemory(id=-1, score=0.0, t=float(t), **{name: record[name] for name in _FIELDS})
 
 
 def _is_unicode(text: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from autoagent.messages import Goal, Task, Thoughts
+from autoagent.core.model import Thoughts
+from autoagent.core.task import Goal, Task
 from autoagent.models.replay import ReplayModel
 
 _FILE = "haiku.txt"

@@ -7,10 +7,12 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 
-from autoagent.errors import StopRun
-from autoagent.messages import Asking, CommandSpec, Completion, Message, Outcome, Price, Usage
-from autoagent.native import flat
-from autoagent.protocols import Listener
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import StopRun
+from autoagent.core.events import Outcome
+from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.native_calls import flat
+from autoagent.core.protocols import Listener
 
 _QUESTION = "Your reply, as the model:"
 _MORE = "More of the JSON, or an empty line:"

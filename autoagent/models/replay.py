@@ -5,21 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from autoagent.errors import ModelError
-from autoagent.messages import (
-    Asking,
-    CommandSpec,
-    Completion,
-    Event,
-    Message,
-    Price,
-    Rejected,
-    RunStarted,
-    Thought,
-    Usage,
-)
-from autoagent.protocols import Listener
-from autoagent.redact import MASK, holds_mask
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import ModelError
+from autoagent.core.events import Event, Rejected, RunStarted, Thought
+from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.protocols import Listener
+from autoagent.text.redaction import MASK, holds_mask
 
 WINDOW = 128_000  # tokens, where the recording does not say
 _PIECE = 12  # characters handed to the listener at a time

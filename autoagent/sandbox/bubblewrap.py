@@ -23,15 +23,15 @@ from itertools import islice
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, getrlimit
 
-from autoagent.errors import CommandError, SetupError
+from autoagent.core.errors import CommandError, SetupError
 from autoagent.sandbox import seccomp
 from autoagent.sandbox.environment import search_path, variables
 from autoagent.sandbox.hard_links import shared_files
-from autoagent.sandbox.held import Held
-from autoagent.sandbox.limits import Limits
-from autoagent.sandbox.places import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places
-from autoagent.sandbox.program import Launch
-from autoagent.workspace import Workspace
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.mounts import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places
+from autoagent.sandbox.process import Launch
+from autoagent.sandbox.startup_gate import Held
+from autoagent.workspace.gate import Workspace
 
 _HOME, _IN_MEMORY = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108 - each program has its own
 _MOST_READ_ONLY = 64  # files with hard links outside; each takes a twentieth of a millisecond at each start
@@ -44,7 +44,7 @@ class Bubblewrap:
     name = "bubblewrap"
     confines = True
 
-    def __init__(self, workspace: Workspace, limits: Limits, python: str) -> None:
+    def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
         found = shutil.which("bwrap")
         if not found:
             raise SetupError("bubblewrap is not installed; get it with your package manager (apt install bubblewrap).")

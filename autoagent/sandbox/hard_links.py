@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.workspace import Workspace, shown
+from autoagent.workspace.gate import Workspace, shown
 
 MOST_LOOKED_AT = 50_000  # files and folders; half a second
 _MOST_NAMED = 3

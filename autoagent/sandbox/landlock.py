@@ -13,15 +13,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autoagent.errors import SetupError
+from autoagent.core.errors import SetupError
 from autoagent.sandbox import seccomp, supervisor
-from autoagent.sandbox.confinement import ABI_OF_SIGNALS, OLDEST_ABI, landlock_abi
 from autoagent.sandbox.environment import search_path, variables
 from autoagent.sandbox.hard_links import shared_files
-from autoagent.sandbox.limits import Limits
-from autoagent.sandbox.places import DEVICES, NETWORK, SETTINGS, SYSTEM, USERS, python_places
-from autoagent.sandbox.program import Launch
-from autoagent.workspace import Workspace
+from autoagent.sandbox.landlock_rules import ABI_OF_SIGNALS, OLDEST_ABI, landlock_abi
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.mounts import DEVICES, NETWORK, SETTINGS, SYSTEM, USERS, python_places
+from autoagent.sandbox.process import Launch
+from autoagent.workspace.gate import Workspace
 
 
 class Landlock:
@@ -30,7 +30,7 @@ class Landlock:
     name = "landlock"
     confines = True
 
-    def __init__(self, workspace: Workspace, limits: Limits, python: str) -> None:
+    def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
         self._abi = landlock_abi()
         if self._abi == 0:
             raise SetupError("the kernel has no Landlock, or it is switched off.")

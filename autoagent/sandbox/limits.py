@@ -9,7 +9,7 @@ _THREADS_EACH = 16  # of a process, in the mean
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """What one program and all that it starts may take together; `file` is for each file. Two programs take it twice.
 
     `seconds` is the time from start to end of a program that is waited for; `cpu` that of processors, which counts in

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autoagent.errors import SetupError
+from autoagent.core.errors import SetupError
 from autoagent.sandbox import seccomp, supervisor
 from autoagent.sandbox.environment import search_path, variables
-from autoagent.sandbox.limits import Limits
-from autoagent.sandbox.program import Launch
-from autoagent.workspace import Workspace
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.process import Launch
+from autoagent.workspace.gate import Workspace
 
 
 class Unconfined:
@@ -32,7 +32,7 @@ class Unconfined:
         "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
     )
 
-    def __init__(self, workspace: Workspace, limits: Limits, python: str) -> None:
+    def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
         if not seccomp.is_known():
             raise SetupError("there is no filter of system calls for this kind of processor.")
         self._limits = limits

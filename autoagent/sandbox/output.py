@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Output:
+class OutputBuffer:
     """Takes bytes and keeps the first `head` and the last `tail` of them; `total` counts all."""
 
     def __init__(self, head: int, tail: int) -> None:

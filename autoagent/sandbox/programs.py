@@ -10,22 +10,22 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoagent.errors import CommandError
-from autoagent.messages import Background, Exit
-from autoagent.sandbox.limits import Limits
-from autoagent.sandbox.program import Boundary, Launch, Program
-from autoagent.workspace import Workspace, shown
+from autoagent.core.errors import CommandError
+from autoagent.core.programs import BackgroundProcess, ProcessExit
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.process import Boundary, Launch, Process
+from autoagent.workspace.gate import Workspace, shown
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
+class _Running:
     """A program that runs on, and its end once it has come."""
 
-    background: Background
-    program: Program
-    ended: Future[Exit]
+    background: BackgroundProcess
+    program: Process
+    ended: Future[ProcessExit]
 
-    def now(self) -> Background:
+    def now(self) -> BackgroundProcess:
         """Its record as of now."""
         return replace(self.background, exit=self.ended.result() if self.ended.done() else None)
 
@@ -40,15 +40,15 @@ class Programs:
         self,
         workspace: Workspace,
         boundary: Boundary,
-        limits: Limits,
+        limits: ProcessLimits,
         *,
         network: bool = False,
         reasons: Sequence[str] = (),
     ) -> None:
         self._workspace, self._boundary, self._limits = workspace, boundary, limits
         self._network, self._reasons = network, tuple(reasons)
-        self._started: list[_Started] = []
-        self._waited_for: set[Program] = set()  # by `run`, perhaps in another thread than the one that closes
+        self._started: list[_Running] = []
+        self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than the one that closes
 
     @property
     def name(self) -> str:
@@ -72,29 +72,29 @@ class Programs:
         network: bool | None = None,
         env: Mapping[str, str] | None = None,
         data: bytes | None = None,
-    ) -> Exit:
+    ) -> ProcessExit:
         launch = self._launch(argv, folder, env or {}, self._network if network is None else network)
         seconds = self._limits.seconds if seconds is None else seconds
-        program = Program(launch, self._limits, seconds=seconds, data=data)
+        program = Process(launch, self._limits, seconds=seconds, data=data)
         self._waited_for.add(program)
         try:
             return program.wait()
         finally:
             self._waited_for.discard(program)
 
-    def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> Background:
+    def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
         log = self._workspace.make(output)
         try:
             launch = self._launch(argv, folder, {}, self._network)
         except BaseException:  # Ctrl-C too
             os.close(log)
             raise
-        begun: Future[Program] = Future()
-        ended: Future[Exit] = Future()
+        begun: Future[Process] = Future()
+        ended: Future[ProcessExit] = Future()
 
         def live() -> None:
             try:
-                program = Program(launch, self._limits, output=log)
+                program = Process(launch, self._limits, output=log)
             except BaseException as error:  # whatever it is, the thread that waits for it raises it
                 begun.set_exception(error)
                 return
@@ -106,14 +106,16 @@ class Programs:
         # A thread of its own, since a program ends with the thread that started it.
         threading.Thread(target=live, name=f"program {argv[0]}", daemon=True).start()
         program = begun.result()
-        started = _Started(Background(program.pid, shlex.join(argv), self._workspace.display(output)), program, ended)
+        started = _Running(
+            BackgroundProcess(program.pid, shlex.join(argv), self._workspace.display(output)), program, ended
+        )
         self._started.append(started)
         return started.now()
 
-    def programs(self) -> list[Background]:
+    def programs(self) -> list[BackgroundProcess]:
         return [started.now() for started in self._started]
 
-    def stop(self, pid: int) -> Background:
+    def stop(self, pid: int) -> BackgroundProcess:
         for started in reversed(self._started):  # the system may use the pid of one that has ended again
             if started.background.pid == pid:
                 started.program.end()

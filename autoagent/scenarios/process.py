@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.errors import SetupError
-from autoagent.sandbox.system import prctl
+from autoagent.core.errors import SetupError
+from autoagent.sandbox.syscalls import prctl
 from autoagent.sandbox.tree import tree_of
 
 ROWS, COLUMNS = 50, 120  # of the terminal

@@ -53,7 +53,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ScenarioSession:
     """One process of the program: what it is started with, what the model replies, what is typed."""
 
     arguments: tuple[str, ...]
@@ -85,4 +85,4 @@ class Scenario:
     settings: Mapping[str, str | list[str]]
     environment: Mapping[str, str]
     seconds: float
-    sessions: tuple[Session, ...]
+    sessions: tuple[ScenarioSession, ...]

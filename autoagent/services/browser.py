@@ -22,8 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autoagent.errors import CommandError
-from autoagent.messages import Page
+from autoagent.core.errors import CommandError
+from autoagent.core.web import WebPage
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright, Route
@@ -55,11 +55,11 @@ _MARK_HIDDEN = """() => {
   }
 }"""
 
-Fetch = Callable[..., Page]
+Fetch = Callable[..., WebPage]
 """`protocols.Web.fetch`."""
 
 
-def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> Page:
+def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
     """The page as HTML once its scripts have run; what is no HTML comes as `fetch` gave it. `name` as in _launch.
 
     Raises CommandError: what `fetch` raises for the page itself, no browser, a page that does not come to an end.
@@ -83,12 +83,12 @@ class _Fetcher:
     fetch: Fetch
     pool: ThreadPoolExecutor
 
-    async def get(self, url: str) -> Page:
+    async def get(self, url: str) -> WebPage:
         call = functools.partial(self.fetch, url, limit=RESOURCE_LIMIT)
         return await asyncio.get_running_loop().run_in_executor(self.pool, call)
 
 
-async def _render(first: Page, limit: int, fetcher: _Fetcher, name: str, seconds: float) -> Page:
+async def _render(first: WebPage, limit: int, fetcher: _Fetcher, name: str, seconds: float) -> WebPage:
     try:
         from playwright.async_api import Error, async_playwright
     except ImportError:
@@ -124,7 +124,7 @@ async def _launch(playwright: Playwright, name: str, home: str) -> Browser:
         raise CommandError(f"{name} cannot be started: {_first_line(error)}.") from error
 
 
-async def _shown(browser: Browser, first: Page, limit: int, fetcher: _Fetcher) -> Page:
+async def _shown(browser: Browser, first: WebPage, limit: int, fetcher: _Fetcher) -> WebPage:
     from playwright.async_api import TimeoutError as NotQuiet
 
     context = await browser.new_context(accept_downloads=False, service_workers="block")
@@ -137,13 +137,13 @@ async def _shown(browser: Browser, first: Page, limit: int, fetcher: _Fetcher) -
         raise CommandError(f"{first.url} leads by script to where nobody may go.")
     await page.evaluate(_MARK_HIDDEN)
     html = (await page.content()).encode()
-    return Page(page.url, "text/html", html[:limit], "utf-8", first.cut or len(html) > limit)
+    return WebPage(page.url, "text/html", html[:limit], "utf-8", first.cut or len(html) > limit)
 
 
-async def _lead(context: BrowserContext, first: Page, fetcher: _Fetcher) -> None:
+async def _lead(context: BrowserContext, first: WebPage, fetcher: _Fetcher) -> None:
     """Answer every request of the pages in this context by what the fetcher gets, or not at all."""
     left = REQUEST_LIMIT
-    pending: Page | None = first
+    pending: WebPage | None = first
 
     async def answer(route: Route) -> None:
         nonlocal left, pending

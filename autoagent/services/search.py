@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from autoagent.addresses import NetworkGuard, parse
-from autoagent.errors import CommandError
-from autoagent.messages import Found, Hit
-from autoagent.services.http import HttpClient
+from autoagent.core.errors import CommandError
+from autoagent.core.web import SearchHit, SearchResults
+from autoagent.network.addresses import NetworkGuard, parse
+from autoagent.network.client import HttpClient
 
 GOOGLE = "https://customsearch.googleapis.com/customsearch/v1"
 GOOGLE_LARGEST = 10  # hits that it gives at once
@@ -53,7 +53,7 @@ def ask_ddgs(engine: str, query: str, count: int) -> Sequence[Mapping[str, str]]
         raise CommandError(next(known, " ".join(problem.split())[:200])) from error
 
 
-def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE) -> Found:
+def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE) -> SearchResults:
     """The first engine's hits that has some; each is asked twice. Raises CommandError where none can be reached."""
     problems: dict[str, str] = {}
     for turn in range(ROUNDS):
@@ -68,29 +68,29 @@ def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE)
             problems.pop(engine, None)
             if results:
                 hits = (_hit(result.get("title"), result.get("href"), result.get("body")) for result in results)
-                return Found(engine, tuple(hit for hit in hits if hit.url)[:count])
+                return SearchResults(engine, tuple(hit for hit in hits if hit.url)[:count])
     if len(problems) == len(ENGINES):
         reasons = "; ".join(f"{engine}: {reason}" for engine, reason in _by_reason(problems).items())
         raise CommandError(f"No search engine can be reached; is this machine offline? {reasons}.")
-    return Found(next(engine for engine in ENGINES if engine not in problems), ())
+    return SearchResults(next(engine for engine in ENGINES if engine not in problems), ())
 
 
-def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) -> Found:
+def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) -> SearchResults:
     """Ask Google's Custom Search JSON API; `engine` is the id (cx) of the search engine made there."""
     parameters = {"q": query, "cx": engine, "num": min(count, GOOGLE_LARGEST)}
     body = _json("google", url, parameters, {"X-Goog-Api-Key": key})  # in a header: a URL gets into messages and logs
     hits = (_hit(item.get("title"), item.get("link"), item.get("snippet")) for item in _items(body, "items"))
-    return Found("google", tuple(hit for hit in hits if hit.url)[:count])
+    return SearchResults("google", tuple(hit for hit in hits if hit.url)[:count])
 
 
-def searxng(query: str, count: int, *, url: str) -> Found:
+def searxng(query: str, count: int, *, url: str) -> SearchResults:
     """Ask the SearXNG server at `url`, private or not; it must offer JSON (search.formats in its settings)."""
     address = parse(url).url.rstrip("/")
     engine = f"searxng at {urlsplit(address).netloc}"
     page = address if address.endswith("/search") else f"{address}/search"
     body = _json(engine, page, {"q": query, "format": "json"}, {})
     hits = (_hit(item.get("title"), item.get("url"), item.get("content")) for item in _items(body, "results"))
-    return Found(engine, tuple(hit for hit in hits if hit.url)[:count])
+    return SearchResults(engine, tuple(hit for hit in hits if hit.url)[:count])
 
 
 def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
@@ -109,11 +109,11 @@ def _items(body: Any, key: str) -> list[Mapping[str, Any]]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _hit(title: Any, url: Any, text: Any) -> Hit:
+def _hit(title: Any, url: Any, text: Any) -> SearchHit:
     """A hit of plain one-line texts; its URL is '' where that is none of the web."""
     address = str(url or "").strip()
     web = address.startswith(("http://", "https://")) and len(address.split()) == 1
-    return Hit(_line(title), address if web else "", _line(text))
+    return SearchHit(_line(title), address if web else "", _line(text))
 
 
 def _line(text: Any) -> str:

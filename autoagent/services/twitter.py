@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from autoagent.errors import CommandError
-from autoagent.services.provider import host_of, reason_of, unreachable
+from autoagent.core.errors import CommandError
+from autoagent.services.api_client import host_of, reason_of, unreachable
 
 if TYPE_CHECKING:
     import requests

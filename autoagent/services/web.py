@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autoagent.addresses import parse
-from autoagent.messages import Found, Page
-from autoagent.services.downloads import OpenPart, Progress, download
-from autoagent.services.http import HttpClient
+from autoagent.core.web import SearchResults, WebPage
+from autoagent.network.addresses import parse
+from autoagent.network.client import HttpClient
+from autoagent.network.downloads import OpenPart, Progress, download
 
-Search = Callable[[str, int], Found]
+Search = Callable[[str, int], SearchResults]
 """Asks an engine: query and number of hits."""
 
 
@@ -24,14 +24,14 @@ class GuardedWeb:
     client: HttpClient
     engine: Search
     google_engine: Search
-    browser: Callable[..., Page] | None = None
+    browser: Callable[..., WebPage] | None = None
     download_limit: int = 1 << 30
 
-    def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> Page:
+    def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
         """GET a page; see protocols.Web."""
         return self.client.fetch(url, limit=limit, headers=headers)
 
-    def render(self, url: str, *, limit: int) -> Page:
+    def render(self, url: str, *, limit: int) -> WebPage:
         """The page as a browser has it; see protocols.Web."""
         return self.browser(url, limit=limit) if self.browser else self.fetch(url, limit=limit)
 
@@ -44,10 +44,10 @@ class GuardedWeb:
         address = parse(url)
         return address.host, address.port, self.client.guard.reach(address.host, address.port)[0]
 
-    def search(self, query: str, count: int) -> Found:
+    def search(self, query: str, count: int) -> SearchResults:
         """Ask a search engine; see protocols.Web."""
         return self.engine(query, count)
 
-    def google(self, query: str, count: int) -> Found:
+    def google(self, query: str, count: int) -> SearchResults:
         """Ask Google's Custom Search; see protocols.Web."""
         return self.google_engine(query, count)

@@ -10,23 +10,24 @@ from pathlib import Path
 
 import click
 
-from autoagent.errors import StateError
-from autoagent.messages import Exit, RunStarted
-from autoagent.printable import escape, shorten
-from autoagent.runlog import find_run
-from autoagent.screen_text import counted
-from autoagent.settings import Settings
-from autoagent.subcommands.here import trusted_here
-from autoagent.subcommands.output import echo
-from autoagent.subcommands.reach import open_sandbox
-from autoagent.subcommands.restoring import open_snapshots, trail_of_run, workspace_of
+from autoagent.app.current import trusted_here
+from autoagent.app.restoring import history_of_run, open_snapshots, workspace_of
+from autoagent.app.services_factory import open_sandbox
+from autoagent.config.settings import Settings
+from autoagent.core.errors import StateError
+from autoagent.core.events import RunStarted
+from autoagent.core.programs import ProcessExit
+from autoagent.runs.event_log import find_run
 from autoagent.subcommands.runs import last_start
+from autoagent.terminal.output import echo
+from autoagent.terminal.rendering import counted
+from autoagent.text.sanitize import escape, shorten
 
 SHOWN = 600  # characters of what a check printed, its end
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FirstFailure:
     """The place of the first failure in a row, None where there is none; how often was checked."""
 
     first: int | None
@@ -47,10 +48,10 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
     settings = trusted_here(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     began = last_start(settings.state_dir, run)
-    turns = trail_of_run(settings.state_dir, run).turns
+    turns = history_of_run(settings.state_dir, run).turns
     if not turns:
         raise StateError(f"No step of the run {run} has changed anything, as far as its snapshots say.")
-    ends: dict[int, Exit] = {}
+    ends: dict[int, ProcessExit] = {}
 
     def fails(number: int) -> bool:
         end = ends[number] = _run(check, turns[number].after, settings, began)
@@ -70,7 +71,7 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
         echo(printed)
 
 
-def search(count: int, fails: Callable[[int], bool]) -> Found:
+def search(count: int, fails: Callable[[int], bool]) -> FirstFailure:
     """The first of `count` (1 or more) that fails, where all after the first failing one fail too.
 
     It takes ceil(log2 count) checks that the last one fails; only where none of them failed is that checked as well.
@@ -86,10 +87,10 @@ def search(count: int, fails: Callable[[int], bool]) -> Found:
     if not seen:
         checks += 1
         seen = fails(low)
-    return Found(low if seen else None, checks)
+    return FirstFailure(low if seen else None, checks)
 
 
-def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Exit:
+def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> ProcessExit:
     """How the check ends with the files of a tree, in a new folder that is removed afterwards.
 
     Raises StateError, SetupError, CommandError.
@@ -103,13 +104,13 @@ def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Exit:
             return sandbox.run(["/bin/sh", "-c", check])
 
 
-def _printed(end: Exit) -> str:
+def _printed(end: ProcessExit) -> str:
     """The end of what a check printed."""
     text = end.output.decode("utf-8", "replace").strip()
     return escape(text if len(text) <= SHOWN else f"…{text[-SHOWN:]}")
 
 
-def _outcome(end: Exit) -> str:
+def _outcome(end: ProcessExit) -> str:
     if end.status == 0:
         return "passes"
     how = (end.limit and f"stopped at {end.limit}") or end.signal or f"exit status {end.status}"

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from autoagent.subcommands.here import settings_here
-from autoagent.subcommands.output import echo, echo_json
+from autoagent.app.current import settings_here
+from autoagent.terminal.output import echo, echo_json
 
 
 @click.command("commands")
@@ -15,11 +15,11 @@ from autoagent.subcommands.output import echo, echo_json
 @click.pass_context
 def commands(ctx: click.Context, as_json: bool) -> None:
     """List the commands; those that cannot be used with these settings say why."""
-    from autoagent.commands import catalogue
+    from autoagent.commands import selection
 
-    registry = catalogue.available(settings_here(ctx.obj))
+    registry = selection.available(settings_here(ctx.obj))
     rows: list[dict[str, Any]] = []
-    for command in catalogue.all_commands():
+    for command in selection.all_commands():
         spec = command.spec
         rows.append(
             {
@@ -35,7 +35,7 @@ def commands(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         echo_json(rows)
         return
-    for category in catalogue.CATEGORIES:
+    for category in selection.CATEGORIES:
         echo(f"{category}")
         for row in rows:
             if row["category"] == category:

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from autoagent.redact import MASK, Redactor, secrets_of
-from autoagent.settings import Settings
-from autoagent.subcommands.here import Here, look, plain
-from autoagent.subcommands.output import echo, echo_json
+from autoagent.app.current import Here, look, plain
+from autoagent.config.secrets import secrets_of
+from autoagent.config.settings import Settings
+from autoagent.terminal.output import echo, echo_json
+from autoagent.text.redaction import MASK, Redactor
 
 
 @click.command("config")

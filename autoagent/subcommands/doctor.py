@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from autoagent.subcommands._checks import Finding, examine
-from autoagent.subcommands.output import echo, echo_json
+from autoagent.app.diagnosis import Finding, examine
+from autoagent.terminal.output import echo, echo_json
 
 
 @click.command("doctor")

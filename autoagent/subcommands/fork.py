@@ -12,18 +12,18 @@ from typing import Any
 
 import click
 
-from autoagent.cli import given_in, resume_flags
-from autoagent.errors import SettingsError, StateError
-from autoagent.messages import Event, Feedback, Forked, RunStarted, Snapshot
-from autoagent.runlog import RunLog, find_run, read
-from autoagent.subcommands import assembly
-from autoagent.subcommands.drive import drive, told_as_event
-from autoagent.subcommands.here import trusted_here
-from autoagent.subcommands.restoring import open_snapshots, told, trail_of, trail_of_run, workspace_of
+from autoagent.app import run_factory
+from autoagent.app.current import trusted_here
+from autoagent.app.restoring import history_of, history_of_run, open_snapshots, told, workspace_of
+from autoagent.app.run_driver import drive, told_as_event
+from autoagent.core.errors import SettingsError, StateError
+from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
+from autoagent.runs.event_log import EventLog, find_run, read
+from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.subcommands.flags import given_in, resume_flags
 from autoagent.subcommands.resume import answered, task_of_run, tell_changes
 from autoagent.subcommands.run import check_flags
 from autoagent.subcommands.runs import settings_of_run
-from autoagent.taint import TaintedFiles
 
 
 @click.command("fork")
@@ -59,29 +59,29 @@ def _fork(
     began = _began(run, step, shared)
     settings = settings_of_run(began, given)
     check_flags(given, settings)
-    console = assembly.open_console(settings, json=bool(given.get("json_output")))
-    model = assembly.open_model(settings, console, answered(settings, run, step))
+    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
+    model = run_factory.open_model(settings, console, answered(settings, run, step))
     attended = not settings.continuous or sys.stdin.isatty()
     task = task_of_run(began, given, console.say)
-    registry = assembly.open_registry(settings, task, model.window, attended=attended)
+    registry = run_factory.open_registry(settings, task, model.window, attended=attended)
     with ExitStack() as unused:
         place = _new_folder(Path(began.workspace), folder, unused)
         moved = replace(began, workspace=str(place))
-        start = assembly.describe(task, replace(settings, workspace=place), model, registry, moved)
+        start = run_factory.describe(task, replace(settings, workspace=place), model, registry, moved)
 
-        def new_log(tainted: TaintedFiles) -> RunLog:
+        def new_log(tainted: TaintedFiles) -> EventLog:
             """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
             snapshots = open_snapshots(settings.state_dir, workspace_of(start), console.warn)
-            trail = trail_of(shared)
-            tree = trail.tree or trail_of_run(settings.state_dir, run).first
+            trail = history_of(shared)
+            tree = trail.tree or history_of_run(settings.state_dir, run).first
             if not tree:  # nothing in the run was changed under snapshots
                 tree = open_snapshots(settings.state_dir, workspace_of(began), console.warn).take()
                 console.say("The run has no snapshots: the workspace begins with the files as they are now.")
             console.say(f"Forked from {run} after step {step} into {place}. {told(snapshots.restore(tree))}")
             tainted.inherit(Path(began.workspace), {run, *(event.run for event in shared)}, len(shared))
-            log = RunLog.fork(settings.state_dir, run, len(shared), mask=assembly.mask_of(settings))
+            log = EventLog.fork(settings.state_dir, run, len(shared), mask=run_factory.mask_of(settings))
             unused.pop_all()
-            log.overhear(console.pass_over)
+            log.subscribe(console.pass_over)
             said = [Feedback(text=feedback)] if feedback else []
             marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
             for event in (*marks, *tell_changes(moved, start, console)):

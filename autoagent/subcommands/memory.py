@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autoagent.errors import StateError
-from autoagent.messages import Recollection
-from autoagent.printable import escape, shorten
-from autoagent.settings import Settings
-from autoagent.subcommands.here import settings_here, trusted_here
-from autoagent.subcommands.memory_setup import memory_of_user
+from autoagent.app.current import settings_here, trusted_here
+from autoagent.app.memory_factory import memory_of_user
+from autoagent.config.settings import Settings
+from autoagent.core.errors import StateError
+from autoagent.core.memory import RetrievedMemory
 from autoagent.subcommands.memory_transfer import export_memory, import_memory
-from autoagent.subcommands.output import echo, echo_json
+from autoagent.terminal.output import echo, echo_json
+from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
-    from autoagent.memory.life import LivingMemory
+    from autoagent.memory.living_memory import LivingMemory
 
 SHOWN = 300  # characters of a text in a list
 FATES = 50  # of memories, that a forecast shows
@@ -132,8 +132,8 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
 
 def _ask_model(settings: Settings, prompt: str) -> str:
     """The answer of the model that thinks, opened when it is asked: most sleeps need none."""
-    from autoagent.messages import Message
-    from autoagent.subcommands.assembly import open_console, open_model
+    from autoagent.app.run_factory import open_console, open_model
+    from autoagent.core.model import Message
 
     model = open_model(settings, open_console(settings, json=True))
     return model.complete([Message("user", prompt)], max_tokens=DREAM_TOKENS).text
@@ -216,7 +216,7 @@ memory.add_command(export_memory)
 memory.add_command(import_memory)
 
 
-def _line(memory: Recollection) -> str:
+def _line(memory: RetrievedMemory) -> str:
     origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
     text = shorten(escape(" ".join(memory.text.split())), SHOWN)
     mark = "" if memory.trusted else " (untrusted)"
@@ -227,7 +227,7 @@ def _time(t: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(t))
 
 
-def _object(memory: Recollection) -> dict[str, Any]:
+def _object(memory: RetrievedMemory) -> dict[str, Any]:
     fields = dataclasses.asdict(memory)
     del fields["score"]  # only a search has one
     return fields

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autoagent.errors import SettingsError
-from autoagent.subcommands.here import settings_here, trusted_here
-from autoagent.subcommands.memory_setup import late_embedder, memory_of_user, say
-from autoagent.subcommands.output import echo
+from autoagent.app.current import settings_here, trusted_here
+from autoagent.app.memory_factory import lazy_embedder, memory_of_user, say
+from autoagent.core.errors import SettingsError
+from autoagent.terminal.output import echo
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.transfer import Counts
@@ -29,7 +29,7 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
     if file.exists() and not overwrite:
         raise SettingsError(f"{file} is there already; choose another FILE, or add --overwrite.")
     settings = settings_here(ctx.obj)
-    embedder = late_embedder(settings)
+    embedder = lazy_embedder(settings)
     with memory_of_user(settings, embedder) as living:
         counts = transfer.export(living.store, embedder, living.journal, file, say)
     echo(f"Exported {_counted(counts)} to {file}; {counts.vectors} have their vectors beside it.")
@@ -48,7 +48,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
 
     settings = trusted_here(ctx.obj).settings
     exported = transfer.read(file, say)
-    embedder = late_embedder(settings)
+    embedder = lazy_embedder(settings)
     if exported.vectors is not None:
         embedder = transfer.TakenOver(embedder, exported.vectors)
     with memory_of_user(settings, embedder) as living:

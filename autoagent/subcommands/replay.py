@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from autoagent import __version__
-from autoagent.messages import Resumed, RunStarted
-from autoagent.retrace import verify
-from autoagent.runlog import find_run, read
-from autoagent.screen_text import counted
-from autoagent.subcommands import assembly
-from autoagent.subcommands.here import settings_here
-from autoagent.subcommands.output import echo
+from autoagent.app import run_factory
+from autoagent.app.current import settings_here
+from autoagent.app.prompt_replay import verify
+from autoagent.core.events import Resumed, RunStarted
+from autoagent.runs.event_log import find_run, read
+from autoagent.terminal.output import echo
+from autoagent.terminal.rendering import counted
 
 LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was away
 
@@ -34,7 +34,7 @@ def replay(ctx: click.Context, run: str, fast: bool, verifies: bool) -> None:
     run = find_run(settings.state_dir, run)
     if verifies:
         ctx.exit(_verify(settings.state_dir, run))
-    console = assembly.open_console(settings, json=False, replays=True)
+    console = run_factory.open_console(settings, json=False, replays=True)
     last = None
     for event in read(settings.state_dir, run):
         if not fast and last is not None:
@@ -45,7 +45,7 @@ def replay(ctx: click.Context, run: str, fast: bool, verifies: bool) -> None:
 
 
 def _verify(state_dir: Path, run: str) -> int:
-    from autoagent.tokens import counter
+    from autoagent.text.tokens import counter
 
     prompts, differing = 0, []
     for prompted, same in verify(read(state_dir, run), counter):

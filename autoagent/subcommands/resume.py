@@ -10,28 +10,29 @@ from typing import Any
 
 import click
 
-from autoagent.cli import given_in, resume_flags
-from autoagent.console import Console
-from autoagent.errors import StateError
-from autoagent.messages import Event, Noticed, Rejected, Rewound, RunStarted, Task, Thought
-from autoagent.runlog import RunLog, effective, find_run, read
-from autoagent.settings import Settings
-from autoagent.subcommands import assembly
-from autoagent.subcommands.drive import drive, told_as_event
-from autoagent.subcommands.here import trusted_here
-from autoagent.subcommands.restoring import (
+from autoagent.app import run_factory
+from autoagent.app.current import trusted_here
+from autoagent.app.restoring import (
     cut_off,
     finish,
+    history_of_run,
+    history_until,
     open_snapshots,
     restore,
     told,
-    trail_of_run,
-    trail_until,
     workspace_of,
 )
+from autoagent.app.run_driver import drive, told_as_event
+from autoagent.config.settings import Settings
+from autoagent.core.errors import StateError
+from autoagent.core.events import Event, Rejected, Rewound, RunStarted, SystemNotice, Thought
+from autoagent.core.task import Task
+from autoagent.runs.event_log import EventLog, effective, find_run, read
+from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.subcommands.flags import given_in, resume_flags
 from autoagent.subcommands.run import check_flags, goals_of_flags, without_budget
 from autoagent.subcommands.runs import ends, newest_unfinished, settings_of_run
-from autoagent.taint import TaintedFiles
+from autoagent.terminal.console import Console
 
 
 @click.command("resume")
@@ -75,7 +76,7 @@ def tell_changes(began: RunStarted, start: RunStarted, console: Console) -> Iter
         goals = "; ".join(f"{number}. {goal}" for number, goal in enumerate(start.task.goals, 1))
         text = f"The task has changed. You are {start.task.name}, {start.task.role}. Goals now: {goals}"
         console.say(text)
-        yield Noticed(text=text)
+        yield SystemNotice(text=text)
     before, now = (_comparable(event) for event in (began, start))
     told = [f"{name} {before[name]!r} -> {now[name]!r}" for name in now if name in before and before[name] != now[name]]
     if told:
@@ -94,18 +95,18 @@ def _resume(
     given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted, step: int | None, *, force: bool
 ) -> int:
     check_flags(given, settings)
-    console = assembly.open_console(settings, json=bool(given.get("json_output")))
-    with RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)) as log:
-        log.overhear(console.pass_over)
+    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
+    with EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)) as log:
+        log.subscribe(console.pass_over)
         if step is not None:
             _check_step(settings, run, step)
-        model = assembly.open_model(settings, console, answered(settings, run, step))
+        model = run_factory.open_model(settings, console, answered(settings, run, step))
         attended = not settings.continuous or sys.stdin.isatty()
         task = task_of_run(began, given, console.say)
-        registry = assembly.open_registry(settings, task, model.window, attended=attended)
-        start = assembly.describe(task, settings, model, registry, began)
+        registry = run_factory.open_registry(settings, task, model.window, attended=attended)
+        start = run_factory.describe(task, settings, model, registry, began)
 
-        def take_up(tainted: TaintedFiles) -> RunLog:
+        def take_up(tainted: TaintedFiles) -> EventLog:
             _take_back(log, settings, began, step, console, force=force)
             for event in tell_changes(began, start, console):
                 log.append(replace(event, step=_last_step(settings, run)))
@@ -148,18 +149,18 @@ def _check_step(settings: Settings, run: str, step: int) -> None:
 
 
 def _take_back(
-    log: RunLog, settings: Settings, began: RunStarted, step: int | None, console: Console, *, force: bool
+    log: EventLog, settings: Settings, began: RunStarted, step: int | None, console: Console, *, force: bool
 ) -> None:
     """Take history and workspace back to the end of a step, and finish what was cut off in doing so before."""
     state_dir = settings.state_dir
     if step is None and not cut_off(state_dir, log.run):
         return
-    trail = trail_of_run(state_dir, log.run)
+    trail = history_of_run(state_dir, log.run)
     snapshots = open_snapshots(state_dir, workspace_of(began), console.warn)
     if trail.unfinished:
         console.say(f"A restoration was cut off; now it is done. {told(finish(log, snapshots, trail))}")
     if step is not None:
-        tree = trail_until(state_dir, log.run, step).tree or trail.first
+        tree = history_until(state_dir, log.run, step).tree or trail.first
         if tree:
             restored = restore(log, snapshots, trail, Rewound(to=step, tree=tree), force=force)
             console.say(f"Back to the end of step {step}. {told(restored)}")

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
-
 import click
 
-from autoagent.errors import StateError
-from autoagent.printable import escape
-from autoagent.rules import Rule, SavedRules, checked
-from autoagent.settings import Settings, user_config_path
-from autoagent.subcommands.here import settings_here
-from autoagent.subcommands.output import echo, echo_json
-
-
-def rules_path() -> Path:
-    """The file with the saved rules for every folder, among the user's own settings."""
-    return user_config_path(os.environ).with_name("rules.json")
-
-
-def saved_rules() -> SavedRules:
-    """The rules for the current folder."""
-    return SavedRules(rules_path(), Path.cwd())
-
-
-def tell_old_rules(settings: Settings, say: Callable[[str], None]) -> None:
-    """Say so where there are rules of an earlier version, which nobody follows any more."""
-    old = settings.state_dir / "rules.json"
-    if os.path.lexists(old):
-        say(f"{old} is not followed: rules are kept in {rules_path()}. Save those you want with `autoagent rules add`.")
+from autoagent.app.current import settings_here
+from autoagent.app.saved_rules import saved_rules, tell_old_rules
+from autoagent.core.errors import StateError
+from autoagent.safety.rules import Rule, checked
+from autoagent.terminal.output import echo, echo_json
+from autoagent.text.sanitize import escape
 
 
 @click.group("rules")
@@ -69,7 +48,7 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
 @click.argument("rule")
 def add(rule: str) -> None:
     """Save RULE: what it lets through runs without a question from the next run on."""
-    from autoagent.commands.catalogue import all_commands
+    from autoagent.commands.selection import all_commands
 
     parsed = checked(Rule.parse(rule), [command.spec for command in all_commands()])
     new = saved_rules().add(parsed)

@@ -12,21 +12,22 @@ from typing import Any
 
 import click
 
-from autoagent.cli import given_in, run_flags
-from autoagent.dotenv import store_variables
-from autoagent.errors import SettingsError
-from autoagent.messages import Goal, Task, Usage
-from autoagent.protocols import Listener, Model
-from autoagent.runlog import RunLog
-from autoagent.servers import find_servers
-from autoagent.settings import WITHOUT_ENDPOINT, Settings
-from autoagent.subcommands import assembly
-from autoagent.subcommands.drive import drive, told_as_event
-from autoagent.subcommands.here import Here, claimed_state, look, trust_made, trusted_here
-from autoagent.subcommands.setup import ClickTerminal
-from autoagent.taskfile import MOST_GOALS, is_saved, read_task, write_task
-from autoagent.typed_goal import parse_goal, remark
-from autoagent.welcome import (
+from autoagent.app import run_factory
+from autoagent.app.current import Here, claimed_state, look, trust_made, trusted_here
+from autoagent.app.run_driver import drive, told_as_event
+from autoagent.config.dotenv import store_variables
+from autoagent.config.settings import WITHOUT_ENDPOINT, Settings
+from autoagent.config.task_file import MOST_GOALS, is_saved, read_task, write_task
+from autoagent.config.typed_goal import parse_goal, remark
+from autoagent.core.errors import SettingsError
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Listener, Model
+from autoagent.core.task import Goal, Task
+from autoagent.models.servers import find_servers
+from autoagent.runs.event_log import EventLog
+from autoagent.subcommands.flags import given_in, run_flags
+from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.setup_wizard import (
     DEFAULT_NAME,
     ask_task,
     choose_model,
@@ -66,26 +67,26 @@ def _start(given: Mapping[str, Any]) -> int:
 
 
 def _run(given: Mapping[str, Any], settings: Settings, told: Task | None, here: Here, terminal: ClickTerminal) -> int:
-    console = assembly.open_console(settings, json=bool(given.get("json_output")))
-    model = assembly.open_model(settings, console)
+    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
+    model = run_factory.open_model(settings, console)
     proposals = _Proposals(model, console)
     task = without_budget(told or _task(given, settings, here, terminal, proposals), given)
     attended = not settings.continuous or sys.stdin.isatty()
-    registry = assembly.open_registry(settings, task, model.window, attended=attended)
-    begin = assembly.describe(task, settings, model, registry)
+    registry = run_factory.open_registry(settings, task, model.window, attended=attended)
+    begin = run_factory.describe(task, settings, model, registry)
     for name in NO_EFFECT:
         if given.get(name):
             console.warn(f"--{name.replace('_', '-')} has no effect yet.")
-    assembly.tell_choice(registry, settings, model.window, console.say)
+    run_factory.tell_choice(registry, settings, model.window, console.say)
     return drive(
         begin,
         model,
         registry,
         settings,
         console,
-        lambda tainted: RunLog.create(settings.state_dir, mask=assembly.mask_of(settings)),
+        lambda tainted: EventLog.create(settings.state_dir, mask=run_factory.mask_of(settings)),
         attended=attended,
-        owed=proposals.usage,
+        setup_usage=proposals.usage,
     )
 
 
@@ -107,14 +108,14 @@ def without_budget(task: Task, given: Mapping[str, Any]) -> Task:
 def preload(settings: Settings) -> None:
     """Import what the first step needs; runs while the user reads the first question."""
     import autoagent.loop
-    import autoagent.memory.embed
-    import autoagent.memory.life
-    import autoagent.memory.store
-    import autoagent.models.endpoint
-    from autoagent.tokens import counter
+    import autoagent.memory.embedders.builtin
+    import autoagent.memory.living_memory
+    import autoagent.memory.sqlite.store
+    import autoagent.models.openai.endpoint
+    from autoagent.text.tokens import counter
 
     if settings.model.partition(":")[0] not in WITHOUT_ENDPOINT:
-        autoagent.models.endpoint.preload()
+        autoagent.models.openai.endpoint.preload()
     counter("")("warm")
 
 

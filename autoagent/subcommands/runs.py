@@ -9,17 +9,17 @@ from typing import Any
 
 import click
 
-from autoagent.cli import given_in
-from autoagent.errors import StateError
-from autoagent.messages import Ended, Resumed, Rewound, RunStarted
-from autoagent.printable import escape, shorten
-from autoagent.runlog import find_run, read, run_ids
-from autoagent.screen_text import counted
-from autoagent.settings import EMBEDDER, KEPT, Settings
-from autoagent.subcommands import assembly
-from autoagent.subcommands.here import look, said_here, settings_here
-from autoagent.subcommands.output import echo, echo_json
-from autoagent.tally import Tally
+from autoagent.app import run_factory
+from autoagent.app.current import look, said_here, settings_here
+from autoagent.config.settings import EMBEDDER, KEPT, Settings
+from autoagent.core.errors import StateError
+from autoagent.core.events import Ended, Resumed, Rewound, RunStarted
+from autoagent.runs.event_log import find_run, read, run_ids
+from autoagent.runs.stats import RunStats
+from autoagent.subcommands.flags import given_in
+from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.rendering import counted
+from autoagent.text.sanitize import escape, shorten
 
 
 @click.command("runs")
@@ -55,10 +55,10 @@ def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, Tally]]:
+def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats]]:
     """Every run that began, the newest first, with its newest start; says which logs are damaged."""
     for run in run_ids(state_dir):
-        tally, began = Tally(), None
+        tally, began = RunStats(), None
         try:
             for event in read(state_dir, run):
                 tally.add(event)
@@ -78,7 +78,7 @@ def show(ctx: click.Context, run: str, as_json: bool) -> None:
     """Show RUN again as it was on screen, from its log. RUN is any unique prefix of an id."""
     settings = settings_here(ctx.obj)
     run = find_run(settings.state_dir, run)
-    console = assembly.open_console(settings, json=as_json, replays=True)
+    console = run_factory.open_console(settings, json=as_json, replays=True)
     for event in read(settings.state_dir, run):
         console.show(event)
     if not as_json:
@@ -93,7 +93,7 @@ def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
     if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
         del own["embedding_model"]
     before = began.settings.get("said", {})
-    said = assembly.as_kept(said_here(name for name in assembly.KEPT_SETTINGS if name != "workspace"))
+    said = run_factory.as_kept(said_here(name for name in run_factory.KEPT_SETTINGS if name != "workspace"))
     since = [name for name, value in said.items() if name not in before or before[name] != value]
     kept = {name: value for name, value in own.items() if name not in since}
     here = look({KEPT: kept, **given_in(given)})

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from autoagent.bounds import HELD_TO, bounds_of
-from autoagent.errors import SettingsError
-from autoagent.interrupts import Interrupts
-from autoagent.printable import escape
-from autoagent.scenarios.playing import Played, play
-from autoagent.scenarios.reading import read_scenario
+from autoagent.config.scenario_bounds import HELD_TO, bounds_of
+from autoagent.config.settings import load
+from autoagent.core.errors import SettingsError
+from autoagent.scenarios.loader import read_scenario
+from autoagent.scenarios.runner import Played, play
 from autoagent.scenarios.scenario import Scenario
-from autoagent.settings import load
-from autoagent.subcommands.output import echo, echo_json
+from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.signals import Interrupts
+from autoagent.text.sanitize import escape
 
 SCREEN = 40  # lines of it that are shown of a scenario that failed
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from autoagent.errors import SettingsError
-from autoagent.settings import user_state_path
-from autoagent.subcommands.here import Here, listed, look, notices, plain
-from autoagent.subcommands.output import echo, echo_json
-from autoagent.subcommands.setup import ClickTerminal
-from autoagent.trust import Record, Trusted
+from autoagent.app.current import Here, listed, look, notices, plain
+from autoagent.config.settings import user_state_path
+from autoagent.config.trust import Record, Trusted
+from autoagent.core.errors import SettingsError
+from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.output import echo, echo_json
 
 
 @click.command("trust")

@@ -6,16 +6,16 @@ from contextlib import ExitStack
 
 import click
 
-from autoagent.errors import StateError
-from autoagent.messages import Noticed, Undone
-from autoagent.runlog import RunLog, find_run
-from autoagent.subcommands import assembly
-from autoagent.subcommands.here import trusted_here
-from autoagent.subcommands.output import echo
-from autoagent.subcommands.restoring import files, finish, open_snapshots, restore, told, trail_of_run, workspace_of
+from autoagent.app import run_factory
+from autoagent.app.current import trusted_here
+from autoagent.app.restoring import files, finish, history_of_run, open_snapshots, restore, told, workspace_of
+from autoagent.core.errors import StateError
+from autoagent.core.events import SystemNotice, Undone
+from autoagent.runs.event_log import EventLog, find_run
+from autoagent.runs.workspace_history import WorkspaceHistory
 from autoagent.subcommands.runs import last_start
-from autoagent.trail import Trail
-from autoagent.workspace_lock import sole_writer
+from autoagent.terminal.output import echo
+from autoagent.workspace.lock import sole_writer
 
 
 @click.command("undo")
@@ -35,8 +35,8 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
     settings = trusted_here(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     with ExitStack() as held:
-        log = held.enter_context(RunLog.open(settings.state_dir, run, mask=assembly.mask_of(settings)))
-        trail = trail_of_run(settings.state_dir, run)
+        log = held.enter_context(EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)))
+        trail = history_of_run(settings.state_dir, run)
         workspace = workspace_of(last_start(settings.state_dir, run))
         held.enter_context(sole_writer(workspace.root, _tell))
         snapshots = open_snapshots(settings.state_dir, workspace, _tell)
@@ -47,7 +47,7 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
         said = _said(back, trail)
         restored = restore(log, snapshots, trail, back, force=force)
         if restored.changed:
-            log.append(Noticed(step=trail.step, text=_for_the_agent(back, files(restored.changed))))
+            log.append(SystemNotice(step=trail.step, text=_for_the_agent(back, files(restored.changed))))
     echo(f"{said} {told(restored)}")
     if not redo:
         echo(f"`autoagent undo {run} --redo` takes this back.")
@@ -57,7 +57,7 @@ def _tell(line: str) -> None:
     echo(line, err=True)
 
 
-def _target(trail: Trail, run: str, to: int | None, redo: bool) -> Undone:
+def _target(trail: WorkspaceHistory, run: str, to: int | None, redo: bool) -> Undone:
     """Where the workspace is to be taken. Raises StateError where there is nothing to go back to."""
     if not trail.first:
         raise StateError(f"Nothing in the run {run} can be undone: it has no snapshots.")
@@ -76,7 +76,7 @@ def _target(trail: Trail, run: str, to: int | None, redo: bool) -> Undone:
     return Undone(to=turn.step - 1, tree=turn.before)
 
 
-def _said(back: Undone, trail: Trail) -> str:
+def _said(back: Undone, trail: WorkspaceHistory) -> str:
     if back.redo:
         return "The last undo is taken back."
     undone = [turn for turn in trail.in_effect if turn.step > back.to]

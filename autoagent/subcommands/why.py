@@ -10,15 +10,18 @@ from typing import Any
 
 import click
 
-from autoagent.errors import ReplyError
-from autoagent.messages import Call, Recollection, Rejected, Thought, Thoughts
-from autoagent.printable import escape, shorten
-from autoagent.retrace import Traced, trace
-from autoagent.runlog import find_run, read
-from autoagent.subcommands import assembly
-from autoagent.subcommands.here import settings_here
-from autoagent.subcommands.output import echo, echo_json
+from autoagent.app import run_factory
+from autoagent.app.current import settings_here
+from autoagent.app.prompt_replay import Traced, trace
+from autoagent.core.commands import Call
+from autoagent.core.errors import ReplyError
+from autoagent.core.events import Rejected, Thought
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Thoughts
+from autoagent.runs.event_log import find_run, read
 from autoagent.subcommands.runs import settings_of_run
+from autoagent.terminal.output import echo, echo_json
+from autoagent.text.sanitize import escape, shorten
 
 SHOWN = 300  # characters of a memory or a thought
 
@@ -38,7 +41,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     With --without the step's prompt is built again from the log, less that memory, and put to the model of the run:
     its reply is shown beside the recorded one. Nothing is executed or recorded; an endpoint charges for the call.
     """
-    from autoagent.tokens import counter
+    from autoagent.text.tokens import counter
 
     state_dir = settings_here(ctx.obj).state_dir
     run = find_run(state_dir, run)
@@ -83,10 +86,10 @@ def _facts(run: str, traced: Traced) -> dict[str, Any]:
 
 def _asked_again(given: Mapping[str, Any], traced: Traced, ids: set[int]) -> dict[str, Any]:
     """Put the prompt without these memories to the model of the run. Raises what a model does."""
-    from autoagent.reply import parse
+    from autoagent.reply.parser import parse
 
     settings = settings_of_run(traced.start, given)
-    model = assembly.open_model(settings, assembly.open_console(settings, json=True), traced.answered)
+    model = run_factory.open_model(settings, run_factory.open_console(settings, json=True), traced.answered)
     completion = model.complete(
         traced.prompt(ids).messages,
         commands=traced.offered,
@@ -142,7 +145,7 @@ def _show(found: Mapping[str, Any], traced: Traced) -> None:
         )
 
 
-def _origin(memory: Recollection) -> str:
+def _origin(memory: RetrievedMemory) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
     origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
     return f"{when}  {origin}{'' if memory.trusted else ' (untrusted)'}"

@@ -81,7 +81,7 @@ def test_a_step_without_a_result_is_named(served: Home, server: ScriptedServer) 
 def test_read_file_shows_up_to_a_quarter_of_the_window_and_goes_on(
     served: Home, server: ScriptedServer, window: int
 ) -> None:
-    from autoagent.tokens import counter
+    from autoagent.text.tokens import counter
 
     served.write("autoagent_workspace/long.txt", LINES * 10)
     server.add(command("read_file", filename="long.txt"))

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from driver import PATIENCE, ROOT, Home
 
-from autoagent.errors import SettingsError
-from autoagent.scenarios.reading import read_scenario
+from autoagent.core.errors import SettingsError
+from autoagent.scenarios.loader import read_scenario
 
 SCENARIOS = sorted((ROOT / "tests" / "scenarios").glob("*.yaml"))
 

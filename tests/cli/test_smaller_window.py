@@ -6,7 +6,7 @@ import pytest
 from driver import FINISH, GOAL, Home
 from server import Fault, Request, ScriptedServer, command
 
-from autoagent.tokens import PER_MESSAGE, counter
+from autoagent.text.tokens import PER_MESSAGE, counter
 
 COUNT = counter("")
 SMALL = 8192

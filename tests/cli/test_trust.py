@@ -9,7 +9,7 @@ import pytest
 from driver import FINISH, GOAL, Home, Session
 from server import ScriptedServer
 
-from autoagent.memory.database import connect
+from autoagent.memory.sqlite.database import connect
 
 Golden = Callable[[str, str], None]
 

@@ -10,11 +10,13 @@ import pytest
 from autoagent.commands import agents
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError
+from autoagent.config.settings import Settings
+from autoagent.core.agents import SubAgent
+from autoagent.core.commands import Call, Result
+from autoagent.core.errors import CommandError
+from autoagent.core.memory import Origin
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Call, Origin, Result, SubAgent
-from autoagent.settings import Settings
-from autoagent.workspace import Workspace
+from autoagent.workspace.gate import Workspace
 
 PAGE = Origin("https://example.org/", trusted=False)
 ANNA = SubAgent("1", "Anna", "writing", status="running", steps=3, seconds=12.4, said="I have\nthe title.")

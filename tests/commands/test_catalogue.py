@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autoagent.commands import catalogue
-from autoagent.errors import ReplyError, SettingsError
-from autoagent.messages import Call, Goal
-from autoagent.settings import Settings
+from autoagent.commands import selection
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Call
+from autoagent.core.errors import ReplyError, SettingsError
+from autoagent.core.task import Goal
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ from autoagent.settings import Settings
 def test_a_command_that_is_left_out_is_refused_with_the_reason(
     wanted: tuple[str, ...], window: int, left_out: str
 ) -> None:
-    registry = catalogue.choose(catalogue.available(Settings()), wanted, [Goal("Write a.txt")], window)
+    registry = selection.choose(selection.available(Settings()), wanted, [Goal("Write a.txt")], window)
     with pytest.raises(ReplyError) as refused:
         registry.check(Call("1", left_out, {}))
     assert f"The command '{left_out}' cannot be used here: it is not offered in this run." in str(refused.value)
@@ -26,7 +27,7 @@ def test_a_command_that_is_left_out_is_refused_with_the_reason(
 
 
 def test_a_command_that_does_not_exist_is_another_matter() -> None:
-    registry = catalogue.choose(catalogue.available(Settings()), (), [Goal("Write a.txt")], 8192)
+    registry = selection.choose(selection.available(Settings()), (), [Goal("Write a.txt")], 8192)
     with pytest.raises(ReplyError, match="There is no command 'dance'"):
         registry.check(Call("1", "dance", {}))
 
@@ -34,11 +35,11 @@ def test_a_command_that_does_not_exist_is_another_matter() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "1e999"])
 def test_a_number_that_no_command_can_use_is_refused(value: object) -> None:
     with pytest.raises(ReplyError, match="'timeout' of ask_user is no number that can be used"):
-        catalogue.available(Settings()).check(Call("1", "ask_user", {"question": "q", "timeout": value}))
+        selection.available(Settings()).check(Call("1", "ask_user", {"question": "q", "timeout": value}))
 
 
 def offered(*disabled: str) -> set[str]:
-    return {spec.name for spec in catalogue.available(Settings(disabled_command_categories=disabled)).specs}
+    return {spec.name for spec in selection.available(Settings(disabled_command_categories=disabled)).specs}
 
 
 @pytest.mark.parametrize(
@@ -102,10 +103,10 @@ def test_a_category_that_there_is_not_is_refused_and_the_nearest_named(name: str
 
 
 def test_every_name_among_the_wanted_commands_is_looked_at() -> None:
-    registry = catalogue.available(Settings())
+    registry = selection.available(Settings())
     with pytest.raises(SettingsError, match=r"'raed_file'.* Did you mean read_file\?"):
-        catalogue.choose(registry, ("all", "raed_file"), [], 128_000)
-    chosen = catalogue.choose(registry, ("autogpt.commands.git_operations",), [], 128_000)
+        selection.choose(registry, ("all", "raed_file"), [], 128_000)
+    chosen = selection.choose(registry, ("autogpt.commands.git_operations",), [], 128_000)
     assert {spec.name for spec in chosen.specs} == {"clone_repository", "task_complete"}
 
 
@@ -115,4 +116,4 @@ def test_every_name_among_the_wanted_commands_is_looked_at() -> None:
 def test_the_items_of_a_list_are_checked_too(items: list[object], place: str) -> None:
     call = Call("1", "write_tests", {"code": "x = 1", "focus": items})
     with pytest.raises(ReplyError, match=f"'focus' of write_tests must be a list of strings; {place}"):
-        catalogue.available(Settings()).check(call)
+        selection.available(Settings()).check(call)

@@ -16,14 +16,14 @@ import pytest
 from autoagent.commands import code
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.commands.shell_lists import shell_rule
-from autoagent.errors import CommandError, ModelError
+from autoagent.commands.support.shell_lists import shell_rule
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Call, Proposal, Result
+from autoagent.core.errors import CommandError, ModelError
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Call, Proposal, Result
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.sandbox.limits import Limits
-from autoagent.settings import Settings
-from autoagent.workspace import Workspace
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
+from autoagent.workspace.gate import Workspace
 
 
 def nobody(question: str, timeout: float | None) -> str:
@@ -68,20 +68,20 @@ class Room:
         return replace(self, context=replace(self.context, complete=complete))
 
 
-def over(workspace: Workspace, limits: Limits) -> Iterator[Room]:
+def over(workspace: Workspace, limits: ProcessLimits) -> Iterator[Room]:
     with closing(open_sandbox(workspace, limits, kind="none")) as sandbox:
         yield Room(workspace.root, Context(workspace, NoMemory(), nobody, sandbox=sandbox), Registry(code.COMMANDS))
 
 
 @pytest.fixture
 def ws(tmp_path: Path) -> Iterator[Room]:
-    yield from over(Workspace(tmp_path / "ws", [tmp_path / "ws" / "own"]), Limits(seconds=30))
+    yield from over(Workspace(tmp_path / "ws", [tmp_path / "ws" / "own"]), ProcessLimits(seconds=30))
 
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[Room]:
     """One with little time."""
-    yield from over(Workspace(tmp_path / "ws"), Limits(seconds=1))
+    yield from over(Workspace(tmp_path / "ws"), ProcessLimits(seconds=1))
 
 
 # how a program ended ------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_a_long_output_is_cut_with_its_size(ws: Room, line: str, total: int) -> 
     text = ws.text("execute_shell", command_line=f"echo head; {line}; echo; echo tail")
     assert text.startswith("Exit status 0. It printed:\nhead\nxx")
     assert text.endswith("\ntail\n")
-    left_out = total + 11 - Limits().head - Limits().tail
+    left_out = total + 11 - ProcessLimits().head - ProcessLimits().tail
     assert f"\n[... {left_out:,} of {total + 11:,} bytes left out ...]\n" in text
 
 

@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 from loopback_site import Site, Visit, answer, redirect
 
-from autoagent.addresses import NetworkGuard, exceptions
-from autoagent.commands import web_download
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError
+from autoagent.commands.support import web_download
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Call, Proposal, Result
+from autoagent.core.errors import CommandError
+from autoagent.core.web import SearchResults
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Call, Found, Proposal, Result
-from autoagent.services.http import HttpClient
+from autoagent.network.addresses import NetworkGuard, exceptions
+from autoagent.network.client import HttpClient
 from autoagent.services.web import GuardedWeb
-from autoagent.settings import Settings
-from autoagent.workspace import Workspace
+from autoagent.workspace.gate import Workspace
 
 FILE = random.Random(3).randbytes(900_000)
 
@@ -96,7 +97,7 @@ def nobody(question: str, timeout: float | None) -> str:
     raise CommandError("Nobody can answer here.")
 
 
-def no_engine(query: str, count: int) -> Found:
+def no_engine(query: str, count: int) -> SearchResults:
     raise CommandError("There is no search engine here.")
 
 

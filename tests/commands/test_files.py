@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoagent.commands import files, matching
+from autoagent.commands import files
 from autoagent.commands.context import Context
-from autoagent.commands.diff import unified
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError
+from autoagent.commands.support import matching
+from autoagent.commands.support.diff import unified
+from autoagent.core.commands import Call, Result
+from autoagent.core.errors import CommandError
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Call, Result
-from autoagent.workspace import Gate, Workspace, walk_gate
+from autoagent.workspace.gate import Gate, Workspace, walk_gate
 
 
 def nobody(question: str, timeout: float | None) -> str:

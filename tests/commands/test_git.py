@@ -14,20 +14,22 @@ from typing import Any
 import pytest
 from loopback_site import Authority, Site, Visit, answer, names, needs_openssl, redirect
 
-from autoagent.addresses import Address, NetworkGuard, exceptions
 from autoagent.commands import git
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError, SetupError
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Call, Result
+from autoagent.core.errors import CommandError, SetupError
+from autoagent.core.programs import ProcessExit
+from autoagent.core.protocols import Sandbox
+from autoagent.core.web import SearchResults, WebPage
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Call, Exit, Found, Page, Result
-from autoagent.protocols import Sandbox
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.sandbox.limits import Limits
-from autoagent.services.http import HttpClient
+from autoagent.network.addresses import Address, NetworkGuard, exceptions
+from autoagent.network.client import HttpClient
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
 from autoagent.services.web import GuardedWeb
-from autoagent.settings import Settings
-from autoagent.workspace import Workspace
+from autoagent.workspace.gate import Workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -125,7 +127,7 @@ class Watched:
     trusts: Path | None = None
     asked: list[str] = field(default_factory=list)
 
-    def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, **more: Any) -> Exit:
+    def run(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, **more: Any) -> ProcessExit:
         visible = {key: value for key, value in more.items() if key != "data"}
         self.asked.append(repr((argv, env, visible)))
         trusted = {"GIT_SSL_CAINFO": str(self.trusts)} if self.trusts else {}
@@ -168,7 +170,7 @@ def nobody(question: str, timeout: float | None) -> str:
     raise CommandError("Nobody can answer here.")
 
 
-def no_engine(query: str, count: int) -> Found:
+def no_engine(query: str, count: int) -> SearchResults:
     raise CommandError("There is no search engine here.")
 
 
@@ -186,7 +188,7 @@ def kind() -> str:
 def clones(tmp_path: Path, site: Site, kind: str) -> Iterator[Clones]:
     workspace = Workspace(tmp_path / "ws")
     try:
-        sandbox = Watched(open_sandbox(workspace, Limits(), kind=kind))
+        sandbox = Watched(open_sandbox(workspace, ProcessLimits(), kind=kind))
     except SetupError as error:
         pytest.skip(str(error))
     context = Context(workspace, NoMemory(), nobody, web=web(site.allowed()), sandbox=sandbox)
@@ -320,8 +322,8 @@ def test_a_folder_that_is_there_and_empty_will_do(clones: Clones, site: Site) ->
 class PublicPlainHttp:
     """A web in which plain.example is a public host with a repository."""
 
-    def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> Page:
-        return Page(url, "application/x-git-upload-pack-advertisement", b"")
+    def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
+        return WebPage(url, "application/x-git-upload-pack-advertisement", b"")
 
     def pin(self, url: str) -> tuple[str, int, str]:
         return "plain.example", 80, "8.8.8.8"

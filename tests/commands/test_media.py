@@ -16,12 +16,12 @@ from provider_server import ProviderServer, Sent
 from autoagent.commands import media
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Call, Proposal, Result
+from autoagent.core.errors import CommandError
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Call, Proposal, Result
-from autoagent.services.media import media_of
-from autoagent.settings import Settings
-from autoagent.workspace import Workspace
+from autoagent.services.media.media import media_of
+from autoagent.workspace.gate import Workspace
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 WAV = b"RIFF\x24\0\0\0WAVEfmt and so on"

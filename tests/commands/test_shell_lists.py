@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoagent.commands.context import in_a_shell
-from autoagent.commands.shell_lines import programs, risk_of, shell_syntax
-from autoagent.commands.shell_lists import ShellRule, shell_rule
-from autoagent.errors import CommandError, SettingsError
-from autoagent.settings import Settings, load
+from autoagent.commands.support.shell_lines import programs, risk_of, shell_syntax
+from autoagent.commands.support.shell_lists import ShellRule, shell_rule
+from autoagent.config.settings import Settings, load
+from autoagent.core.errors import CommandError, SettingsError
 
 PROGRAMS = (
     *("bash", "busybox", "dash", "echo", "env", "find", "git", "grep", "ls", "nohup", "python3.11"),

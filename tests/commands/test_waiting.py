@@ -13,12 +13,12 @@ import pytest
 from autoagent.commands import code, system
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError
+from autoagent.core.commands import Call, Result
+from autoagent.core.errors import CommandError
 from autoagent.memory.none import NoMemory
-from autoagent.messages import Call, Result
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.sandbox.limits import Limits
-from autoagent.workspace import Workspace
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
+from autoagent.workspace.gate import Workspace
 
 
 def nobody(question: str, timeout: float | None) -> str:
@@ -51,7 +51,7 @@ class Room:
 @pytest.fixture
 def ws(tmp_path: Path) -> Iterator[Room]:
     workspace = Workspace(tmp_path / "ws")
-    with closing(open_sandbox(workspace, Limits(), kind="none")) as sandbox:
+    with closing(open_sandbox(workspace, ProcessLimits(), kind="none")) as sandbox:
         yield Room(workspace.root, Context(workspace, NoMemory(), nobody, sandbox=sandbox))
 
 

@@ -14,21 +14,22 @@ from loopback_site import Site, answer, redirect
 from test_documents import docx, pdf, xlsx
 from website import page, resource, search
 
-from autoagent.addresses import NetworkGuard, exceptions
-from autoagent.commands import digest, web
+from autoagent.commands import web
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.errors import CommandError, ContextOverflow, ModelError, StateError
-from autoagent.memory.embed import embedded
-from autoagent.memory.life import LivingMemory
+from autoagent.commands.support import summarize
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Call, Result
+from autoagent.core.errors import CommandError, ContextOverflow, ModelError, StateError
+from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.none import NoMemory
-from autoagent.memory.store import LocalStore
-from autoagent.messages import Call, Result
-from autoagent.services.http import HttpClient
+from autoagent.memory.sqlite.store import LocalStore
+from autoagent.network.addresses import NetworkGuard, exceptions
+from autoagent.network.client import HttpClient
 from autoagent.services.search import google, searxng
 from autoagent.services.web import GuardedWeb
-from autoagent.settings import Settings
-from autoagent.workspace import Workspace
+from autoagent.workspace.gate import Workspace
 
 QUESTION = "When is high water?"
 
@@ -279,7 +280,7 @@ def test_a_page_cannot_close_its_marks_in_a_prompt(room: Room) -> None:
 @pytest.mark.parametrize("size", [10, 100, 8_000])
 @pytest.mark.parametrize("text", ["", "x" * 30_000, "word " * 5_000, "One. Two.\n\nThree\n" * 2_000, "日本" * 9_000])
 def test_parts_hold_the_whole_text_within_their_size(text: str, size: int) -> None:
-    parts = digest.split(text, size)
+    parts = summarize.split(text, size)
     assert all(0 < len(part) <= size for part in parts)
     assert "".join("".join(parts).split()) == "".join(text.split())
 

@@ -16,8 +16,8 @@ import pytest
 from loopback_site import Authority, Site, Visit, answer, needs_openssl, redirect
 from server import Command, command
 
-from autoagent.addresses import NetworkGuard
-from autoagent.errors import CommandError
+from autoagent.core.errors import CommandError
+from autoagent.network.addresses import NetworkGuard
 
 from .driver import USERS, Listener, Section, drive, room
 

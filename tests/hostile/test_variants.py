@@ -13,11 +13,11 @@ import shutil
 
 import pytest
 
-from autoagent.addresses import NetworkGuard, parse
-from autoagent.errors import CommandError
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.sandbox.limits import Limits
-from autoagent.workspace import Workspace
+from autoagent.core.errors import CommandError
+from autoagent.network.addresses import NetworkGuard, parse
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
+from autoagent.workspace.gate import Workspace
 
 from .driver import room
 
@@ -108,7 +108,7 @@ def test_no_command_line_changes_what_is_outside() -> None:
         (made.workspace / "way-out").symlink_to(made.outside)
         (made.workspace / "a").write_text("a")
         before = made.picture()
-        sandbox = open_sandbox(Workspace(made.workspace), Limits(seconds=10, processes=30), kind="bubblewrap")
+        sandbox = open_sandbox(Workspace(made.workspace), ProcessLimits(seconds=10, processes=30), kind="bubblewrap")
         try:
             for number in range(LINES):
                 target = pick.choice(TARGETS).format(pick.choice((f"pwned-{number}", made.folder.parent.name)))

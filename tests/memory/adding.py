@@ -6,7 +6,7 @@ from pathlib import Path
 from bag_of_words import BagOfWords
 from defaults import put
 
-from autoagent.memory.store import LocalStore
+from autoagent.memory.sqlite.store import LocalStore
 
 if __name__ == "__main__":
     folder, prefix, count = sys.argv[1:]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoagent.messages import Usage
+from autoagent.core.model import Usage
 
 
 class BagOfWords:

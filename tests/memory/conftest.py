@@ -10,7 +10,7 @@ from pathlib import Path
 import databases
 import pytest
 
-from autoagent.protocols import MemoryStore
+from autoagent.core.protocols import MemoryStore
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from bag_of_words import BagOfWords
 
-from autoagent.memory.store import LocalStore
-from autoagent.protocols import Embedder, MemoryStore
+from autoagent.core.protocols import Embedder, MemoryStore
+from autoagent.memory.sqlite.store import LocalStore
 
 
 class Backend(contextlib.ExitStack):
@@ -35,11 +35,11 @@ class Backend(contextlib.ExitStack):
 
     def _made(self, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:
         if self.kind == "postgres":
-            from autoagent.memory.postgres import PostgresStore
+            from autoagent.memory.postgres.store import PostgresStore
 
             return PostgresStore(self.place, self.index, embedder, listen)
         if self.kind == "redis":
-            from autoagent.memory.redis import RedisStore
+            from autoagent.memory.redis.store import RedisStore
 
             return RedisStore(self.place, self.index, embedder, listen)
         return LocalStore(Path(self.place) / self.index, embedder, listen)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from autoagent.protocols import MemoryStore
+from autoagent.core.protocols import MemoryStore
 
 
 def put(store: MemoryStore, text: str, t: float = 0.0, **given: Any) -> int | None:

@@ -8,13 +8,13 @@ from random import Random
 from bag_of_words import BagOfWords
 
 from autoagent.memory.dreams import Journal
-from autoagent.memory.life import LivingMemory, Rules
-from autoagent.memory.store import LocalStore
+from autoagent.memory.living_memory import LifeRules, LivingMemory
+from autoagent.memory.sqlite.store import LocalStore
 
 if __name__ == "__main__":
     folder, random, now = Path(sys.argv[1]), Random(5), 0.0
     store = LocalStore(folder, BagOfWords(), random=Random(6))
-    with LivingMemory(store, Journal(folder / "dreams.jsonl"), rules=Rules(base=5.0), clock=lambda: now) as memory:
+    with LivingMemory(store, Journal(folder / "dreams.jsonl"), rules=LifeRules(base=5.0), clock=lambda: now) as memory:
         for number in range(1_000_000):
             now += random.random() * 3
             done = random.choice(("add", "add", "recall", "sleep"))

@@ -13,10 +13,11 @@ import pytest
 from bag_of_words import BagOfWords
 from databases import Backend
 
-from autoagent.errors import ModelError
+from autoagent.core.errors import ModelError
+from autoagent.core.memory import Change, RetrievedMemory
+from autoagent.core.model import Usage
+from autoagent.core.protocols import MemoryStore
 from autoagent.memory.texts import PART
-from autoagent.messages import Change, Recollection, Usage
-from autoagent.protocols import MemoryStore
 
 
 def put(store: MemoryStore, text: str, **known: Any) -> int:
@@ -26,7 +27,7 @@ def put(store: MemoryStore, text: str, **known: Any) -> int:
     return id
 
 
-def texts_of(memories: Sequence[Recollection]) -> list[str]:
+def texts_of(memories: Sequence[RetrievedMemory]) -> list[str]:
     return [memory.text for memory in memories]
 
 
@@ -36,7 +37,7 @@ def texts_of(memories: Sequence[Recollection]) -> list[str]:
 def test_a_memory_comes_back_as_it_was_put(store: MemoryStore) -> None:
     id = put(store, "the key is under the mat", t=12.25, kind="step", source="a page", trusted=False, run="r", step=7)
 
-    expected = Recollection(id, "the key is under the mat", 0.0, "step", "a page", False, 12.25, "r", 7, 0)
+    expected = RetrievedMemory(id, "the key is under the mat", 0.0, "step", "a page", False, 12.25, "r", 7, 0)
     assert store.find("the key is under the mat") == expected
     assert store.listed() == [expected]
     assert len(store) == 1
@@ -82,7 +83,7 @@ def test_the_same_text_is_the_same_memory(store: MemoryStore) -> None:
     id = put(store, "tea at four", t=1.0, run="first", step=1, kind="step", source="one")
     store.change([Change(id, (1.0, 0), 2.0, 3)])
     assert put(store, "tea at four", t=5.0, run="second", step=2, kind="note", source="two") == id
-    assert store.listed() == [Recollection(id, "tea at four", 0.0, "step", "one", True, 5.0, "second", 2, 3)]
+    assert store.listed() == [RetrievedMemory(id, "tea at four", 0.0, "step", "one", True, 5.0, "second", 2, 3)]
 
 
 def test_once_untrusted_a_memory_stays_so(store: MemoryStore) -> None:
@@ -222,7 +223,7 @@ def test_the_trash_keeps_what_is_forgotten_until_it_is_restored_or_emptied(store
     assert store.find("old bread") is None and not store.forget(old) and len(store) == 1
 
     assert store.restore(new, 30.0) and not store.restore(new, 30.0) and not store.restore(kept, 30.0)
-    assert store.find("new bread") == Recollection(new, "new bread", 0.0, "note", "s", True, 30.0, "", 4, 0)
+    assert store.find("new bread") == RetrievedMemory(new, "new bread", 0.0, "note", "s", True, 30.0, "", 4, 0)
     assert set(texts_of(store.near("bread", 5))) == {"new bread", "kept bread"}
     assert set(texts_of(store.worded("bread", 5))) == {"new bread", "kept bread"}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoagent.memory.bits import SignBits, row_checks, signs
-from autoagent.memory.vectors import BLOCK, Vectors
+from autoagent.memory.sign_bits import SignBits, row_checks, signs
+from autoagent.memory.sqlite.vectors import BLOCK, Vectors
 
 DIM = 2048
 

@@ -13,11 +13,11 @@ from fuzzing import MANY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoagent.errors import StateError
+from autoagent.core.errors import StateError
+from autoagent.core.memory import Dream
 from autoagent.memory import transfer
 from autoagent.memory.dreams import Journal
-from autoagent.memory.store import LocalStore
-from autoagent.messages import Dream
+from autoagent.memory.sqlite.store import LocalStore
 
 MEMORY: dict[str, Any] = {
     "t": 1.7e9, "text": "red apples", "kind": "note", "source": "user", "trusted": True, "level": 2, "run": "r",

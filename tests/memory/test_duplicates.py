@@ -4,19 +4,19 @@ import math
 
 import numpy as np
 
-from autoagent.memory.duplicates import LISTED, Group, groups
-from autoagent.messages import Recollection
+from autoagent.core.memory import RetrievedMemory
+from autoagent.memory.deduplication import LISTED, DuplicateGroup, groups
 
 
-def memory(id: int, level: int = 0, **given: str) -> Recollection:
-    return Recollection(id, "a fact", 0.0, t=float(id), level=level, **given)
+def memory(id: int, level: int = 0, **given: str) -> RetrievedMemory:
+    return RetrievedMemory(id, "a fact", 0.0, t=float(id), level=level, **given)
 
 
 def at_angle(degrees: float) -> bytes:
     return np.array([math.cos(math.radians(degrees)), math.sin(math.radians(degrees))], "<f4").tobytes()
 
 
-def shown(found: list[Group]) -> list[tuple[int, list[int]]]:
+def shown(found: list[DuplicateGroup]) -> list[tuple[int, list[int]]]:
     return [(group.kept.id, [other.id for other in group.others]) for group in found]
 
 
@@ -45,13 +45,15 @@ def test_duplicates_are_found_however_far_apart_they_stand() -> None:
 
 
 def test_the_sources_are_listed_once_each_and_not_without_end() -> None:
-    two = Group(memory(1, source="b.html, a.html"), (memory(2, source="a.html"), memory(3), memory(4, run="r1")))
+    two = DuplicateGroup(
+        memory(1, source="b.html, a.html"), (memory(2, source="a.html"), memory(3), memory(4, run="r1"))
+    )
     assert two.sources == "b.html, a.html, r1/0"
-    many = Group(memory(1), tuple(memory(n, source=f"{n}.html") for n in range(50)))
+    many = DuplicateGroup(memory(1), tuple(memory(n, source=f"{n}.html") for n in range(50)))
     assert many.sources.endswith(f"{LISTED - 1}.html, and 30 more")
 
 
 def test_what_is_merged_into_a_memory_of_many_sources_stays_private() -> None:
-    merged = Group(memory(1), tuple(memory(n, source=f"{n}.html" if n < 40 else "user") for n in range(41)))
+    merged = DuplicateGroup(memory(1), tuple(memory(n, source=f"{n}.html" if n < 40 else "user") for n in range(41)))
     assert merged.sources.startswith("user, 0.html")
     assert memory(1, source=merged.sources).private

@@ -15,19 +15,19 @@ from defaults import put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoagent.errors import CommandError, ModelError
+from autoagent.core.errors import CommandError, ModelError
+from autoagent.core.memory import Change, RetrievedMemory
 from autoagent.memory.dreams import Journal, dream_prompt
-from autoagent.memory.life import LivingMemory, Rules
-from autoagent.memory.ranking import DAY, Weights
-from autoagent.memory.store import LocalStore
-from autoagent.messages import Change, Recollection
+from autoagent.memory.living_memory import LifeRules, LivingMemory
+from autoagent.memory.ranking import DAY, RankingWeights
+from autoagent.memory.sqlite.store import LocalStore
 
 LIVING = Path(__file__).with_name("living.py")
-RULES = Rules(base=1 * DAY, growth=2.0, cap=3)
+RULES = LifeRules(base=1 * DAY, growth=2.0, cap=3)
 
 
-def memory(level: int = 0, age: float = 0.0, t: float = 0.0) -> Recollection:
-    return Recollection(1, "fact", 0.0, t=t - age, level=level)
+def memory(level: int = 0, age: float = 0.0, t: float = 0.0) -> RetrievedMemory:
+    return RetrievedMemory(1, "fact", 0.0, t=t - age, level=level)
 
 
 # The rules, as pure functions: base 1 day, doubled by each level, level 3 the last that has a threshold
@@ -83,17 +83,17 @@ def test_a_clock_that_goes_backwards_changes_no_time_and_takes_no_level() -> Non
     assert RULES.weakened(ahead, 100 * DAY) == (110 * DAY, 2)
 
 
-rules = st.builds(Rules, base=st.floats(0, 1e7), growth=st.floats(1, 5), cap=st.integers(0, 6), trash=st.just(0.0))
+rules = st.builds(LifeRules, base=st.floats(0, 1e7), growth=st.floats(1, 5), cap=st.integers(0, 6), trash=st.just(0.0))
 moments = st.lists(st.tuples(st.floats(0, 1e9), st.booleans()), max_size=60)
 
 
 @given(rules, moments)
 def test_whatever_happens_a_level_stays_between_forgotten_and_long_term(
-    rules: Rules, moments: list[tuple[float, bool]]
+    rules: LifeRules, moments: list[tuple[float, bool]]
 ) -> None:
     level, t, fell_at = 0, 0.0, None
     for now, returned in moments:
-        before = Recollection(1, "fact", 0.0, t=t, level=level)
+        before = RetrievedMemory(1, "fact", 0.0, t=t, level=level)
         after_t, after = (rules.strengthened if returned else rules.weakened)(before, now)
         assert after_t >= t
         if after is None:
@@ -117,14 +117,14 @@ def test_whatever_happens_a_level_stays_between_forgotten_and_long_term(
 class Life:
     """A memory in a folder, with a clock that the test sets."""
 
-    def __init__(self, folder: Path, rules: Rules = RULES, weights: Weights | None = None) -> None:
+    def __init__(self, folder: Path, rules: LifeRules = RULES, weights: RankingWeights | None = None) -> None:
         self.now = 100 * DAY
         self.store = LocalStore(folder, BagOfWords(), random=Random(3))
         self.memory = LivingMemory(
             self.store,
             Journal(folder / "dreams.jsonl"),
             rules=rules,
-            weights=weights or Weights(floor=0, diversity=0),
+            weights=weights or RankingWeights(floor=0, diversity=0),
             clock=lambda: self.now,
             count=lambda text: len(text.split()),
         )
@@ -325,7 +325,7 @@ def test_a_dream_of_what_came_from_outside_is_not_trusted(life: Life) -> None:
 
 
 def test_a_dream_is_asked_for_with_as_much_as_a_small_window_holds() -> None:
-    long = [Recollection(n, f"fact {n} " * 5000, 0.0) for n in range(500)]
+    long = [RetrievedMemory(n, f"fact {n} " * 5000, 0.0) for n in range(500)]
     prompt = dream_prompt(long)
     assert len(prompt) < 7000 and prompt.count("\n- fact") == 14
 

@@ -11,11 +11,11 @@ from bag_of_words import BagOfWords
 
 psycopg = pytest.importorskip("psycopg")
 
-from autoagent.errors import SettingsError, StateError  # noqa: E402
-from autoagent.memory import postgres as module  # noqa: E402
-from autoagent.memory.postgres import PostgresStore  # noqa: E402
-from autoagent.memory.postgres_session import escaped, plain, schema_name  # noqa: E402
-from autoagent.messages import Change  # noqa: E402
+from autoagent.core.errors import SettingsError, StateError  # noqa: E402
+from autoagent.core.memory import Change  # noqa: E402
+from autoagent.memory.postgres import store as module  # noqa: E402
+from autoagent.memory.postgres.session import escaped, plain, schema_name  # noqa: E402
+from autoagent.memory.postgres.store import PostgresStore  # noqa: E402
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.memory.ranking import DAY, Room, Weights, rank
-from autoagent.messages import LeftOut, Recall, Recollection
+from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
+from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
 
 NOW = 1000 * DAY
-PLAIN = Weights(words=0.5, recency=0, level=0, diversity=0, floor=0)
+PLAIN = RankingWeights(words=0.5, recency=0, level=0, diversity=0, floor=0)
 
 
-def memory(id: int, score: float = 0.5, *, age: float = 0.0, level: int = 0, text: str = "") -> Recollection:
-    return Recollection(id, text or f"fact {id}", score, t=NOW - age, level=level)
+def memory(id: int, score: float = 0.5, *, age: float = 0.0, level: int = 0, text: str = "") -> RetrievedMemory:
+    return RetrievedMemory(id, text or f"fact {id}", score, t=NOW - age, level=level)
 
 
-def near(*ids: int) -> list[Recollection]:
+def near(*ids: int) -> list[RetrievedMemory]:
     return [memory(id, 0.9 - place / 100) for place, id in enumerate(ids)]
 
 
@@ -45,7 +45,7 @@ def test_first_in_both_lists_scores_one() -> None:
 
 
 def test_recency_halves_with_every_half_life() -> None:
-    weights = Weights(recency=1, half_life=DAY, level=0, diversity=0, floor=0)
+    weights = RankingWeights(recency=1, half_life=DAY, level=0, diversity=0, floor=0)
     found = [memory(1, age=2 * DAY), memory(2, age=0), memory(3, age=-5 * DAY)]
     scores = {m.id: m.score for m in rank(found, found, n=3, now=NOW, weights=weights, vectors={}).memories}
     assert scores[1] == pytest.approx(0.25)
@@ -55,7 +55,7 @@ def test_recency_halves_with_every_half_life() -> None:
 
 def test_being_recent_does_not_bring_in_what_does_not_fit() -> None:
     old, new = memory(1, age=365 * DAY), memory(2)
-    recall = rank([old, *near(*range(10, 40)), new], [old], n=3, now=NOW, weights=Weights(), vectors={})
+    recall = rank([old, *near(*range(10, 40)), new], [old], n=3, now=NOW, weights=RankingWeights(), vectors={})
     assert ids(recall)[0] == 1 and 2 not in ids(recall)
 
 
@@ -71,7 +71,7 @@ def test_of_equal_ones_the_older_id_comes_first() -> None:
 
 def test_a_memory_like_one_already_taken_gives_way_to_another() -> None:
     vectors = {1: unit(1, 0, 0), 2: unit(1, 0.01, 0), 3: unit(0, 1, 0)}
-    weights = Weights(recency=0, level=0, diversity=0.3, floor=0)
+    weights = RankingWeights(recency=0, level=0, diversity=0.3, floor=0)
     found = near(1, 2, 3)
     recall = rank(found, found, n=2, now=NOW, weights=weights, vectors=vectors)
     assert ids(recall) == [1, 3]
@@ -80,7 +80,7 @@ def test_a_memory_like_one_already_taken_gives_way_to_another() -> None:
 
 def test_what_is_much_farther_than_the_best_is_too_far_unless_it_shares_words() -> None:
     found = [memory(1, 0.8), memory(2, 0.1), memory(3, 0.1), memory(4, 0.41)]
-    recall = rank(found, [memory(3)], n=10, now=NOW, weights=Weights(floor=0.5), vectors={})
+    recall = rank(found, [memory(3)], n=10, now=NOW, weights=RankingWeights(floor=0.5), vectors={})
     assert sorted(ids(recall)) == [1, 3, 4]
     assert [(out.id, out.reason) for out in recall.left_out] == [(2, "too far")]
 
@@ -106,8 +106,8 @@ def test_after_one_too_long_a_shorter_one_may_still_fit() -> None:
 
 
 def test_nothing_found_recalls_nothing() -> None:
-    assert rank([], [], n=5, now=NOW, weights=Weights(), vectors={}) == Recall()
-    assert rank(near(1), [], n=0, now=NOW, weights=Weights(), vectors={}).memories == ()
+    assert rank([], [], n=5, now=NOW, weights=RankingWeights(), vectors={}) == Recall()
+    assert rank(near(1), [], n=0, now=NOW, weights=RankingWeights(), vectors={}).memories == ()
 
 
 memories = st.lists(
@@ -124,13 +124,24 @@ memories = st.lists(
 )
 shares = st.floats(0, 1)
 weightings = st.builds(
-    Weights, words=shares, recency=shares, level=shares, diversity=shares, floor=shares, half_life=st.floats(0, 1e9)
+    RankingWeights,
+    words=shares,
+    recency=shares,
+    level=shares,
+    diversity=shares,
+    floor=shares,
+    half_life=st.floats(0, 1e9),
 )
 
 
 @given(memories, memories, st.integers(0, 15), weightings, st.none() | st.integers(0, 60), st.integers())
 def test_every_candidate_is_returned_or_left_out_with_a_reason(
-    by_cosine: list[Recollection], by_words: list[Recollection], n: int, weights: Weights, room: int | None, seed: int
+    by_cosine: list[RetrievedMemory],
+    by_words: list[RetrievedMemory],
+    n: int,
+    weights: RankingWeights,
+    room: int | None,
+    seed: int,
 ) -> None:
     candidates = {m.id for m in (*by_cosine, *by_words)}
     random = Random(seed)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autoagent.memory.recall import best, cosines
+from autoagent.memory.nearest import best, cosines
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

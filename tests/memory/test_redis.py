@@ -12,9 +12,9 @@ from bag_of_words import BagOfWords
 
 redis = pytest.importorskip("redis")
 
-from autoagent.errors import SettingsError, StateError  # noqa: E402
-from autoagent.memory.redis import RedisStore  # noqa: E402
-from autoagent.messages import Change  # noqa: E402
+from autoagent.core.errors import SettingsError, StateError  # noqa: E402
+from autoagent.core.memory import Change  # noqa: E402
+from autoagent.memory.redis.store import RedisStore  # noqa: E402
 
 
 @pytest.fixture

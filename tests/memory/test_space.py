@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoagent.memory.database import connect, writing
-from autoagent.memory.space import BITS_PAY, Space
-from autoagent.memory.vectors import BLOCK, Damaged, Vectors
+from autoagent.memory.sqlite.database import connect, writing
+from autoagent.memory.sqlite.vectors import BLOCK, Damaged, Vectors
+from autoagent.memory.vector_space import BITS_PAY, VectorSpace
 
 DIM = 2048
 CHUNK = 2048  # rows of one chunk of bits in so many dimensions
@@ -39,7 +39,7 @@ class Opened:
     def __init__(self, folder: Path, dim: int = DIM) -> None:
         self.db = connect(folder)
         self.folder = folder
-        self.space = Space.find(self.db, folder, "e", dim) or Space.make(self.db, folder, "e", dim)
+        self.space = VectorSpace.find(self.db, folder, "e", dim) or VectorSpace.make(self.db, folder, "e", dim)
         self.bits = folder / "vectors-1.bits"
         self.file = folder / "vectors-1.f32"
 
@@ -197,8 +197,8 @@ SEARCH = """
 import sys
 from pathlib import Path
 import numpy as np
-from autoagent.memory.database import connect
-from autoagent.memory.space import Space
+from autoagent.memory.sqlite.database import connect
+from autoagent.memory.vector_space import Space
 folder = Path(sys.argv[1])
 space = Space.find(connect(folder), folder, "e", 2048)
 print(*space.search(np.fromfile(folder / "query", "<f4"), 10)[0])

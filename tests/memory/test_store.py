@@ -16,11 +16,12 @@ import pytest
 from bag_of_words import BagOfWords
 from defaults import put
 
-from autoagent.errors import ModelError, StateError
-from autoagent.memory.late import LateEmbedder
-from autoagent.memory.store import LocalStore
+from autoagent.core.errors import ModelError, StateError
+from autoagent.core.memory import Change, RetrievedMemory
+from autoagent.core.model import Usage
+from autoagent.memory.lazy import LazyEmbedder
+from autoagent.memory.sqlite.store import LocalStore
 from autoagent.memory.texts import PART
-from autoagent.messages import Change, Recollection, Usage
 
 ADDING = Path(__file__).with_name("adding.py")
 
@@ -59,7 +60,7 @@ def texts_of(store: LocalStore, query: str, k: int = 10) -> list[str]:
     return [memory.text for memory in store.near(query, k)]
 
 
-def near(store: LocalStore, query: str, k: int = 10, **given: Any) -> list[Recollection]:
+def near(store: LocalStore, query: str, k: int = 10, **given: Any) -> list[RetrievedMemory]:
     return store.near(query, k, **given)
 
 
@@ -103,7 +104,7 @@ def test_a_late_embedder_is_loaded_when_a_text_is_to_be_embedded(folder: Path) -
         loaded.append("now")
         return BagOfWords()
 
-    with LocalStore(folder, LateEmbedder(load)) as memory:
+    with LocalStore(folder, LazyEmbedder(load)) as memory:
         assert (memory.listed(), memory.forget(1), near(memory, "apples"), memory.stats().count) == ([], False, [], 0)
         assert loaded == []
         put(memory, "red apples")
@@ -353,7 +354,7 @@ def test_a_forgotten_memory_waits_in_the_trash_and_can_be_restored(folder: Path)
         assert memory.restore(id, 40.0)
         assert not memory.restore(id, 50.0)
         [restored] = near(memory, "apples")
-        wanted = Recollection(id, "red apples", restored.score, "page", "a.html", False, 40.0, "r1", 3, 0)
+        wanted = RetrievedMemory(id, "red apples", restored.score, "page", "a.html", False, 40.0, "r1", 3, 0)
         assert restored == wanted
         assert (memory.trash(), worded(memory, "apples")) == ([], ["red apples"])
 

@@ -13,12 +13,13 @@ from bag_of_words import BagOfWords
 from click.testing import CliRunner, Result
 from databases import Backend
 
-from autoagent.errors import ModelError, SettingsError, StateError
+from autoagent.core.errors import ModelError, SettingsError, StateError
+from autoagent.core.memory import Change, Dream
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.memory import transfer
 from autoagent.memory.dreams import Journal
-from autoagent.memory.store import LocalStore
-from autoagent.messages import Change, Dream, Usage
-from autoagent.protocols import Embedder, MemoryStore
+from autoagent.memory.sqlite.store import LocalStore
 from autoagent.subcommands.memory import memory as group
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoagent.memory.vectors import BLOCK, VectorFile, Vectors, by_block, extended
+from autoagent.memory.sqlite.vectors import BLOCK, VectorFile, Vectors, by_block, extended
 
 
 @pytest.fixture

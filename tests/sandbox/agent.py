@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import autoagent
-from autoagent.errors import ForUser
-from autoagent.messages import Exit
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.sandbox.limits import Limits
-from autoagent.workspace import Workspace
+from autoagent.core.errors import ForUser
+from autoagent.core.programs import ProcessExit
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
+from autoagent.workspace.gate import Workspace
 
 NOBODY = 65534
 SOURCE = Path(autoagent.__file__).parent.parent
@@ -33,7 +33,7 @@ def python_for(user: int | None) -> str:
     as_user = {} if user is None else {"user": user}
     for python in (sys.executable, "/usr/bin/python3"):
         try:
-            program = f"import sys; sys.path.append({str(SOURCE)!r}); import autoagent.sandbox.choose"
+            program = f"import sys; sys.path.append({str(SOURCE)!r}); import autoagent.sandbox.select"
             if subprocess.run([python, "-c", program], stderr=subprocess.DEVNULL, **as_user).returncode == 0:
                 return python
         except OSError:
@@ -68,7 +68,7 @@ class Agent:
         self.problem = str(answer.get("problem", ""))
         self.name, self.gaps = str(answer.get("name", "")), "\n".join(answer.get("gaps", ()))
 
-    def run(self, *argv: str, **options: Any) -> Exit:
+    def run(self, *argv: str, **options: Any) -> ProcessExit:
         return self._exit(self._ask({"run": argv, **options}))
 
     def start(self, *argv: str, output: str) -> int:
@@ -99,15 +99,15 @@ class Agent:
         assert isinstance(answer, dict)
         return answer
 
-    def _exit(self, answer: dict[str, Any]) -> Exit:
-        return Exit(**{**answer, "output": base64.b64decode(answer["output"])})
+    def _exit(self, answer: dict[str, Any]) -> ProcessExit:
+        return ProcessExit(**{**answer, "output": base64.b64decode(answer["output"])})
 
 
 def main() -> None:
     told = json.loads(sys.argv[1])
     workspace = Workspace(Path(told["root"]), [Path(path) for path in told["protected"]])
     try:
-        sandbox = open_sandbox(workspace, Limits(**told["limits"]), kind=told["kind"])
+        sandbox = open_sandbox(workspace, ProcessLimits(**told["limits"]), kind=told["kind"])
     except ForUser as error:
         print(json.dumps({"problem": str(error)}), flush=True)
         return

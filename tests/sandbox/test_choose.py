@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from agent import Agent
 
-from autoagent.errors import SetupError
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.sandbox.limits import Limits
-from autoagent.workspace import Workspace
+from autoagent.core.errors import SetupError
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
+from autoagent.workspace.gate import Workspace
 
 Hold = Callable[..., Agent]
 
@@ -41,17 +41,17 @@ def test_a_bubblewrap_that_does_not_work_is_no_sandbox(place: Path, hold: Hold) 
 def test_a_kind_asked_for_by_name_is_not_replaced(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SetupError, match="bubblewrap is not installed"):
-        open_sandbox(Workspace(place / "ws"), Limits(), kind="bubblewrap")
+        open_sandbox(Workspace(place / "ws"), ProcessLimits(), kind="bubblewrap")
 
 
 def test_none_is_no_answer_where_a_sandbox_is_required(place: Path) -> None:
     with pytest.raises(SetupError, match="required"):
-        open_sandbox(Workspace(place / "ws"), Limits(), kind="none", required=True)
+        open_sandbox(Workspace(place / "ws"), ProcessLimits(), kind="none", required=True)
 
 
 def test_the_network_is_among_the_gaps_where_programs_may_use_it(place: Path) -> None:
     try:
-        sandbox = open_sandbox(Workspace(place / "ws"), Limits(), network=True)
+        sandbox = open_sandbox(Workspace(place / "ws"), ProcessLimits(), network=True)
     except SetupError as error:
         pytest.skip(str(error))
     assert "services of this machine" in "\n".join(sandbox.gaps)
@@ -61,4 +61,4 @@ def test_the_network_is_among_the_gaps_where_programs_may_use_it(place: Path) ->
 @pytest.mark.parametrize("kind", ["auto", "bubblewrap"])
 def test_an_interpreter_that_is_none_is_refused_and_no_reason_for_a_weaker_kind(place: Path, kind: str) -> None:
     with pytest.raises(SetupError, match="/bin/false is no Python interpreter"):
-        open_sandbox(Workspace(place / "ws"), Limits(), kind=kind, python="/bin/false")
+        open_sandbox(Workspace(place / "ws"), ProcessLimits(), kind=kind, python="/bin/false")

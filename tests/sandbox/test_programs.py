@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.errors import CommandError, SetupError
-from autoagent.messages import Exit
-from autoagent.protocols import Sandbox
-from autoagent.sandbox.choose import open_sandbox
-from autoagent.sandbox.limits import Limits
-from autoagent.workspace import Workspace
+from autoagent.core.errors import CommandError, SetupError
+from autoagent.core.programs import ProcessExit
+from autoagent.core.protocols import Sandbox
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
+from autoagent.workspace.gate import Workspace
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", "landlock", "none"])
@@ -49,25 +49,25 @@ def another(kind: str, workspace: Workspace) -> Iterator[Sandbox]:
 @contextmanager
 def opened(kind: str, workspace: Workspace) -> Iterator[Sandbox]:
     try:
-        made = open_sandbox(workspace, Limits(head=100, tail=100), kind=kind)
+        made = open_sandbox(workspace, ProcessLimits(head=100, tail=100), kind=kind)
     except SetupError as error:
         pytest.skip(str(error))
     with closing(made):
         yield made
 
 
-def shell(sandbox: Sandbox, script: str) -> Exit:
+def shell(sandbox: Sandbox, script: str) -> ProcessExit:
     return sandbox.run(["/bin/sh", "-c", script])
 
 
 def test_both_streams_come_in_order_with_the_status(sandbox: Sandbox) -> None:
     done = shell(sandbox, "echo a; echo b >&2; echo c; exit 3")
-    assert done == Exit(b"a\nb\nc\n", 6, status=3)
+    assert done == ProcessExit(b"a\nb\nc\n", 6, status=3)
 
 
 def test_the_signal_that_ended_a_program_is_named(sandbox: Sandbox) -> None:
-    assert shell(sandbox, "echo a; kill -SEGV $$") == Exit(b"a\n", 2, signal="SIGSEGV")
-    assert shell(sandbox, "kill -TERM $$") == Exit(b"", 0, signal="SIGTERM")
+    assert shell(sandbox, "echo a; kill -SEGV $$") == ProcessExit(b"a\n", 2, signal="SIGSEGV")
+    assert shell(sandbox, "kill -TERM $$") == ProcessExit(b"", 0, signal="SIGTERM")
 
 
 def test_head_and_tail_of_long_output_are_kept(sandbox: Sandbox) -> None:
@@ -124,7 +124,7 @@ def test_the_agents_python_is_found_and_knows_its_packages(sandbox: Sandbox) -> 
 def test_a_limit_of_time_keeps_what_was_printed(sandbox: Sandbox) -> None:
     begin = time.monotonic()
     done = sandbox.run(["/bin/sh", "-c", "echo before; sleep 1000; echo after"], seconds=1.0)
-    assert done == Exit(b"before\n", 7, limit="1 s")
+    assert done == ProcessExit(b"before\n", 7, limit="1 s")
     assert time.monotonic() - begin < 10
 
 
@@ -144,7 +144,7 @@ def test_a_program_in_the_background_outlives_the_thread_that_asked_for_it(anoth
     thread.start()
     thread.join()
     wait_for(lambda: another.programs()[0].exit is not None)
-    assert another.programs()[0].exit == Exit(b"", 0, status=0)
+    assert another.programs()[0].exit == ProcessExit(b"", 0, status=0)
 
 
 def test_closing_ends_what_still_runs(another: Sandbox) -> None:

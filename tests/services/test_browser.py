@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
-from loopback_site import Page as Served
 from loopback_site import Site, answer, redirect
+from loopback_site import WebPage as Served
 from website import page, resource
 
-from autoagent.addresses import NetworkGuard, exceptions
-from autoagent.errors import CommandError
-from autoagent.messages import Page
+from autoagent.core.errors import CommandError
+from autoagent.core.web import WebPage
+from autoagent.network.addresses import NetworkGuard, exceptions
+from autoagent.network.client import HttpClient
 from autoagent.services import browser
-from autoagent.services.http import HttpClient
 
 pytest.importorskip("playwright", reason="pip install 'autoagent[browser]'")
 pytestmark = [
@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-def show(site: Site, path: str, *, seconds: float = 40.0, limit: int = 1_000_000) -> Page:
+def show(site: Site, path: str, *, seconds: float = 40.0, limit: int = 1_000_000) -> WebPage:
     """Render a page of the site, whose host and port are all that may be reached."""
     client = HttpClient(NetworkGuard(exceptions([site.allowed()])))
     return browser.render(site.url(path), limit=limit, fetch=client.fetch, name="chromium", seconds=seconds)
@@ -92,7 +92,7 @@ def test_what_style_sheets_hide_is_marked() -> None:
 
 def test_what_is_no_page_is_given_as_it_came() -> None:
     with serving({"/a.pdf": resource(b"%PDF-1.7 x", "application/pdf")}) as site:
-        assert show(site, "/a.pdf") == Page(site.url("/a.pdf"), "application/pdf", b"%PDF-1.7 x")
+        assert show(site, "/a.pdf") == WebPage(site.url("/a.pdf"), "application/pdf", b"%PDF-1.7 x")
 
 
 def test_the_page_itself_must_be_there() -> None:
@@ -168,7 +168,7 @@ def test_a_page_that_grows_is_cut() -> None:
 
 LOOK_AROUND = """
 from pathlib import Path
-from autoagent.messages import Page
+from autoagent.core.web import Page
 from autoagent.services import browser
 
 def fetch(url, *, limit):

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from loopback_site import Authority, Site, Visit, answer, names, needs_openssl, redirect
 
-from autoagent.addresses import NetworkGuard, exceptions
-from autoagent.errors import CommandError
-from autoagent.messages import Page
-from autoagent.services.connections import Deadline
-from autoagent.services.http import HttpClient
+from autoagent.core.errors import CommandError
+from autoagent.core.web import WebPage
+from autoagent.network.addresses import NetworkGuard, exceptions
+from autoagent.network.client import HttpClient
+from autoagent.network.connections import Deadline
 
 MB = 1_000_000
 
@@ -41,7 +41,7 @@ def client(*sites: Site, known: Mapping[str, Sequence[str]] | None = None, user_
     return HttpClient(NetworkGuard(exceptions(site.allowed() for site in sites), names(known or {})), user_agent)
 
 
-def get(site: Site, path: str = "/", limit: int = MB, **headers: str) -> Page:
+def get(site: Site, path: str = "/", limit: int = MB, **headers: str) -> WebPage:
     return client(site).fetch(site.url(path), limit=limit, headers=headers)
 
 
@@ -55,7 +55,7 @@ def refusing(text: str) -> pytest.RaisesExc[CommandError]:
 def test_a_page_comes_with_its_url_type_and_charset(site: Site) -> None:
     site.pages["/page"] = answer("Grüße".encode("latin-1"), Content_Type='Text/HTML; charset="ISO-8859-1"')
     page = get(site, "/page?q=1#part")
-    assert page == Page(site.url("/page?q=1"), "text/html", "Grüße".encode("latin-1"), "iso-8859-1", cut=False)
+    assert page == WebPage(site.url("/page?q=1"), "text/html", "Grüße".encode("latin-1"), "iso-8859-1", cut=False)
     path, headers = site.seen[0]
     assert path == "/page?q=1"
     assert headers["User-Agent"] == "test/1"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from provider_server import ProviderServer, Received, Sent
 
-from autoagent.errors import CommandError
-from autoagent.services import provider
-from autoagent.services.images import suffix_of
-from autoagent.services.media import media_of
-from autoagent.settings import Settings
+from autoagent.config.settings import Settings
+from autoagent.core.errors import CommandError
+from autoagent.services import api_client
+from autoagent.services.media.images import suffix_of
+from autoagent.services.media.media import media_of
 
 KEY = "test-key-0123456789"
 
@@ -129,7 +129,7 @@ def test_whatever_else_it_answers_is_said_in_a_line(answer: Sent, reason: str) -
 
 
 def test_an_answer_without_end_is_dropped() -> None:
-    with ProviderServer({IMAGES: Sent(b" " * (provider.ANSWER_LIMIT + 1))}) as server:
+    with ProviderServer({IMAGES: Sent(b" " * (api_client.ANSWER_LIMIT + 1))}) as server:
         assert failure(server, "dalle") == "The OpenAI endpoint sent more than 64 MB; the answer was dropped."
 
 

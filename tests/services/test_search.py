@@ -14,8 +14,8 @@ from loopback_site import Page, Site, answer
 from website import page, resource
 from website import search as searxng_over
 
-from autoagent.errors import CommandError
-from autoagent.messages import Found, Hit
+from autoagent.core.errors import CommandError
+from autoagent.core.web import SearchHit, SearchResults
 from autoagent.services import search
 from autoagent.services.search import ENGINES
 
@@ -58,8 +58,8 @@ def as_json(body: Any, status: int = 200) -> Page:
 
 def test_duckduckgo_is_asked_first_and_named() -> None:
     ask, asked = engines(duckduckgo=[[result("Tides", "https://t.example/")]])
-    assert search.search("tides", 5, ask=ask) == Found(
-        "duckduckgo", (Hit("Tides", "https://t.example/", "about Tides"),)
+    assert search.search("tides", 5, ask=ask) == SearchResults(
+        "duckduckgo", (SearchHit("Tides", "https://t.example/", "about Tides"),)
     )
     assert asked == ["duckduckgo"]
 
@@ -78,7 +78,7 @@ def test_all_are_asked_again_after_a_pause() -> None:
 
 def test_nothing_found_is_no_failure() -> None:
     ask, _ = engines(duckduckgo=[CommandError("x"), CommandError("x")])
-    assert search.search("qqxxzz", 5, ask=ask, pause=0.01) == Found("brave", ())
+    assert search.search("qqxxzz", 5, ask=ask, pause=0.01) == SearchResults("brave", ())
 
 
 def test_offline_is_one_clear_line() -> None:
@@ -124,7 +124,9 @@ def test_a_searxng_server_is_asked_and_named() -> None:
     with answering(searxng_over) as site:
         site.pages |= {"/t": page("Tides", "<p>High at noon.</p>"), "/m": page("Moon", "<p>Full.</p>")}
         found = search.searxng("tides at noon", 5, url=site.url(""))
-        assert found == Found(f"searxng at {site.allowed()}", (Hit("Tides", site.url("/t"), "Tides High at noon."),))
+        assert found == SearchResults(
+            f"searxng at {site.allowed()}", (SearchHit("Tides", site.url("/t"), "Tides High at noon."),)
+        )
         assert search.searxng("tides at noon", 5, url=site.url("/search")) == found
         assert [path for path, _ in site.seen] == ["/search?q=tides+at+noon&format=json"] * 2
         assert search.searxng("qqxxzz", 5, url=site.url("/")).hits == ()
@@ -164,14 +166,16 @@ def test_a_server_that_is_not_there_is_named() -> None:
 # Google ------------------------------------------------------------------------------------------------------------
 
 
-def ask_google(site: Site, count: int = 5) -> Found:
+def ask_google(site: Site, count: int = 5) -> SearchResults:
     return search.google("tides", count, key="the-key", engine="the-engine", url=site.url("/search"))
 
 
 def test_google_is_asked_in_its_own_way() -> None:
     item = {"title": "Tides", "link": "https://t.example/", "snippet": "High\nat noon."}
     with answering(as_json({"items": [item] * 12})) as site:
-        assert ask_google(site, 25) == Found("google", (Hit("Tides", "https://t.example/", "High at noon."),) * 12)
+        assert ask_google(site, 25) == SearchResults(
+            "google", (SearchHit("Tides", "https://t.example/", "High at noon."),) * 12
+        )
         path, headers = site.seen[0]
         assert path == "/search?q=tides&cx=the-engine&num=10"
         assert headers["X-Goog-Api-Key"] == "the-key"
@@ -179,7 +183,7 @@ def test_google_is_asked_in_its_own_way() -> None:
 
 def test_nothing_found_by_google_is_no_failure() -> None:
     with answering(as_json({"searchInformation": {"totalResults": "0"}})) as site:
-        assert ask_google(site) == Found("google", ())
+        assert ask_google(site) == SearchResults("google", ())
 
 
 def test_google_refusing_is_told_without_the_key() -> None:

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 from provider_server import ProviderServer, Received, Sent
 
-from autoagent.services.provider import Provider
-from autoagent.services.voice import (
+from autoagent.config.settings import Settings
+from autoagent.services.api_client import Provider
+from autoagent.services.media.speech import (
     SPOKEN_LIMIT,
     ElevenLabsVoice,
     OfflineVoice,
-    Source,
+    SpeechSource,
     StreamElementsVoice,
     Voice,
     silence,
     voice_of,
 )
-from autoagent.settings import Settings
 
 KEY = "test-key-0123456789"
 MP3 = b"\xff\xfb\x90\x64 and so on"
@@ -39,7 +39,7 @@ def program(folder: Path, name: str, body: str) -> tuple[str, ...]:
     return (str(file),)
 
 
-def told_of(source: Source, *texts: str) -> list[str]:
+def told_of(source: SpeechSource, *texts: str) -> list[str]:
     """Say the texts, each to its end; what the user was told."""
     told: list[str] = []
     for text in texts:

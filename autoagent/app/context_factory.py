@@ -1,0 +1,61 @@
+"""What an agent works with: the context of its commands, with a memory and a sandbox that are its alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from autoagent.app import run_factory
+from autoagent.config.settings import Settings
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Embedder, Model
+from autoagent.workspace.gate import Workspace
+
+if TYPE_CHECKING:
+    from autoagent.commands.context import Context
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+
+
+@contextmanager
+def open_context(
+    settings: Settings,
+    workspace: Workspace,
+    guard: ExfiltrationGuard,
+    model: Model,
+    fast: Model,
+    embedder: Embedder | None,
+    *,
+    ask: Callable[[str, float | None], str],
+    say: Callable[[str], None],
+) -> Iterator[Context]:
+    """A context that says neither which run it belongs to nor which agents there are; `ask` is as Context has it.
+
+    `guard` is told whether programs are confined. `model` thinks, `fast` summarises; without an `embedder` the memory
+    has one of its own. Raises SettingsError, SetupError, StateError for what cannot be opened.
+    """
+    from autoagent.app.memory_factory import open_memory
+    from autoagent.app.services_factory import open_sandbox, reach
+    from autoagent.commands.context import Context
+
+    mask = run_factory.mask_of(settings)
+    thinking, summarising = run_factory.ModelCaller(model, mask), run_factory.ModelCaller(fast, mask)
+    with (
+        closing(open_memory(settings, say, embedder)) as memory,
+        closing(open_sandbox(settings, workspace)) as sandbox,
+    ):
+        guard.confined = sandbox.confines
+        reached = reach(settings, workspace, sandbox)
+        paid = (thinking, summarising, reached["media"])
+        yield Context(
+            workspace,
+            memory,
+            ask,
+            complete=thinking,
+            summarise=summarising,
+            take_usage=lambda: sum((one.take_usage() for one in paid), Usage()),
+            progress=say,
+            origin=lambda: guard.origin,
+            mask=mask,
+            **reached,
+        )

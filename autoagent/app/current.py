@@ -1,0 +1,297 @@
+"""The settings that hold where the program was started, and the gate that what the folder brings goes through."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.folder import Brought, is_inside
+from autoagent.config.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
+from autoagent.config.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
+from autoagent.core.errors import SettingsError, SetupError, StopRun
+from autoagent.core.events import Outcome
+from autoagent.core.task import Task
+from autoagent.terminal.output import echo
+from autoagent.text.sanitize import escape, shorten
+from autoagent.text.wrapping import wrap
+
+SHOWN = 200  # characters of a value that is shown
+_STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
+_ELSEWHERE = "set it in ~/.config/autoagent/config.yaml, in the environment or by a flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The settings that hold in a folder, without what it is not trusted with: that is `left_out`."""
+
+    folder: Path
+    loaded: Loaded
+    trusted: Trusted
+    left_out: tuple[Brought, ...]
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @property
+    def waiting(self) -> list[Brought]:
+        """What would count if the folder were trusted."""
+        return [brought for brought in self.left_out if not brought.never]
+
+    def trust(self) -> None:
+        """Trust the folder with what it brings, and its state. Raises SettingsError where that cannot be kept."""
+        for brought in self.waiting:
+            if brought.setting == _STATE and not brought.name:
+                claim(self.folder / brought.file, self.trusted)
+        self.trusted.add(self.folder, self.waiting)
+
+    def allowed(self, task: Task) -> Task:
+        """The saved task without the checks that the folder is not trusted with."""
+        path = self.settings.ai_settings_file
+        if _is_named(self.loaded, "ai_settings_file"):
+            return task
+        left = [check for check in _checks_of(path, task) if not self.trusted.holds(self.folder, check.mark)]
+        values = {check.value for check in left}
+        goals = (replace(goal, check=None) if goal.check in values else goal for goal in task.goals)
+        return replace(task, goals=tuple(goals))
+
+    def tell(self) -> None:
+        """Say in a line what is left out, and in one each which keys are not sent."""
+        for line in notices(self):
+            _say(line)
+        self.tell_unsent()
+
+    def tell_unsent(self, but: Collection[str] = ()) -> None:
+        """Say in a line each which keys are not sent, `but` for those that were told."""
+        for line in self.loaded.unsent:
+            if line not in but:
+                _say(line)
+
+    def note_address(self) -> None:
+        """Note the address of the endpoint, if the user names it himself: a run in this folder may name it again."""
+        item = of_run("openai_base_url", self.settings.openai_base_url)
+        named = item.value and _is_named(self.loaded, "openai_base_url")
+        if named and not self.trusted.holds(self.folder, item.mark):
+            self.trusted.add(self.folder, [item])
+
+
+def settings_here(flags: Mapping[str, Any] | None) -> Settings:
+    """All layers in this folder, under these flags, for what only looks: nobody is asked.
+
+    What the folder is not trusted with is left out, and named on standard error. Raises as `look` does.
+    """
+    here = look(flags)
+    here.tell()
+    return here.settings
+
+
+def trusted_here(flags: Mapping[str, Any] | None, *, task: bool = False) -> Here:
+    """The same for what acts: the user is asked first whether the folder is trusted with what it brings.
+
+    `task`: the checks of the saved goals belong to it. Raises SetupError also where nobody can be asked, and for a
+    place to write to that leads out of the folder; StopRun at the end of the input.
+    """
+    here = look(flags, task=task)
+    if here.waiting:
+        if not sys.stdin.isatty():
+            raise SetupError(_unasked(here))
+        if _is_trusted_now(here):
+            with _kept_or_said():
+                here.trust()
+            here = look(flags, task=task, trusted=here.trusted)
+    here.tell()
+    with _kept_or_said():
+        here.note_address()
+    for brought in here.waiting:
+        if not brought.name and brought.setting != _STATE:
+            raise SetupError(f"{brought.file} leads out of this folder ({brought.value}); trust it, or name another.")
+    return here
+
+
+def look(
+    flags: Mapping[str, Any] | None,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    *,
+    task: bool = False,
+    trusted: Trusted | None = None,
+) -> Here:
+    """What holds in a folder, the current one by default; nothing is asked, said or written.
+
+    Raises SettingsError, also where the state folder is no folder: it would look like one without runs. Raises
+    SetupError for what is neither file nor folder in it: state is never followed through a link, nor awaited.
+    """
+    env, folder = os.environ if env is None else env, folder or Path.cwd()
+    trusted = trusted or Trusted(user_state_path(env))
+    loaded = load(flags or {}, env, folder, trusts=lambda brought: trusted.holds(folder, brought.mark))
+    state = folder / loaded.settings.state_dir
+    if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
+        raise SettingsError(f"The state folder {loaded.settings.state_dir} is a file; name a folder with --state-dir.")
+    named = _is_named(loaded, _STATE)
+    if trap := find_trap(state, itself=not named):
+        path, what = trap
+        raise SetupError(f"{path} is {what}, and state is never kept behind one; remove it, or use --state-dir.")
+    others = [*_leading_out(loaded, folder), *(_checks(loaded, folder) if task else ())]
+    left = [*loaded.brought, *(brought for brought in others if not trusted.holds(folder, brought.mark))]
+    if not named and not is_own(state, trusted):
+        value, about = "", "runs and memory that were not made here by you"
+        left.append(Brought(file=str(loaded.settings.state_dir), name="", value=value, about=about, setting=_STATE))
+        loaded = replace(loaded, settings=replace(loaded.settings, state_dir=_apart(trusted, folder)))
+    return Here(folder, loaded, trusted, tuple(left))
+
+
+def said_here(names: Iterable[str]) -> dict[str, Any]:
+    """What environment, `.env` and user config say of these settings; those they do not speak of are left out."""
+    loaded = look({}).loaded
+    return {name: getattr(loaded.settings, name) for name in names if loaded.origins[name] != "default"}
+
+
+@contextmanager
+def claimed_state(settings: Settings) -> Iterator[None]:
+    """The state folder, made before anything is written into it, and noted as the user's own.
+
+    One with something in it is his already, or the gate would not have let it through. Where nothing came into it, it
+    goes again. What cannot be kept of that is said.
+    """
+    state = Path.cwd() / settings.state_dir
+    if is_empty(state):
+        with _kept_or_said():
+            claim(state, Trusted(user_state_path(os.environ)))
+    try:
+        yield
+    finally:
+        give_up(state)
+
+
+def trust_made(values: Mapping[str, str], path: Path | None = None, task: Task | None = None) -> None:
+    """Trust this folder with what the user has just made: variables of `.env`, the checks of a task saved at `path`.
+
+    What cannot be kept of that is said.
+    """
+    guarded = {name for f in fields(Settings) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
+    made = [Brought(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded]
+    made += _checks_of(path, task) if path and task else []
+    if made:
+        with _kept_or_said():
+            Trusted(user_state_path(os.environ)).add(Path.cwd(), made)
+
+
+# What a folder brings besides its `.env` --------------------------------------------------------------------------
+
+
+def _is_named(loaded: Loaded, name: str) -> bool:
+    """Whether the user himself has named this file or folder: by a flag, in his environment or his configuration."""
+    return loaded.origins[name] not in ("default", RUN) and not loaded.origins[name].startswith(f"{DOTENV}:")
+
+
+def _leading_out(loaded: Loaded, folder: Path) -> Iterator[Brought]:
+    """Places that are written to, in the folder by their names and behind a link out of it."""
+    usual = [(name, getattr(loaded.settings, name)) for name in _WHERE if loaded.origins[name] == "default"]
+    for setting, path in (*usual, ("", Path(DOTENV))):
+        if not is_inside(folder, path):
+            target = os.path.realpath(folder / path)
+            yield Brought(file=str(path), name="", value=f"-> {target}", about="leads out of it", setting=setting)
+
+
+def _checks(loaded: Loaded, folder: Path) -> Iterator[Brought]:
+    """The checks of the saved goals, which are programs; nothing for a file that cannot be read, as is said later."""
+    from autoagent.config.task_file import checks_in
+
+    path = loaded.settings.ai_settings_file
+    if not _is_named(loaded, "ai_settings_file"):
+        yield from (_check(path, line, check) for line, check in checks_in(folder / path))
+
+
+def _checks_of(path: Path, task: Task) -> list[Brought]:
+    return [_check(path, 0, goal.check) for goal in task.goals if goal.check]
+
+
+def _check(path: Path, line: int, check: str) -> Brought:
+    return Brought(file=str(path), line=line, name="check", value=check, about="a program, run as a goal is checked")
+
+
+def _apart(trusted: Trusted, folder: Path) -> Path:
+    """Where the runs in a folder are kept whose own state is not trusted."""
+    return trusted.base / "apart" / sha256(os.fsencode(folder)).hexdigest()[:16]
+
+
+# What is said of it ----------------------------------------------------------------------------------------------
+
+
+def notices(here: Here) -> list[str]:
+    """A line that names what is left out until the folder is trusted, and one that names what no folder may set."""
+    lines = []
+    if here.waiting:
+        lines.append(f"Left out until you trust this folder (`autoagent trust`): {_names(here.waiting)}.")
+        if any(brought.setting == _STATE and not brought.name for brought in here.waiting):
+            lines[0] += " New runs are kept in your own state folder meanwhile."
+    if never := [brought for brought in here.left_out if brought.never]:
+        lines.append(f"Never taken from a folder: {_names(never)}; {_ELSEWHERE}.")
+    return lines
+
+
+def listed(brought: Iterable[Brought]) -> list[str]:
+    """A line for each thing: where it stands, its value, what it is for."""
+    return [f"  {plain(one.called)}{_shown(one)}   ({one.about})" for one in brought]
+
+
+def plain(text: str) -> str:
+    """The text on one line, with nothing hidden in it."""
+    return escape(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _shown(brought: Brought) -> str:
+    value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", brought.value) if brought.secret else brought.value
+    value = shorten(plain(value), SHOWN)
+    if not brought.name:
+        return f"  {value}".rstrip()
+    return f" = {value}" if brought.setting else f": {value}"
+
+
+def _names(brought: Iterable[Brought]) -> str:
+    return ", ".join(plain(one.called) for one in brought)
+
+
+def _unasked(here: Here) -> str:
+    return (
+        f"This folder brings what counts only once you trust it: {_names(here.waiting)}. Look at it and trust it with "
+        f"`autoagent trust`, or {_ELSEWHERE}."
+    )
+
+
+def _is_trusted_now(here: Here) -> bool:
+    from autoagent.terminal.click_terminal import ClickTerminal
+
+    terminal = ClickTerminal()
+    terminal.say(
+        f"This folder ({plain(str(here.folder))}) brings what reaches out, weakens a boundary or runs a program:"
+    )
+    for line in listed(here.waiting):
+        echo(wrap(line, shutil.get_terminal_size().columns, indent=6), err=True)
+    try:
+        return terminal.decide("Trust it with these, until they change? y = yes, n = no, go on without them:")
+    except EOFError:
+        advice = "look at the folder, and trust it with `autoagent trust`"
+        raise StopRun(Outcome("unanswered", f"an answer was needed and the input has ended; {advice}")) from None
+
+
+@contextmanager
+def _kept_or_said() -> Iterator[None]:
+    """Say why something could not be kept, and go on: it holds for this time."""
+    try:
+        yield
+    except SettingsError as error:
+        _say(f"{error} You will be asked again.")
+
+
+def _say(line: str) -> None:
+    text = f"autoagent: {plain(line)}"
+    echo(wrap(text, shutil.get_terminal_size().columns) if sys.stderr.isatty() else text, err=True)

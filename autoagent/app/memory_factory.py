@@ -1,0 +1,151 @@
+"""The long-term memory that the settings name, opened: for the agents of a run and for the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoagent.app.current import claimed_state
+from autoagent.config.settings import EMBEDDER, WITHOUT_ENDPOINT, Settings
+from autoagent.core.errors import SettingsError
+from autoagent.terminal.output import echo
+
+if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
+    from autoagent.core.protocols import Embedder, Listener, MemoryStore
+    from autoagent.memory.living_memory import LifeRules, LivingMemory
+    from autoagent.memory.none import NoMemory
+    from autoagent.memory.ranking import RankingWeights
+
+DAY = 86_400.0
+EMBEDDING_SILENCE = 10.0  # seconds for which a step waits for an embedder that says nothing
+
+
+def say(line: str) -> None:
+    """What the memory has to tell the user."""
+    echo(line, err=True)
+
+
+def open_memory(
+    settings: Settings, listen: Callable[[str], None] = say, embedder: Embedder | None = None
+) -> LivingMemory | NoMemory:
+    """The memory that the settings name, and their embedder if none is given; the caller closes it.
+
+    Raises SettingsError, StateError.
+    """
+    if settings.memory_backend == "none":
+        from autoagent.memory.none import NoMemory
+
+        return NoMemory()
+    from autoagent.memory.dreams import Journal
+    from autoagent.memory.living_memory import LivingMemory
+    from autoagent.text.tokens import counter
+
+    folder = memory_folder(settings)
+    return LivingMemory(
+        _open_store(settings, folder, embedder or lazy_embedder(settings), listen),
+        Journal(folder / "dreams.jsonl"),
+        rules=_rules(settings),
+        weights=_weights(settings),
+        count=counter(settings.model or settings.smart_llm),
+    )
+
+
+def memory_folder(settings: Settings) -> Path:
+    """Where the memory, or what goes with it, is on this machine. Raises SettingsError for a name that is none."""
+    name = settings.memory_index
+    if name and not re.fullmatch(r"\w[\w.-]{0,63}", name):
+        raise SettingsError(f"MEMORY_INDEX is {name!r}; a name is made of letters, digits, '_', '-' and '.'.")
+    return settings.state_dir / "memory" / name if name else settings.state_dir / "memory"
+
+
+@contextmanager
+def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
+    """The memory for a command of the user's. Raises SettingsError also where it is switched off."""
+    from autoagent.memory.none import NoMemory
+
+    with claimed_state(settings):
+        memory = open_memory(settings, embedder=embedder)
+        if isinstance(memory, NoMemory):
+            raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to the backend you mean.")
+        with memory:
+            yield memory
+
+
+def _open_store(settings: Settings, folder: Path, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:
+    if settings.memory_backend == "local":
+        from autoagent.memory.sqlite.store import LocalStore
+
+        return LocalStore(folder, embedder, listen)
+    if not settings.memory_url:
+        raise SettingsError(f"MEMORY_BACKEND={settings.memory_backend} needs MEMORY_URL, which says where it is.")
+    if settings.memory_backend == "postgres":
+        from autoagent.memory.postgres.store import PostgresStore
+
+        return PostgresStore(settings.memory_url, settings.memory_index, embedder, listen)
+    from autoagent.memory.redis.store import RedisStore
+
+    return RedisStore(settings.memory_url, settings.memory_index, embedder, listen)
+
+
+def _rules(settings: Settings) -> LifeRules:
+    from autoagent.memory.living_memory import LifeRules
+
+    return LifeRules(
+        base=settings.memory_fade_days * DAY,
+        growth=settings.memory_growth,
+        cap=settings.memory_levels,
+        trash=settings.memory_trash_days * DAY,
+        sleep=settings.memory_sleep,
+        alike=settings.memory_alike,
+    )
+
+
+def _weights(settings: Settings) -> RankingWeights:
+    from autoagent.memory.ranking import RankingWeights
+
+    return RankingWeights(
+        breadth=settings.memory_breadth,
+        words=settings.memory_words,
+        recency=settings.memory_recency,
+        half_life=settings.memory_half_life_days * DAY,
+        level=settings.memory_firmness,
+        diversity=settings.memory_diversity,
+        floor=settings.memory_floor,
+    )
+
+
+def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
+    """The embedder that the settings name, loaded when it is needed; `listener` hears of what takes long."""
+    from autoagent.memory.lazy import LazyEmbedder
+
+    return LazyEmbedder(lambda: _embedder(settings, listener))
+
+
+def embeds_remotely(settings: Settings) -> bool:
+    """Whether the endpoint embeds: OpenAI's own does, another one where EMBEDDING_MODEL names its model.
+
+    Nothing leaves the machine for the sake of the memory where the model that thinks is no endpoint's.
+    """
+    if settings.model.partition(":")[0] in WITHOUT_ENDPOINT:
+        return False
+    return bool(settings.embedding_model if settings.openai_base_url else settings.openai_api_key)
+
+
+def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
+    """The endpoint's, or this machine's own."""
+    if not embeds_remotely(settings):
+        from autoagent.memory.embedders.builtin import embedded
+
+        return embedded()
+    from autoagent.app.run_factory import open_endpoint
+    from autoagent.models.openai.embeddings import OpenAIEmbedder
+    from autoagent.models.openai.retry import Policy
+    from autoagent.text.tokens import counter
+
+    at_once = Policy(patience=0.0, at_first=0.0)  # what is not embedded now is later, and words find it until then
+    model, endpoint = settings.embedding_model or EMBEDDER, open_endpoint(settings, at_once)
+    brief = open_endpoint(settings, at_once, EMBEDDING_SILENCE)
+    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=listener, brief=brief)

@@ -1,0 +1,147 @@
+"""Prompts once more, from the log: what went into each, whether it is what was sent, what it is without a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from autoagent.commands.registry import Registry
+from autoagent.commands.selection import all_commands
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import StateError
+from autoagent.core.events import Event, Prompted, Recalled, Rejected, Remembered, Resumed, Rewound, RunStarted, Thought
+from autoagent.core.memory import LeftOut, RetrievedMemory
+from autoagent.loop import build_step_prompt
+from autoagent.prompt import Prompt, recollection_lines
+from autoagent.runs.event_log import effective
+from autoagent.runs.history import History
+from autoagent.runs.loop_guard import LoopGuard
+from autoagent.text.tokens import Count
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One step, as far as its reply: the prompt that was answered and all it was made of.
+
+    `registry` has the commands of the run, `offered` are those of them the model could ask for in this step; `reply` is
+    None where none came; `answered` is how many replies there were before.
+    """
+
+    start: RunStarted
+    recalled: Recalled | None
+    prompted: Prompted
+    reply: Thought | Rejected | None
+    answered: int
+    registry: Registry
+    offered: tuple[CommandSpec, ...]
+    history: History
+    count: Count
+
+    @property
+    def shown(self) -> tuple[RetrievedMemory, ...]:
+        """The memories that are in the prompt, best first."""
+        memories = self.recalled.memories if self.recalled else ()
+        return memories[: len(recollection_lines(memories, self.history.shares.recollections, self.count))]
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The candidates that are not, and why."""
+        if self.recalled is None:
+            return ()
+        cut = self.recalled.memories[len(self.shown) :]
+        return (*(LeftOut(m.id, m.score, "no room in the prompt") for m in cut), *self.recalled.left_out)
+
+    def prompt(self, without: Collection[int] = ()) -> Prompt:
+        """The prompt, left out the memories with these ids. With none left out, its sha256 is that of `prompted`,
+        unless the program is another one now."""
+        memories = [m for m in (self.recalled.memories if self.recalled else ()) if m.id not in without]
+        at, left = self.prompted.at, self.prompted.left
+        return build_step_prompt(
+            self.start, self.history, memories, left, now=at, zone=self.prompted.zone, count=self.count
+        )
+
+
+def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
+    """Fold the events of a run up to the last prompt of a step; `counter` gives the token count for a model's name.
+
+    Raises:
+        StateError: the run has no such step, or none that came to a prompt.
+    """
+    recorded = [event for event in events if not event.agent]
+    replies = [event for event in recorded if isinstance(event, (Thought, Rejected))]
+    prompts = [(n, event) for n, event in enumerate(recorded) if isinstance(event, Prompted)]
+    at, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
+    if prompted is None and any(event.step == step for event in replies):
+        raise StateError(f"Step {step} has no prompt of its own: its command stood in the reply of an earlier step.")
+    if prompted is None:
+        last = max((event.step for _, event in prompts), default=0)
+        raise StateError(f"There is no prompt of a step {step}; the last one is of step {last}.")
+    before = _effective(recorded[:at])
+    sources = _Sources(before, counter)
+    registry = Registry(all_commands()).only(sources.start.commands, "it was not offered in that run")
+    repeats = LoopGuard({spec.name: spec for spec in registry.specs})
+    for event in before:
+        repeats.add(event)
+    return Traced(
+        start=sources.start,
+        recalled=sources.recalled_in(step),
+        prompted=prompted,
+        reply=next((event for event in replies if event.step == step), None),
+        answered=sum(event.step < step for event in replies),
+        registry=registry,
+        offered=tuple(spec for spec in registry.specs if spec.name not in repeats.barred_names),
+        history=sources.history,
+        count=sources.count,
+    )
+
+
+def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[tuple[Prompted, bool]]:
+    """Each prompt of a run, also of its sub-agents, in order, and whether the log leads to the very one that was sent.
+
+    As `trace`, for all of them in one pass.
+    """
+    recorded: dict[str, list[Event]] = {}
+    sources: dict[str, _Sources] = {}
+    for event in events:
+        own = recorded.setdefault(event.agent, [])
+        if isinstance(event, Prompted):
+            yield event, sources[event.agent].prompt(event).sha256 == event.sha256
+        own.append(event)
+        if isinstance(event, (RunStarted, Rewound)):  # a process folds what counts by then from the beginning
+            sources[event.agent] = _Sources(_effective(own), counter)
+        elif event.agent in sources:
+            sources[event.agent].add(event)
+
+
+class _Sources:
+    """What a prompt is made of, folded from the events before it, as by the process that made it."""
+
+    def __init__(self, events: Sequence[Event], counter: Callable[[str], Count]) -> None:
+        self.start = next(event for event in reversed(events) if isinstance(event, RunStarted))
+        self.count = counter(self.start.model)
+        registry = Registry(all_commands()).only(self.start.commands, "it was not offered in that run")
+        self.history = History(self.count, registry.pages_results)
+        self._recalled: Recalled | None = None
+        taken_up = next((n for n, event in enumerate(events) if event is self.start and isinstance(event, Resumed)), 0)
+        for number, event in enumerate(events):
+            if number > taken_up or not isinstance(event, (Recalled, Remembered)):
+                self.add(event)
+
+    def add(self, event: Event) -> None:
+        self.history.add(event)
+        if isinstance(event, Recalled):
+            self._recalled = event
+
+    def recalled_in(self, step: int) -> Recalled | None:
+        """What was recalled for a step."""
+        return self._recalled if self._recalled and self._recalled.step == step else None
+
+    def prompt(self, prompted: Prompted) -> Prompt:
+        recalled = self.recalled_in(prompted.step)
+        memories = recalled.memories if recalled else ()
+        at, zone, left = prompted.at, prompted.zone, prompted.left
+        return build_step_prompt(self.start, self.history, memories, left, now=at, zone=zone, count=self.count)
+
+
+def _effective(events: Sequence[Event]) -> list[Event]:
+    return list(effective(events, [event for event in events if isinstance(event, Rewound)]))

@@ -1,0 +1,103 @@
+"""Taking a workspace to what it was at another time: what undo, resume --from, fork and bisect share."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from autoagent.config.scenario_bounds import hold_workspace
+from autoagent.core.errors import StateError
+from autoagent.core.events import Event, Rejected, Returned, Rewound, RunStarted, Snapshot, Started, Thought, Undone
+from autoagent.runs.event_log import EventLog, read
+from autoagent.runs.workspace_history import WorkspaceHistory
+from autoagent.text.sanitize import escape, shorten
+from autoagent.workspace.gate import Workspace
+from autoagent.workspace.snapshots import Restored, Snapshots
+
+NAMED = 10  # files named in a message
+_KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound)  # what a Trail goes by
+
+
+def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
+    """The workspace of a run, or another folder in its place, with what is out of reach there. Raises SettingsError."""
+    if folder is None:
+        hold_workspace(Path(began.workspace), os.environ, Path.cwd())
+    return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])
+
+
+def open_snapshots(state_dir: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> Snapshots:
+    """The snapshots of a workspace, in the state folder."""
+    return Snapshots(state_dir / "snapshots", workspace, tell)
+
+
+def history_of(events: Iterable[Event]) -> WorkspaceHistory:
+    """The way of the workspace through these events."""
+    trail = WorkspaceHistory()
+    for event in events:
+        trail.add(event)
+    return trail
+
+
+def history_of_run(state_dir: Path, run: str) -> WorkspaceHistory:
+    """The way of the workspace through a run, without reading all of its log."""
+    return history_of(read(state_dir, run, _KINDS))
+
+
+def history_until(state_dir: Path, run: str, step: int) -> WorkspaceHistory:
+    """That way up to the end of a step."""
+    events = read(state_dir, run, _KINDS)
+    return history_of(itertools.takewhile(lambda event: event.agent or event.step <= step, events))
+
+
+def cut_off(state_dir: Path, run: str) -> bool:
+    """Whether a restoration was begun and is not known to be done."""
+    return bool(history_of(read(state_dir, run, (Snapshot, Undone, Rewound))).unfinished)
+
+
+def restore(
+    log: EventLog, snapshots: Snapshots, trail: WorkspaceHistory, back: Undone | Rewound, *, force: bool
+) -> Restored:
+    """Record where the workspace is taken `back` to, and take it there. As it is now it is kept before.
+
+    Raises:
+        StateError: files were changed since the newest snapshot of the run, unless `force`; or the snapshot is not
+            whole. Nothing is recorded or touched then.
+    """
+    now = snapshots.take()
+    if not force and (changed := snapshots.changed(trail.tree, now)):
+        raise StateError(
+            f"Changed since the last snapshot of the run {log.run}, by hand or by a command that was cut off: "
+            f"{files(changed)}. Nothing is touched; --force takes them back as well, and keeps them in a snapshot."
+        )
+    snapshots.check(back.tree)
+    if now != trail.tree:
+        _record(log, trail, Snapshot(tree=now))
+    _record(log, trail, back)
+    return finish(log, snapshots, trail)
+
+
+def finish(log: EventLog, snapshots: Snapshots, trail: WorkspaceHistory) -> Restored:
+    """Take the workspace where the log says already that it is to be. Raises StateError."""
+    restored = snapshots.restore(trail.unfinished)
+    _record(log, trail, Snapshot(tree=snapshots.take()))
+    return restored
+
+
+def files(paths: Iterable[str]) -> str:
+    """`a.txt, b.txt`: the first few of them, for a message."""
+    names = [escape(shorten(path, 120)).replace("\n", " ") for path in paths]
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+def told(restored: Restored) -> str:
+    """What came of a restoration, in a line."""
+    text = f"Taken back: {files(restored.changed)}." if restored.changed else "No file had to be changed."
+    return f"{text} Left as they are: {files(restored.left)}." if restored.left else text
+
+
+def _record(log: EventLog, trail: WorkspaceHistory, event: Event) -> None:
+    trail.add(log.append(replace(event, step=trail.step)))

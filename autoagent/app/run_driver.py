@@ -1,0 +1,202 @@
+"""From a run that is described to its exit code: everything is opened, put together, driven and closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoagent.app import run_factory
+from autoagent.commands.registry import Registry
+from autoagent.config.scenario_bounds import hold_workspace
+from autoagent.config.settings import Settings
+from autoagent.core.errors import ForUser, SettingsError, SetupError, StopRun
+from autoagent.core.event_codec import to_json
+from autoagent.core.events import Ended, Event, Outcome, RunStarted, Thought
+from autoagent.core.exit_codes import EXIT_CODES
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Model
+from autoagent.runs.budget import Budget
+from autoagent.runs.event_log import EventLog
+from autoagent.terminal.console import Console
+from autoagent.terminal.output import echo
+from autoagent.terminal.rendering import CONTINUOUS_WARNING
+from autoagent.text.redaction import Redactor
+from autoagent.workspace.gate import Workspace
+
+if TYPE_CHECKING:
+    from autoagent.loop import Agent
+    from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.subagents.pool import WorkerPool
+
+
+LAST_WORDS_SECONDS = 10.0  # that the voice may take to end what it says, once the run has ended
+
+
+def drive(
+    start: RunStarted,
+    model: Model,
+    registry: Registry,
+    settings: Settings,
+    console: Console,
+    open_log: Callable[[TaintedFiles], EventLog],
+    *,
+    attended: bool,
+    setup_usage: Usage | None = None,
+) -> int:
+    """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code.
+
+    The log is opened last: what cannot be opened before it leaves no empty run behind. Only then are the user's
+    warnings said. `open_log` may change the workspace, which is this process's alone by then, and mark files of it as
+    tainted. Raises ForUser.
+    """
+    with _opened(start, model, registry, settings, console, open_log, attended, setup_usage) as (agent, crew, log):
+        try:
+            with _heard(settings, console) as hear:
+                for event in agent.run():
+                    crew.show(event)
+                    hear(event)
+        except ForUser as error:
+            if console.tally.run:  # else nothing of the run is on disk
+                error.run_began = True
+                console.report(log.path)
+            raise
+    console.report(log.path)
+    assert isinstance(event, Ended)
+    return EXIT_CODES[event.status]
+
+
+@contextmanager
+def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
+    """With --json, tell an end that has no log to stand in by an `ended` event as well; not one by bad usage."""
+    try:
+        yield
+    except (ForUser, StopRun, KeyboardInterrupt) as error:
+        in_log = isinstance(error, ForUser) and error.run_began
+        if given.get("json_output") and not in_log and not isinstance(error, SettingsError):
+            if isinstance(error, StopRun):
+                outcome = error.outcome
+            elif isinstance(error, KeyboardInterrupt):
+                outcome = Outcome("interrupted", "Ended by Ctrl-C.")
+            else:
+                outcome = Outcome("setup" if isinstance(error, SetupError) else "failed", str(error))
+            reason = Redactor().mask(outcome.reason)  # the settings, and with them what else is secret, are not known
+            ended = Ended(status=outcome.status, reason=reason, t=time.time())
+            with suppress(OSError):  # nobody reads it, and the error is told all the same
+                echo(json.dumps(to_json(ended)))
+        raise
+
+
+@contextmanager
+def _opened(
+    start: RunStarted,
+    model: Model,
+    registry: Registry,
+    settings: Settings,
+    console: Console,
+    open_log: Callable[[TaintedFiles], EventLog],
+    attended: bool,
+    setup_usage: Usage | None,
+) -> Iterator[tuple[Agent, WorkerPool, EventLog]]:
+    """The agent with all that it works with; closed again, in the reverse order, whatever happens."""
+    from dataclasses import replace
+
+    from autoagent.app.context_factory import open_context
+    from autoagent.app.memory_factory import lazy_embedder
+    from autoagent.app.restoring import open_snapshots
+    from autoagent.app.saved_rules import tell_old_rules
+    from autoagent.app.services_factory import tell_gaps
+    from autoagent.app.subagent_factory import builder
+    from autoagent.commands.selection import all_specs
+    from autoagent.loop import Agent
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+    from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.subagents.pool import WorkerPool
+    from autoagent.terminal.signals import Interrupts
+    from autoagent.text.tokens import counter
+    from autoagent.workspace.lock import sole_writer
+
+    embedder = lazy_embedder(settings, console)
+    budget = Budget(run_factory.limits_of(settings, start.task))
+    hold_workspace(Path(start.workspace), os.environ, Path.cwd())
+    workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
+    tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
+    guard = ExfiltrationGuard(tainted, all_specs(), network=settings.sandbox_network)
+    rulebook = run_factory.rulebook_of(settings, workspace)
+    fast = run_factory.open_fast_model(settings, console, model)
+    ask = run_factory.ask_the_user(console)
+    with (
+        sole_writer(workspace.root, console.warn),
+        open_context(settings, workspace, guard, model, fast, embedder, ask=ask, say=console.say) as context,
+        open_log(tainted) as log,
+        Interrupts().installed() as interrupts,
+    ):
+        if settings.continuous:
+            console.warn(CONTINUOUS_WARNING)
+        tell_gaps(context.sandbox, console.warn)
+        tell_old_rules(settings, console.warn)
+        log.subscribe(rulebook.add)
+        with WorkerPool(
+            builder(settings, registry, workspace, tainted, model, embedder, console),
+            log,
+            budget,
+            registry.specs,
+            start.task.name,
+            at_once=settings.agents_at_once,
+            depth=settings.agents_depth,
+            authorizer=lambda: run_factory.authorizer_of(settings, console, rulebook, attended=attended),
+            asks=lambda proposal: not settings.continuous or bool(proposal.warning),
+            listener=console,
+            show=console.show,
+            interruptible=interrupts.allowed,
+            held=interrupts.held,
+        ) as crew:
+            agent = Agent(
+                start,
+                model,
+                registry,
+                replace(context, run=log.run, agents=crew.desk, pause=crew.desk.pause),
+                crew.leading(run_factory.authorizer_of(settings, console, rulebook, attended=attended)),
+                budget,
+                log,
+                context.memory,
+                guard,
+                listener=console,
+                count=counter(model.name),
+                interruptible=interrupts.allowed,
+                setup_usage=setup_usage,
+                snapshots=open_snapshots(settings.state_dir, workspace, console.warn),
+                post=crew.desk,
+            )
+            yield agent, crew, log
+
+
+@contextmanager
+def _heard(settings: Settings, console: Console) -> Iterator[Callable[[Event], None]]:
+    """What says the words meant for the user aloud, where that is wanted."""
+    if not settings.speak:
+        yield lambda event: None
+        return
+    from autoagent.services.media.speech import voice_of
+
+    voice = voice_of(settings, console.say)
+    if settings.speech_provider != "offline":
+        console.say("What the voice may cost is not part of the cost of the run.")
+
+    patience = LAST_WORDS_SECONDS
+
+    def hear(event: Event) -> None:
+        nonlocal patience
+        if isinstance(event, Thought) and event.thoughts.speak:
+            voice.say(event.thoughts.speak)
+        elif isinstance(event, Ended) and event.status == "interrupted":
+            patience = 0.0  # a signal ends a run at once, in the middle of a word too
+
+    try:
+        yield hear
+    finally:
+        voice.close(patience)

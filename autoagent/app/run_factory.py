@@ -1,0 +1,330 @@
+"""Builds the parts of a run from the settings and puts them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from autoagent import __version__
+from autoagent.app.current import said_here
+from autoagent.commands.registry import Registry
+from autoagent.config.settings import DOTENV, Settings, user_config_path, user_state_path
+from autoagent.core.errors import CommandError, SettingsError
+from autoagent.core.events import Resumed, RunStarted
+from autoagent.core.model import Asking, Message, Usage
+from autoagent.core.protocols import Authorizer, Model
+from autoagent.core.task import Task
+from autoagent.core.window import SMALL_WINDOW
+from autoagent.runs.budget import RunLimits, requests_for
+from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
+from autoagent.terminal.console import Console, decide_color
+from autoagent.workspace.gate import Workspace
+
+if TYPE_CHECKING:
+    from autoagent.models.openai.endpoint import Endpoint
+    from autoagent.models.openai.retry import Policy
+    from autoagent.models.replay import ReplayModel
+    from autoagent.safety.rules import Rulebook
+
+UNATTENDED_PATIENCE = 600.0  # seconds for which an endpoint that fails is asked again, where nobody watches
+ATTENDED_PATIENCE = 60.0  # and before the user is asked whether to wait on
+COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
+
+MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url")
+
+# What a resumed run takes over from the run itself, its paths absolute. That it runs without asking, and until when,
+# must be said anew.
+KEPT_SETTINGS = (
+    "model",
+    "smart_llm",
+    "fast_llm",
+    "temperature",
+    "window",
+    "asking",
+    "reply_tokens",
+    "prompt_settings_file",
+    "embedding_model",
+    "openai_base_url",
+    "workspace",
+    "memory_backend",
+    "memory_index",
+    *(name for name in Settings.__dataclass_fields__ if name.startswith("memory_") and name not in MEMORY_PLACE),
+    "budget",
+    "max_tokens",
+    "max_seconds",
+    "commands",
+    "disabled_command_categories",
+)
+
+
+def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
+    """The screen as this terminal and these settings want it; one that `replays` shows a run from its log alone."""
+    screen = sys.stderr if json else sys.stdout
+    color = not settings.plain_output and decide_color(os.environ, screen.isatty())
+    plain = settings.plain_output or not screen.isatty()
+    return Console(
+        sys.stdout, sys.stderr, sys.stdin,
+        color=color, plain=plain, json=json, replays=replays, mask=mask_of(settings),
+    )  # fmt: skip
+
+
+def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:
+    """The model that thinks; a recorded one goes on after the replies it gave before (`answered`).
+
+    `agent` is the key of the sub-agent that thinks with it, '' for the run's own.
+
+    Raises SetupError where it cannot be used, SettingsError or StateError where there is no such recording.
+    """
+    kind, _, rest = settings.model.partition(":")
+    if kind in ("demo", "replay"):
+        recorded = _recorded_model(settings, rest, agent)
+        recorded.skip(answered)
+        return recorded
+    if kind == "human":
+        from autoagent.models.human import HumanModel
+
+        return HumanModel(console.say, console.ask)
+    if kind == "local":
+        return _local_model(settings, rest)
+    return _endpoint_model(settings, console)
+
+
+def _recorded_model(settings: Settings, run: str, agent: str) -> ReplayModel:
+    if settings.model == "demo":
+        from autoagent.models.demo import demo_model
+
+        return demo_model()
+    from autoagent.models.replay import ReplayModel
+    from autoagent.runs.event_log import find_run, read
+
+    if not run:
+        raise SettingsError(f"The model {settings.model!r} names no run; write replay:RUN (see `autoagent runs`).")
+    events = read(settings.state_dir, find_run(settings.state_dir, run))
+    return ReplayModel.from_events(event for event in events if event.agent == agent)
+
+
+def _local_model(settings: Settings, file: str) -> Model:
+    from autoagent.app.model_fetch import fetch_once
+    from autoagent.models.local import weights
+    from autoagent.models.local.llama import DEFAULT_WINDOW, LocalModel
+
+    path = weights.locate(file) if file else fetch_once()
+    return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)
+
+
+def open_endpoint(settings: Settings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
+    """The OpenAI-compatible endpoint that the settings name, with their patience and silence or others.
+
+    Raises SettingsError, SetupError.
+    """
+    from autoagent.models.openai.endpoint import Endpoint
+    from autoagent.models.openai.retry import Policy
+
+    usual = Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE)
+    set_here = Policy(patience=settings.outage, at_first=settings.outage) if settings.outage else None
+    return Endpoint(
+        api_key=settings.openai_api_key,
+        base_url=settings.openai_base_url or None,
+        organization=settings.openai_organization or None,
+        silence=settings.silence or silence,
+        policy=policy or set_here or usual,
+    )
+
+
+def _endpoint_model(settings: Settings, console: Console) -> Model:
+    from autoagent.models.openai.chat import OpenAIModel
+    from autoagent.text.tokens import counter
+
+    named = settings.model not in ("", "openai")
+    name = settings.model if named else settings.smart_llm
+    return OpenAIModel(
+        name=name,
+        endpoint=open_endpoint(settings),
+        count=counter(name),
+        temperature=settings.temperature,
+        window=settings.window or None,
+        ways=settings.state_dir / "models.json",
+        listener=console,
+        asking=cast("Asking", settings.asking) if settings.asking else None,
+    )
+
+
+def open_registry(settings: Settings, task: Task, window: int, *, attended: bool) -> Registry:
+    """The commands this run offers."""
+    from autoagent.commands import selection
+
+    registry = selection.available(settings)
+    if not attended:
+        asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
+        registry = registry.without(asking, "nobody is there to answer")
+    return selection.choose(registry, settings.commands, task.goals, window)
+
+
+def tell_choice(registry: Registry, settings: Settings, window: int, say: Callable[[str], None]) -> None:
+    """Say so where commands were left out for the window's sake."""
+    from autoagent.commands import selection
+
+    offered, usable = len(registry.specs), len(selection.available(settings).specs)
+    if not settings.commands and offered < usable and window < SMALL_WINDOW:
+        say(
+            f"{offered} of {usable} commands are offered, those that fit the goals, as the window is small "
+            f"({window:,} tokens); --commands all offers every one."
+        )
+
+
+def protected_paths(settings: Settings) -> list[str]:
+    """The agent's own files as they are seen from here, absolute: out of reach of every command."""
+    from autoagent.app.saved_rules import rules_path
+
+    settings_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(DOTENV))
+    own_files = (*settings_files, user_config_path(os.environ), rules_path(), user_state_path(os.environ))
+    return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
+
+
+def describe(
+    task: Task, settings: Settings, model: Model, registry: Registry, began: RunStarted | None = None
+) -> RunStarted:
+    """The event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
+
+    What was protected where the run began stays so, wherever it is resumed. Raises SettingsError where the system
+    prompt leaves no room for a history in the model's window.
+    """
+    import json
+
+    from autoagent.config.task_file import read_prompt_settings
+    from autoagent.core import command_schema
+    from autoagent.core.window import is_workable, reply_tokens
+    from autoagent.prompt import Guidance, system_prompt
+    from autoagent.runs.history import History
+    from autoagent.text.tokens import PER_MESSAGE, counter
+
+    own = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
+    asking = model.asking
+    system = system_prompt(task, registry.specs, asking, Guidance(**own))
+    count = counter(model.name)
+    tokens = count(system) + PER_MESSAGE
+    if asking == "tools":
+        tokens += count(json.dumps(command_schema.tools(registry.specs)))
+    start = (Resumed if began else RunStarted)(
+        version=__version__,
+        task=task,
+        model=model.name,
+        window=model.window,
+        reply_tokens=min(settings.reply_tokens, model.window // 2) or reply_tokens(model.window),
+        system=system,
+        system_tokens=tokens,
+        asking=asking,
+        native=asking == "tools",
+        commands=tuple(spec.name for spec in registry.specs),
+        workspace=began.workspace if began else str(settings.workspace.absolute()),
+        settings=_kept_settings(settings, began),
+        limits=dataclasses.asdict(limits_of(settings, task)),
+    )
+    history = History(count)
+    history.add(start)
+    if not is_workable(history.shares, model.window):
+        raise SettingsError(
+            f"The system prompt takes {tokens} of the model's {model.window} tokens and leaves no room to work: offer "
+            "fewer commands (--commands), shorten the goals, or use a model with a larger window."
+        )
+    return start
+
+
+def _kept_settings(settings: Settings, began: RunStarted | None) -> dict[str, Any]:
+    before = began.settings if began else {}
+    return {
+        **as_kept({name: getattr(settings, name) for name in KEPT_SETTINGS}),
+        "said": {**before.get("said", {}), **as_kept(said_here(KEPT_SETTINGS))},
+        "protected": list(dict.fromkeys([*before.get("protected", ()), *protected_paths(settings)])),
+    }
+
+
+def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a log has them: lists, and paths that lead to the same place from everywhere."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in plain.items()}
+
+
+def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:
+    """The rules of what runs without a question. Raises SettingsError, StateError for one that cannot be used."""
+    from autoagent.app.saved_rules import saved_rules
+    from autoagent.commands.selection import all_specs
+    from autoagent.safety.rules import Rulebook
+
+    return Rulebook(all_specs(), settings.allow, saved_rules(), place=workspace.display)
+
+
+def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool) -> Authorizer:
+    """Who is asked before a command."""
+    ask = Ask(console, settings.authorise_command_key, settings.exit_key, rulebook, mask_of(settings))
+    inner = Continuous(ask if attended else None) if settings.continuous else ask
+    return FailClosed(RuleAuthorizer(rulebook, inner))
+
+
+def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:
+    """The model for summaries: the endpoint's fast one, or the model that thinks where one was chosen by name."""
+    if settings.model not in ("", "openai") or settings.fast_llm == settings.smart_llm:
+        return model
+    return _endpoint_model(dataclasses.replace(settings, model=settings.fast_llm), console)
+
+
+class ModelCaller:
+    """A model that answers a single prompt, for the commands that need one; keeps what that costs.
+
+    `mask` takes secrets out of the prompt, as the log does with those of the run.
+    """
+
+    def __init__(self, model: Model, mask: Callable[[str], str]) -> None:
+        self._model = model
+        self._mask = mask
+        self._usage = Usage()
+
+    def __call__(self, prompt: str) -> str:
+        completion = self._model.complete([Message("user", self._mask(prompt))], max_tokens=COMPLETED_TOKENS)
+        self._usage += completion.usage
+        return completion.text
+
+    def take_usage(self) -> Usage:
+        """What was spent since this was last asked."""
+        usage, self._usage = self._usage, Usage()
+        return usage
+
+
+def mask_of(settings: Settings) -> Callable[[Any], Any]:
+    """Masks, in a JSON value, the keys that the program itself holds and whatever looks like one."""
+    from autoagent.config.secrets import secrets_of
+    from autoagent.text.redaction import Redactor
+
+    return Redactor(secrets_of(settings)).mask_json
+
+
+def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
+    """What a command calls that asks the user."""
+
+    def ask(question: str, timeout: float | None) -> str:
+        console.discard_typeahead()
+        try:
+            return console.ask(f"The agent asks: {question}", timeout=timeout)
+        except TimeoutError:
+            raise CommandError(f"The user did not answer within {timeout:g} s.") from None
+        except EOFError:
+            raise CommandError("Nobody is there to answer; decide yourself.") from None
+
+    return ask
+
+
+def limits_of(settings: Settings, task: Task) -> RunLimits:
+    """The ceilings; a budget given by flag or variable goes before the one saved with the task."""
+    commands = settings.continuous_limit if settings.continuous else 0
+    return RunLimits(
+        usd=settings.budget or task.budget,
+        tokens=settings.max_tokens,
+        seconds=settings.max_seconds,
+        commands=commands,
+        requests=requests_for(commands),
+        deadline=settings.deadline,
+    )

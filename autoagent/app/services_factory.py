@@ -1,0 +1,93 @@
+"""What the commands of a run can reach beside their workspace, as the settings want it: programs, the web, media."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from autoagent.config.settings import Settings
+from autoagent.core.protocols import Sandbox, Web
+from autoagent.workspace.gate import Workspace
+
+if TYPE_CHECKING:
+    from autoagent.services.web import Search
+
+MB = 1024 * 1024
+
+
+def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
+    """The sandbox for this workspace. Raises SetupError where the one asked for, or required, does not work here."""
+    from autoagent.sandbox.limits import ProcessLimits
+    from autoagent.sandbox.select import open_sandbox
+
+    limits = ProcessLimits(
+        seconds=settings.sandbox_seconds,
+        memory=settings.sandbox_memory * MB,
+        processes=settings.sandbox_processes,
+        file=settings.sandbox_file * MB,
+    )
+    return open_sandbox(
+        workspace,
+        limits,
+        kind=settings.sandbox,
+        required=settings.require_sandbox,
+        network=settings.sandbox_network,
+        python=settings.python,
+    )
+
+
+def tell_gaps(sandbox: Sandbox, say: Callable[[str], None]) -> None:
+    """Say what is not held back here, where something is not."""
+    if sandbox.gaps:
+        say(f"Programs run under the sandbox {sandbox.name!r}, which does not hold everything:")
+        for gap in sandbox.gaps:
+            say(f"- {gap}")
+
+
+def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[str, Any]:
+    """The fields of a Context that the agents of a run share. Nothing is asked or opened yet.
+
+    Raises SettingsError for an allowed host that is none.
+    """
+    import sys
+
+    from autoagent.commands.git import github_authorization
+    from autoagent.commands.support.shell_lists import shell_rule
+    from autoagent.sandbox.environment import search_path
+    from autoagent.services.media.media import media_of
+
+    python = settings.python or sys.executable
+    return {
+        "sandbox": sandbox,
+        "python": python,
+        "shell_rule": shell_rule(settings, workspace.root, search_path(python)),
+        "web": web_of(settings),
+        "git_authorization": github_authorization(settings),
+        "media": media_of(settings),
+    }
+
+
+def web_of(settings: Settings) -> Web:
+    """The web behind the network guard. Raises SettingsError for an allowed host that is none."""
+    from autoagent.network.addresses import NetworkGuard, exceptions
+    from autoagent.network.client import HttpClient
+    from autoagent.services import search
+    from autoagent.services.web import GuardedWeb
+
+    guard = NetworkGuard(exceptions(settings.allow_hosts))
+    client = HttpClient(guard, settings.user_agent) if settings.user_agent else HttpClient(guard)
+    engine: Search = partial(search.searxng, url=settings.search_url) if settings.search_url else search.search
+
+    def render(url: str, limit: int) -> Any:
+        from autoagent.services import browser  # and with it asyncio, which few runs need
+
+        return browser.render(url, limit=limit, fetch=client.fetch, name=settings.browser_name)
+
+    return GuardedWeb(
+        client,
+        engine,
+        partial(search.google, key=settings.google_api_key, engine=settings.google_engine),
+        browser=render if settings.browser_name else None,
+        download_limit=settings.download_limit * MB,
+    )

@@ -1,0 +1,84 @@
+"""Builds the sub-agents of a run, each with a model, a memory and a context of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from autoagent.app import run_factory
+from autoagent.commands.registry import Registry
+from autoagent.config.settings import Settings
+from autoagent.core.errors import CommandError
+from autoagent.core.protocols import Embedder, Model
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.terminal.console import Console
+from autoagent.workspace.gate import Workspace
+
+if TYPE_CHECKING:
+    from autoagent.subagents.worker import Build, Worker, WorkerSpec
+
+
+def builder(
+    settings: Settings,
+    registry: Registry,
+    workspace: Workspace,
+    tainted: TaintedFiles,
+    model: Model,
+    embedder: Embedder,
+    console: Console,
+) -> Build:
+    """What builds the sub-agents of a run with these settings; the others are those of the run's own agent.
+
+    What is opened is used by one thread alone, but for an embedded model and an embedder of this machine, which any
+    thread may use and which are too large to be loaded twice. A sub-agent's programs are its own and end with it.
+    """
+    from autoagent.app.context_factory import open_context
+    from autoagent.app.memory_factory import embeds_remotely
+    from autoagent.app.restoring import open_snapshots
+    from autoagent.commands.selection import all_specs
+    from autoagent.loop import Agent
+    from autoagent.subagents.worker import Worker
+    from autoagent.text.tokens import counter
+
+    @contextmanager
+    def build(order: WorkerSpec) -> Iterator[Worker]:
+        embedded = settings.model.partition(":")[0] == "local"
+        own = model if embedded else run_factory.open_model(settings, console, agent=order.key)
+        own_embedder = None if embeds_remotely(settings) else embedder
+        offered = registry.only(order.commands, "it was not handed on to this agent")
+        described = run_factory.describe(order.task, settings, own, offered)
+        limits = dataclasses.asdict(order.budget.limits)
+        guard = ExfiltrationGuard(tainted, all_specs(), network=settings.sandbox_network, origin=order.origin)
+        with open_context(settings, workspace, guard, own, own, own_embedder, ask=_nobody, say=_unheard) as context:
+            order.when_stopped(context.sandbox.close)
+            agent = Agent(
+                dataclasses.replace(described, workspace=str(workspace.root), limits=limits),
+                own,
+                offered,
+                dataclasses.replace(context, run=order.place, agents=order.desk, pause=order.desk.pause),
+                order.authorizer,
+                order.budget,
+                order.log,
+                context.memory,
+                guard,
+                listener=order.listener,
+                count=counter(own.name),
+                interruptible=order.interruptible,
+                snapshots=open_snapshots(settings.state_dir, workspace),
+                post=order.desk,
+                key=order.key,
+            )
+            yield Worker(agent, lambda: guard.origin)
+
+    return build
+
+
+def _unheard(line: str) -> None:
+    """What the memory has to say, the run's own one says as well."""
+
+
+def _nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Only the run's own agent can ask the user; decide yourself.")

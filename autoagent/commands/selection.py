@@ -1,0 +1,92 @@
+"""Which commands there are, which of them this machine and these settings allow, and which suit the goals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+from autoagent.commands.registry import Command, Registry
+from autoagent.config.settings import Settings
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import SettingsError
+from autoagent.core.task import Goal
+from autoagent.core.window import SMALL_WINDOW
+
+# Each is a module here with its commands.
+CATEGORIES = ("files", "code", "web", "git", "media", "agents", "memory", "system")
+
+_AUTOGPT = "autogpt.commands."  # before the names of its modules, which its settings hold
+_AUTOGPT_ALONE = ("times",)  # its modules that none of the commands here stand for
+
+
+def all_commands() -> tuple[Command, ...]:
+    """Every command, in the order of the prompt."""
+    modules = [import_module(f"autoagent.commands.{category}") for category in CATEGORIES]
+    return tuple(command for module in modules for command in module.COMMANDS)
+
+
+def all_specs() -> tuple[CommandSpec, ...]:
+    """What is declared of every command."""
+    return tuple(command.spec for command in all_commands())
+
+
+def available(settings: Settings) -> Registry:
+    """The commands that can be used with these settings; the others are known with the reason why not.
+
+    Raises SettingsError for a category to switch off that there is not.
+    """
+    off: dict[str, str] = {}
+    for category in settings.disabled_command_categories:
+        reason = f"the category {category} is switched off (DISABLED_COMMAND_CATEGORIES)"
+        off.update(dict.fromkeys(_meant("DISABLED_COMMAND_CATEGORIES", category), reason))
+    usable, reasons = [], {}
+    for command in all_commands():
+        spec = command.spec
+        reason = off.get(spec.name) or (command.available(settings) if command.available else "")
+        if reason:
+            reasons.update(dict.fromkeys((spec.name, *spec.aliases), reason))
+        else:
+            usable.append(command)
+    return Registry(usable, reasons)
+
+
+def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], window: int) -> Registry:
+    """The commands to offer: those the user names (names or categories, `all`), or for a small window those that fit
+    the goals, or all. What ends the run is always among them.
+
+    Raises SettingsError for a wanted name that is neither a command nor a category, or cannot be used here.
+    """
+    names = {spec.name for spec in registry.specs}
+    chosen: set[str] = set()
+    for name in wanted:
+        chosen |= names if name == "all" else set(_meant("--commands (AUTOAGENT_COMMANDS)", name))
+        if reason := registry.switched_off.get(name):
+            raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")
+    if not wanted and window < SMALL_WINDOW:
+        text = " ".join(goal.text for goal in goals).lower()
+        chosen = {spec.name for spec in registry.specs if spec.always_offered or any(w in text for w in spec.keywords)}
+    elif not wanted:
+        chosen = names
+    ending = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.ends_run}
+    return registry.only(chosen | ending, "it is not offered in this run")
+
+
+def _meant(setting: str, name: str) -> list[str]:
+    """The commands that a category, a command (an alias too) or a module of AutoGPT stands for.
+
+    Raises SettingsError where it is none of them; `setting` is where it was named.
+    """
+    known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ALONE}
+    for spec in all_specs():
+        modules = (module if "." in module else _AUTOGPT + module for module in spec.autogpt)
+        for called in (spec.category, spec.name, *spec.aliases, *modules):
+            known.setdefault(called, []).append(spec.name)
+    if name.lower() not in known:
+        near = get_close_matches(name.lower(), known, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise SettingsError(
+            f"{setting}: there is neither a command nor a category {name!r}.{hint} The categories are "
+            f"{', '.join(CATEGORIES)}."
+        )
+    return known[name.lower()]

@@ -1,0 +1,58 @@
+"""The packages that only some settings ask for, and the extras of this program that bring them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autoagent.config.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An extra by its name, the package it is there for, what asks for it in words, and whether settings do."""
+
+    name: str
+    package: str
+    asked_by: str
+    is_asked_for: Callable[[Settings], bool]
+
+    @property
+    def problem(self) -> str:
+        """What is wrong where it is missing."""
+        return f"{self.package.replace('_', '-')} is not installed, which {self.asked_by} asks for"
+
+    @property
+    def remedy(self) -> str:
+        """What to do then."""
+        return f"pip install 'autoagent[{self.name}]'"
+
+    def is_missing(self, settings: Settings) -> bool:
+        """Whether the settings ask for it and it is not installed."""
+        return self.is_asked_for(settings) and importlib.util.find_spec(self.package) is None
+
+    def reason(self, settings: Settings) -> str:
+        """Why a command that needs it cannot be used with these settings; '' where it can."""
+        return f"{self.problem}; {self.remedy}" if self.is_missing(settings) else ""
+
+
+def _tweets(settings: Settings) -> bool:
+    """Without all four keys a tweet is only tried out."""
+    return bool(
+        settings.twitter_consumer_key
+        and settings.twitter_consumer_secret
+        and settings.twitter_access_token
+        and settings.twitter_access_secret
+    )
+
+
+BROWSER = Extra("browser", "playwright", "-b/USE_WEB_BROWSER", lambda settings: bool(settings.browser_name))
+TWITTER = Extra("twitter", "tweepy", "a tweet with all four TW_ keys", _tweets)
+OFFLINE_AUDIO = Extra(
+    "offline-audio",
+    "faster_whisper",
+    "AUDIO_TO_TEXT_PROVIDER=offline",
+    lambda settings: settings.audio_provider == "offline",
+)
+EXTRAS = (BROWSER, TWITTER, OFFLINE_AUDIO)

@@ -1,0 +1,52 @@
+"""What a program printed and how it ended, as the model reads it."""
+
+from __future__ import annotations
+
+import signal
+
+from autoagent.core.programs import ProcessExit
+
+_NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells give a meaning (POSIX, XCU 2.8.2)
+
+
+def ending(exit: ProcessExit) -> str:
+    """`exit status 0`, `ended by SIGKILL`, `stopped at the limit of 120 s`: a status that says more is explained."""
+    if exit.limit:
+        return f"stopped at the limit of {exit.limit}"
+    if exit.signal:
+        return f"ended by {exit.signal}"
+    return f"exit status {exit.status}{_meaning(exit.status or 0)}"
+
+
+def has_failed(exit: ProcessExit) -> bool:
+    """Whether the program did not do its work; 1 without a word is an answer, as grep, test and diff give it."""
+    return exit.status != 0 and not (exit.status == 1 and not exit.output.strip())
+
+
+def described(exit: ProcessExit) -> str:
+    """How the program ended, and what it printed, as far as it was kept."""
+    printed = _last_states(exit.output.decode("utf-8", "replace"))
+    how = ending(exit)
+    how = how[0].upper() + how[1:]
+    if not printed.strip():
+        return f"{how}; nothing was printed."
+    return f"{how}. It printed:\n{printed}"
+
+
+def _meaning(status: int) -> str:
+    if status == _NOT_EXECUTABLE:
+        return " (a program in it is not executable)"
+    if status == _NOT_FOUND:
+        return " (a program in it was not found)"
+    try:
+        return f" (a program in it was ended by {signal.Signals(status - _BY_SIGNAL).name})"
+    except ValueError:
+        return ""
+
+
+def _last_states(text: str) -> str:
+    r"""The text as a terminal would come to show it: of a line that `\r` began anew, as progress bars do, its last."""
+    if "\r" not in text:
+        return text
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return "\n".join(lines)

@@ -1,0 +1,188 @@
+"""A shell line as far as its text tells: the programs it names, what it risks, what of it only a shell understands.
+
+It is read for the person who is to approve it, for the risk of the call and for the lists of programs; nothing is run.
+Not seen: what a variable, a here-document, an alias, a script or an interpreter (`python -c`, `awk`, `make`) starts.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from autoagent.core.commands import Risk
+
+SHELLS = frozenset({"ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
+
+MULTI_CALL = frozenset({"busybox", "coreutils", "toybox"})
+"""One program under many names, told apart by the name it is called with."""
+
+# They start another program, which their arguments name.
+_STARTERS = MULTI_CALL | frozenset(
+    {
+        *("bwrap", "catchsegv", "choom", "chroot", "chrt", "command", "cpulimit", "dbus-run-session", "doas", "env"),
+        *("eval", "exec", "fakeroot", "firejail", "flock", "gdb", "i386", "ionice", "ld.so", "linux32", "linux64"),
+        *("ltrace", "nice", "nohup", "nsenter", "parallel", "pkexec", "prlimit", "proxychains", "proxychains4"),
+        *("rlwrap", "run-parts", "runuser", "script", "setarch", "setpriv", "setsid", "sshpass", "start-stop-daemon"),
+        *("stdbuf", "strace", "su", "sudo", "systemd-run", "taskset", "time", "timeout", "torsocks", "unbuffer"),
+        *("unshare", "valgrind", "watch", "x86_64", "xargs", "xvfb-run"),
+    }
+)
+_FIND_STARTS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+
+_IRREVERSIBLE = frozenset({"dd", "mkfs", "rm", "rmdir", "shred", "truncate", "unlink", "wipefs"})
+_NETWORK = frozenset(
+    {
+        *("apt", "apt-get", "curl", "ftp", "mail", "nc", "ncat", "npm", "pip", "pip3", "pnpm", "rsync", "scp"),
+        *("sendmail", "sftp", "socat", "ssh", "telnet", "wget", "yarn"),
+    }
+)
+_GIT: dict[str, Risk] = {
+    "clean": "irreversible",
+    "push": "irreversible",
+    "reset": "irreversible",
+    "clone": "network",
+    "fetch": "network",
+    "ls-remote": "network",
+    "pull": "network",
+}
+
+_SEPARATORS = "();|&\n"
+_OPERATORS = _SEPARATORS + "<>"
+# What a command can stand behind: keywords, variables set for it, the number before a redirection.
+_LEADS_IN = re.compile(r"(!|do|done|elif|else|fi|if|then|until|while|\{|\}|\d+)$|[A-Za-z_]\w*\+?=")
+_NO_PROGRAMS = frozenset({"case", "esac", "for", "select"})
+_SUBSTITUTION = re.compile(r"\$\(\([^()]*\)\)|[$<>]\(([^()]*)\)|`([^`]*)`")  # the first kind is a calculation
+_DEEPEST = 20  # nesting of substitutions that is followed
+_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
+_SHELL_OPTION_C = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
+_UNQUOTED = re.compile(r"\\.|'[^']*'|\"(?P<double>(?:\\.|[^\"\\])*)\"|(?P<mark>\$\(|[$`|&;<>()\n])", re.DOTALL)
+_MARKS = {
+    "$(": "a substitution, $(...)",
+    "`": "a substitution, `...`",
+    "$": "a variable, $",
+    "|": "a pipe or an alternative, |",
+    "&": "an &",
+    ";": "a ;",
+    "<": "a redirection, <",
+    ">": "a redirection, >",
+    "(": "a subshell, (...)",
+    ")": "a subshell, (...)",
+    "\n": "a second line",
+}
+
+
+def shell_syntax(line: str) -> str:
+    """In words, the first thing in the line that only a shell understands, such as `a pipe`; '' where there is none.
+
+    Patterns (`*.py`) and `~` do not count: a program that is started without a shell gets them as they stand.
+    """
+    for match in _UNQUOTED.finditer(line):
+        if match["mark"]:
+            return _MARKS[match["mark"]]
+        if match["double"] and (expansion := re.search(r"(?<!\\)(\$\(|[$`])", match["double"])):
+            return _MARKS[expansion[1]]
+    return ""
+
+
+def name_of(word: str) -> str:
+    """The name of a program without its folder."""
+    return PurePosixPath(word).name
+
+
+def starts_others(words: Sequence[str]) -> bool:
+    """Whether the first word is a program that starts another, which the words after it name (`env`, `find -exec`)."""
+    name = name_of(words[0])
+    return name in _STARTERS or name.startswith("ld-linux") or (name == "find" and not _FIND_STARTS.isdisjoint(words))
+
+
+def inner_lines(words: Sequence[str]) -> list[str]:
+    """What a shell that the words start is told to run (`sh -c LINE`): every word it may be."""
+    if name_of(words[0]) not in SHELLS and not starts_others(words):
+        return []
+    shell = next((place for place, word in enumerate(words) if name_of(word) in SHELLS), len(words))
+    rest = words[shell + 1 :]
+    option = next((place for place, word in enumerate(rest) if _SHELL_OPTION_C.fullmatch(word)), len(rest))
+    return [word for word in rest[option + 1 :] if not word.startswith("-")]
+
+
+def programs(line: str) -> list[str]:
+    """The programs that the line names where a command begins, in order, each once."""
+    return list(dict.fromkeys(words[0] for words in _commands(line)))
+
+
+def risk_of(line: str) -> Risk:
+    """`irreversible` where the line plainly deletes, overwrites or publishes, `network` where it plainly reaches out.
+
+    Everything else is `run`, also a mere look: what a program does is not to be read off its name.
+    """
+    risks = {_risk(words) for words in _commands(line)}
+    return next((risk for risk in ("irreversible", "network") if risk in risks), "run")
+
+
+def _risk(words: Sequence[str]) -> Risk:
+    named = {name_of(word) for word in (words if starts_others(words) else words[:1])}
+    if named & _IRREVERSIBLE or ("find" in named and "-delete" in words):
+        return "irreversible"
+    if "git" in named:
+        return next((_GIT[word] for word in words if word in _GIT), "run")
+    return "network" if named & _NETWORK else "run"
+
+
+def _commands(line: str) -> Iterator[list[str]]:
+    """The words of each simple command, without what leads them in; also of those that a shell among them is to run."""
+    line, inside = _without_substitutions(_without_here_documents(line))
+    words: list[str] = []
+    tokens = iter([*_tokens(line), "\n"])
+    for token in tokens:
+        if token.strip(_OPERATORS):
+            if words or not _LEADS_IN.match(token):
+                words.append(token)
+        elif token.strip(_SEPARATORS):
+            next(tokens, "")  # where a redirection leads is no argument
+        elif words:
+            if words[0] not in _NO_PROGRAMS:
+                yield words
+            inside += inner_lines(words)
+            words = []
+    for inner in inside:
+        yield from _commands(inner)
+
+
+def _without_substitutions(line: str) -> tuple[str, list[str]]:
+    """The line with `$...` for each substitution, and what they hold; quotes are not heeded."""
+    inside: list[str] = []
+
+    def take(match: re.Match[str]) -> str:
+        inside.append(match[1] or match[2] or "")
+        return "$..."
+
+    for _ in range(_DEEPEST):  # from within
+        line, found = _SUBSTITUTION.subn(take, line)
+        if not found:
+            break
+    return line, inside
+
+
+def _without_here_documents(text: str) -> str:
+    kept = []
+    end: str | None = None
+    for line in text.split("\n"):
+        if end is None:
+            kept.append(line)
+            start = _HERE_DOCUMENT.search(line)
+            end = start[2] if start else None
+        elif line.strip("\t") == end:
+            end = None
+    return "\n".join(kept)
+
+
+def _tokens(line: str) -> list[str]:
+    """Words and runs of operators. A text whose quotes do not pair is split at blanks."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATORS)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    try:
+        return list(lexer)
+    except ValueError:
+        return re.findall(r"[();|&\n]|[<>]+|[^\s();|&<>]+", line)

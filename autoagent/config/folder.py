@@ -1,0 +1,115 @@
+"""What the folder a program is started in may set by itself: somebody else may have written what is in it.
+
+Each setting declares beside its default which of these leaves a folder has. What reaches out, weakens a boundary or
+runs a program counts only once the user has trusted the folder with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from autoagent.config.settings import Settings
+
+Leave = Literal[
+    "free", "limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false",
+    "stronger", "inside", "model", "paired", "trust", "never",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """Something that a folder brings and that counts for nothing until the user has trusted it.
+
+    `file` and `line` (0: none) say where it stands, `name` what it is called there, `about` what it is for. `setting`
+    is the setting that it would set, '' where it sets none. `never`: not even a trusted folder may set it.
+    """
+
+    file: str
+    line: int = 0
+    name: str
+    value: str
+    about: str
+    setting: str = ""
+    secret: bool = False
+    never: bool = False
+
+    @property
+    def called(self) -> str:
+        """`.env:2 OPENAI_BASE_URL`."""
+        return f"{self.file}:{self.line} {self.name}" if self.line else f"{self.file} {self.name}".strip()
+
+    @property
+    def mark(self) -> str:
+        """A digest of what is trusted with it: the file, the name and the value, wherever they stand in the file."""
+        return hashlib.sha256(json.dumps([self.file, self.name, self.value]).encode()).hexdigest()
+
+
+LIMITED: Mapping[str, str] = {
+    **dict.fromkeys(("limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed"), "only tighter"),
+    **dict.fromkeys(("only true", "only false"), "only tighter"),
+    "inside": "within the folder",
+    "model": "no file, no run",
+    "paired": "with its key",
+    "trust": "once trusted",
+    "never": "never",
+}
+"""What a `.env` may do with a setting of each leave but "free", in words."""
+
+
+def may_set(leave: Leave, value: Any, now: Any, held: Settings, folder: Path) -> bool:
+    """Whether a folder may, untrusted, set a value where `now` holds without it, as one of the settings `held`."""
+    return leave in _ALLOWED and _ALLOWED[leave](value, now, held, folder)
+
+
+COMPARED: frozenset[Leave] = frozenset(
+    {"limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false", "stronger"}
+)
+"""The leaves that let a value be tighter than another."""
+
+_STRONGER = {"auto": ("bubblewrap",), "landlock": ("bubblewrap",), "none": ("auto", "bubblewrap", "landlock")}
+"""The sandboxes that hold no less than one, wherever they work; where one that is named does not, nothing is run."""
+
+
+def is_inside(folder: Path, path: Path) -> bool:
+    """Whether a path, seen from the folder and with its links resolved, lies in it."""
+    return (folder / path).resolve().is_relative_to(folder.resolve())
+
+
+def _is_tighter(value: float, now: float) -> bool:
+    """Of limits that 0 switches off."""
+    return value > 0 and (now == 0 or value <= now)
+
+
+def _has_no_lists(held: Settings) -> bool:
+    return not (held.shell_command_control or held.shell_allowlist or held.shell_denylist)
+
+
+def _names_file_or_run(model: str) -> bool:
+    kind, _, rest = model.partition(":")
+    return bool(rest) and kind in ("local", "replay")
+
+
+# Whether the value is allowed, given what holds without it. A leave that is not here allows nothing.
+_ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
+    "free": lambda value, now, held, folder: True,
+    "limit": lambda value, now, held, folder: _is_tighter(value, now),
+    "less": lambda value, now, held, folder: bool(value <= now),
+    "more": lambda value, now, held, folder: set(value) >= set(now),
+    "fewer": lambda value, now, held, folder: set(value) <= set(now),
+    "narrower": lambda value, now, held, folder: not now or set(value) <= set(now),
+    "shell": lambda value, now, held, folder: _has_no_lists(held),
+    "denied": lambda value, now, held, folder: _has_no_lists(held) or (bool(now) and set(value) >= set(now)),
+    "allowed": lambda value, now, held, folder: _has_no_lists(held) or (bool(now) and set(value) <= set(now)),
+    "stronger": lambda value, now, held, folder: value in _STRONGER.get(now, ()),
+    "only true": lambda value, now, held, folder: value is True,
+    "only false": lambda value, now, held, folder: value is False,
+    "inside": lambda value, now, held, folder: is_inside(folder, value),
+    "model": lambda value, now, held, folder: not _names_file_or_run(value),
+    "paired": lambda value, now, held, folder: False,  # decided where the key is known
+}

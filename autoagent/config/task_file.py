@@ -1,0 +1,115 @@
+"""`ai_settings.yaml` and `prompt_settings.yaml`, as AutoGPT writes them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from autoagent.config.text_file import read_text, write_text
+from autoagent.config.yaml_file import YamlEntry, read_mapping
+from autoagent.core.errors import SettingsError
+from autoagent.core.task import Goal, Task
+
+MOST_GOALS = 5
+TASK_KEYS = ("ai_name", "ai_role", "ai_goals", "api_budget")
+
+
+def is_saved(path: Path) -> bool:
+    """Whether there is a task to read. An empty file is none: a killed agent can leave one (sandbox/bubblewrap.py)."""
+    return path.exists() and (not path.is_file() or path.stat().st_size > 0)
+
+
+def read_task(path: Path) -> Task:
+    """The saved task. Raises SettingsError naming file, line and key of whatever is missing or wrong."""
+    entries = read_mapping(path, TASK_KEYS)
+    goals = _goals(entries["ai_goals"]) if "ai_goals" in entries else ()
+    if not goals:
+        raise SettingsError(f"{path}: ai_goals: there is no goal; add one as `- what to reach` under `ai_goals:`.")
+    if len(goals) > MOST_GOALS:
+        raise SettingsError(f"{entries['ai_goals'].where}: holds {len(goals)} goals; at most {MOST_GOALS} are taken.")
+    return Task(
+        name=_required(path, entries, "ai_name"),
+        role=_required(path, entries, "ai_role"),
+        goals=goals,
+        budget=_dollars(entries["api_budget"]) if "api_budget" in entries else 0.0,
+    )
+
+
+def checks_in(path: Path) -> list[tuple[int, str]]:
+    """The checks of the saved goals, each with its line; none where the file cannot be read or is no task."""
+    try:
+        text = read_text(path) if path.exists() else ""
+        if not ("check" in text or "\\" in text):  # most tasks have none, and YAML takes time to load
+            return []
+        goals = read_mapping(path, TASK_KEYS)["ai_goals"]
+        found = [_parts(item).get("check") for item in goals.items()] if goals.is_list else []
+    except (SettingsError, KeyError):
+        return []
+    return [(int(check.place.rpartition(":")[2]), check.text()) for check in found if check]
+
+
+def write_task(path: Path, task: Task) -> None:
+    """Save the task in one step, readable in any script. Raises SettingsError where it cannot be written."""
+    import yaml
+
+    record = {
+        "ai_goals": [{"text": goal.text, "check": goal.check} if goal.check else goal.text for goal in task.goals],
+        "ai_name": task.name,
+        "ai_role": task.role,
+        "api_budget": task.budget,
+    }
+    write_text(path, yaml.safe_dump(record, allow_unicode=True, sort_keys=False, width=4096))
+
+
+def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
+    """The lists of the file under `constraints`, `resources` and `best_practices`; a missing one is left out.
+
+    AutoGPT's name of the best practices is `performance_evaluations`. Raises SettingsError naming file, line and key.
+    """
+    entries = read_mapping(path, ("constraints", "resources", "best_practices", "performance_evaluations"))
+    lists: dict[str, tuple[str, ...]] = {}
+    for key, entry in entries.items():
+        present = "best_practices" if key == "performance_evaluations" else key
+        if present in lists:
+            raise SettingsError(f"{entry.where}: performance_evaluations is best_practices; keep one of them.")
+        lists[present] = tuple(entry.texts())
+    return lists
+
+
+def _goals(entry: YamlEntry) -> tuple[Goal, ...]:
+    """The goals of a list, or the single one. A check has a key of its own: a text is never split, whoever wrote it."""
+    if entry.node.id == "scalar":
+        return (Goal(entry.text()),) if entry.text() else ()
+    return tuple(_goal(item) for item in entry.items())
+
+
+def _parts(item: YamlEntry) -> dict[str, YamlEntry]:
+    has_keys = item.node.id == "mapping" and any(key.value == "text" for key, _ in item.node.value)
+    return item.members(("text", "check")) if has_keys else {"text": item}  # `- Goal 1: make x` is a text as well
+
+
+def _goal(item: YamlEntry) -> Goal:
+    parts = _parts(item)
+    for part in parts.values():
+        if not part.text():
+            raise SettingsError(f"{part.where}: holds an empty item; write it out or remove it.")
+    return Goal(parts["text"].text(), parts["check"].text() if "check" in parts else None)
+
+
+def _required(path: Path, entries: dict[str, YamlEntry], key: str) -> str:
+    text = entries[key].text() if key in entries else ""
+    if not text:
+        where = entries[key].where if key in entries else f"{path}: {key}"
+        raise SettingsError(f"{where}: is missing; add `{key}: ...`.")
+    return text
+
+
+def _dollars(entry: YamlEntry) -> float:
+    text = entry.text()
+    try:
+        dollars = float(text) if text else 0.0
+    except ValueError:
+        dollars = math.nan
+    if not (math.isfinite(dollars) and dollars >= 0):
+        raise SettingsError(f"{entry.where}: must be an amount of USD such as 1.50, not {text!r}.")
+    return dollars

@@ -1,0 +1,79 @@
+"""The user's small text files: read with a bound, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from autoagent.core.errors import SettingsError
+
+LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML of more takes seconds to parse
+
+
+def read_text(path: Path) -> str:
+    """The file as text: UTF-8 with or without a byte order mark, line ends as `\\n`.
+
+    Raises:
+        SettingsError: not there, no regular file, not readable, too large, or not text; names the file, and the line
+            where it can.
+    """
+    try:
+        raw = _content(path)
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file.") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
+    if len(raw) > LIMIT:
+        raise SettingsError(f"{path}: is larger than {LIMIT // 1024} KiB; this cannot be a settings file.")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"{path}:{line}: is not UTF-8; save the file as UTF-8.") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _content(path: Path) -> bytes:
+    """The first LIMIT + 1 bytes."""
+    with open_regular(path) as file:
+        return file.read(LIMIT + 1)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A file that the user names, to be read. Raises OSError, and SettingsError where it is no regular file."""
+    # Without O_NONBLOCK a named pipe would wait for somebody to write into it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
+            raise SettingsError(f"{path}: is no file but {kind}.")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:  # Ctrl-C too
+        os.close(descriptor)
+        raise
+
+
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Replace the file in one step; a crash leaves the old one. `private`: only its owner may read it (0600).
+
+    A link is written through. Raises SettingsError where it cannot be written.
+    """
+    target = path.resolve()
+    draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
+    try:
+        mode = 0o600 if private else target.stat().st_mode & 0o777 if target.exists() else 0o666
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        except BaseException:  # also Ctrl-C: the draft must not stay behind
+            draft.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be written: {error.strerror}.") from error

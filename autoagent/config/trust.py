@@ -1,0 +1,200 @@
+"""What the user has trusted, in a folder of his own: a file for each folder, with a digest of each thing in it.
+
+Not covered: somebody who can write into the user's own folders can trust for him.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.folder import Brought
+from autoagent.config.text_file import read_text, write_text
+from autoagent.core.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A folder, what it was trusted with (what each thing is called, by its mark), and when it last was."""
+
+    folder: str
+    items: dict[str, str]
+    t: float
+
+
+class Trusted:
+    """The records in the folder `base`, which is made (mode 0700) with the first one.
+
+    What was trusted through this object holds for it also where it could not be written.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self._known: dict[Path, set[str]] = {}
+
+    def holds(self, folder: Path, mark: str) -> bool:
+        """Whether the folder was trusted with this."""
+        if folder not in self._known:
+            record = self._read(self._file(folder))
+            self._known[folder] = set(record.items) if record and record.folder == str(folder) else set()
+        return mark in self._known[folder]
+
+    def add(self, folder: Path, items: Iterable[Brought]) -> None:
+        """Trust the folder with these as well. Raises SettingsError where that cannot be kept."""
+        fresh = {item.mark: item.called for item in items}
+        self.holds(folder, "")
+        self._known[folder] |= fresh.keys()
+        with self._turn():
+            record = self._read(self._file(folder))
+            kept = record.items if record and record.folder == str(folder) else {}
+            written = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**kept, **fresh}}
+            write_text(self._file(folder), json.dumps(written, ensure_ascii=False, indent=1), private=True)
+
+    def remove(self, folder: Path) -> bool:
+        """Trust the folder with nothing any more, nor state in it; False where it was not trusted.
+
+        Raises SettingsError where that cannot be kept.
+        """
+        states = (Path(record.folder) for record in self.records() if set(record.items.values()) == {_STATE})
+        places = [folder, *(state for state in states if state.parent == folder)]
+        with self._turn():
+            there = [self._file(place) for place in places if self._file(place).exists()]
+            for path in there:
+                path.unlink()
+        return bool(there)
+
+    def records(self) -> list[Record]:
+        """All of them, by folder."""
+        found = (self._read(path) for path in self._folders.glob("*.json"))
+        return sorted((record for record in found if record), key=lambda record: record.folder)
+
+    @property
+    def _folders(self) -> Path:
+        return self.base / "folders"
+
+    def _file(self, folder: Path) -> Path:
+        return self._folders / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:32]}.json"
+
+    def _read(self, path: Path) -> Record | None:
+        """None where there is none, and for one that is damaged: nothing was trusted then."""
+        try:
+            found: Any = json.loads(read_text(path))
+            items = {str(mark): str(called) for mark, called in found["items"].items()}
+            return Record(str(found["folder"]), items, float(found["t"]))
+        except (SettingsError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            return None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One writer at a time. Raises SettingsError for what cannot be written."""
+        try:
+            with suppress(FileNotFoundError):
+                if self.base.is_file() and not self.base.stat().st_size:  # an agent that was killed can leave one
+                    self.base.unlink()
+            for folder in (self.base, self._folders):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._folders, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise SettingsError(f"What you trust cannot be kept in {self.base}: {error.strerror}.") from error
+
+
+# The state folder ------------------------------------------------------------------------------------------------
+
+ID = "id"  # the name of the file in a state folder that says which one it is
+_ID_LENGTH = 64  # characters of it, at most
+_STATE = "runs and memory made here"  # what is trusted in a state folder
+
+
+def is_own(state: Path, trusted: Trusted) -> bool:
+    """Whether the state folder is not there, holds nothing, or was made here by this user."""
+    if is_empty(state):  # looked at first: whoever puts something in has given it its id before
+        return True
+    id = _id_in(state)
+    return bool(id) and trusted.holds(state, _state(state, id).mark)
+
+
+def is_empty(state: Path) -> bool:
+    """Whether there is no such folder, or nothing in it that anybody could use."""
+    try:
+        with os.scandir(state) as entries:
+            return all(entry.name == ID or entry.name.startswith(f".{ID}.") for entry in entries)  # its draft
+    except FileNotFoundError:
+        return True
+    except OSError:  # whoever uses it will say why it cannot be used
+        return False
+
+
+def claim(state: Path, trusted: Trusted) -> None:
+    """Make the state folder, and note that it is this user's own. Raises SettingsError where that cannot be kept.
+
+    The note is made before the folder has its id, so that another process that sees the id finds the note.
+    """
+    id = _id_in(state)
+    if id and trusted.holds(state, _state(state, id).mark):
+        return
+    id = os.urandom(16).hex()
+    trusted.add(state, [_state(state, id)])
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"The state folder {state} cannot be made: {error.strerror}.") from error
+    write_text(state / ID, f"{id}\n", private=True)
+
+
+def give_up(state: Path) -> None:
+    """Take a state folder away again that nothing came into."""
+    if is_empty(state):
+        with suppress(OSError):
+            (state / ID).unlink()
+            state.rmdir()
+
+
+def _id_in(state: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        descriptor = os.open(state / ID, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _ID_LENGTH).decode().strip()
+        finally:
+            os.close(descriptor)
+    return ""
+
+
+def _state(state: Path, id: str) -> Brought:
+    return Brought(file="", name=_STATE, value=id, about="")
+
+
+def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:
+    """What is neither a file nor a folder among what the program opens in the state folder, and what it is in its
+    place; `itself`: or the folder. None: there is nothing such.
+
+    A symbolic link leads elsewhere, and a pipe keeps whoever opens it waiting. The logs of the runs are looked at when
+    they are opened.
+    """
+    if itself and state.is_symlink():
+        return state, "a symbolic link"
+    return next(_traps_in(state, 3, but=state / "runs"), None)
+
+
+def _traps_in(folder: Path, depth: int, but: Path) -> Iterator[tuple[Path, str]]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield Path(entry.path), "a symbolic link"
+            elif entry.is_dir(follow_symlinks=False):
+                if depth > 1 and folder != but:
+                    yield from _traps_in(Path(entry.path), depth - 1, but)
+            elif not entry.is_file(follow_symlinks=False):
+                yield Path(entry.path), "a pipe, a socket or a device"

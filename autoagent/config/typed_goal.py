@@ -1,0 +1,71 @@
+r"""A goal as a user types it, on the command line or at a question: `Write report.md :: test -s report.md`.
+
+Only here is a text split into a goal and its check, and only words of the user come here: what a model wrote and what
+stands in a file never becomes a program by what it looks like. ` :: ` is also Haskell, C++ and prose, so it parts the
+two only before something that a shell can run; ` \:: ` is never taken for it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+
+from autoagent.core.task import Goal
+
+_MARK = " :: "
+_LITERAL = r" \:: "
+_SHELL = "/bin/sh"
+_BEFORE_A_PROGRAM = re.compile(r"[({!]|[A-Za-z_]\w*=.*", re.DOTALL)
+_ARROWS = {"->", "=>"}  # of a type; `id -> id` would be a program that writes into a file
+MOST_MARKS = 10  # in one goal; a file of somebody else's can hold thousands, and a shell is started for each
+_SECONDS = 5.0  # to look at one line; it takes milliseconds
+
+
+def parse_goal(line: str) -> Goal:
+    """Return the goal and its check, if any: what follows the last ` :: ` before something that a shell can run.
+
+    Nothing is run but a shell that only reads. No more than the last MOST_MARKS are looked at.
+    """
+    end = len(line)
+    for _ in range(MOST_MARKS):
+        end = line.rfind(_MARK, 0, end)
+        if end < 0:
+            break
+        text, check = line[:end].strip(), line[end + len(_MARK) :].strip()
+        if text and _runs(check):
+            return Goal(text.replace(_LITERAL, _MARK), check)
+    return Goal(line.strip().replace(_LITERAL, _MARK))
+
+
+def remark(line: str, goal: Goal) -> str:
+    """What to tell the user who typed the line and got this goal; '' where it holds no ` :: `."""
+    if goal.check:
+        return f"Check of this goal, run in the workspace after each change: {goal.check}"
+    if _MARK in line:
+        return f"Taken as text, with no check, as what follows ` :: ` is nothing that a shell can run here: {goal.text}"
+    return ""
+
+
+def _runs(check: str) -> bool:
+    """Whether it is a shell command whose first program is there."""
+    lexer = shlex.shlex(check, posix=False, punctuation_chars="();&|")
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:  # quotes that are never closed
+        return False
+    first = next((word for word in words if not _BEFORE_A_PROGRAM.fullmatch(word)), "")
+    if not first or _ARROWS & set(words):
+        return False
+    return _sh("-n", "-c", check) and (first.startswith(("./", "../")) or _sh("-c", 'command -v -- "$1"', "sh", first))
+
+
+def _sh(*arguments: str) -> bool:
+    try:
+        done = subprocess.run(  # noqa: S603 - it reads what the user has typed, and runs none of it
+            [_SHELL, *arguments], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SECONDS
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):  # no such shell, or a text that cannot be an argument
+        return False
+    return done.returncode == 0

@@ -1,0 +1,178 @@
+"""Settings files in YAML, read so that every complaint names its line, and so that no file can blow up.
+
+Values stay text until a setting's own type is asked for: `yes`, `1.0` and `2024-01-01` are what the user wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoagent.config.text_file import read_text
+from autoagent.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    import yaml
+
+DEPTH = 8  # collections within collections; composing recurses, so a deeper file is refused before
+
+
+@dataclass(frozen=True, slots=True)
+class YamlEntry:
+    """A value of a settings file; `key` is its name there."""
+
+    path: Path
+    key: str
+    node: Any  # a yaml.Node; the published types know too little of it
+
+    @property
+    def place(self) -> str:
+        """`file:line`."""
+        return f"{self.path}:{self.node.start_mark.line + 1}"
+
+    @property
+    def where(self) -> str:
+        """`file:line: key`."""
+        return f"{self.place}: {self.key}"
+
+    @property
+    def is_list(self) -> bool:
+        return bool(self.node.id == "sequence")
+
+    def text(self) -> str:
+        """The scalar as it is written, '' for nothing or null; a goal such as `Goal 1: make x` is that text.
+
+        Raises SettingsError for lists and larger mappings.
+        """
+        value = self.node.value
+        if self.node.id == "scalar":
+            return "" if self.node.tag.endswith(":null") else str(value).strip()
+        if self.node.id == "mapping" and len(value) == 1:
+            key, below = value[0]
+            if key.id == "scalar" and below.id == "scalar":
+                return f"{key.value}: {below.value}".strip()
+        raise SettingsError(f"{self.where}: must be text, not a {_KINDS[self.node.id]}.")
+
+    def texts(self) -> list[str]:
+        """A list of texts; one text stands for a list of one. Raises SettingsError for anything else, and for gaps."""
+        if self.node.id == "scalar":
+            return [self.text()] if self.text() else []
+        items = self.items()
+        for item in items:
+            if not item.text():
+                raise SettingsError(f"{item.where}: holds an empty item; write it out or remove it.")
+        return [item.text() for item in items]
+
+    def items(self) -> list[YamlEntry]:
+        """The items of a list. Raises SettingsError for anything else."""
+        if not self.is_list:
+            raise SettingsError(f"{self.where}: must be a list, one item a line, each after `- `.")
+        return [YamlEntry(self.path, self.key, node) for node in self.node.value]
+
+    def members(self, known: Collection[str] | None = None, called: str = "key") -> dict[str, YamlEntry]:
+        """The values of a mapping by key.
+
+        Raises SettingsError for anything else, a key given twice, and one not `known` (None: any); the complaint calls
+        it `called`.
+        """
+        if self.node.id != "mapping":
+            raise SettingsError(f"{self.where}: must hold `key: value` lines.")
+        return _members(self.path, self.node, known, called)
+
+    def value(self) -> Any:
+        """The value as JSON has it: what stands in quotes or in a block is text, and so is what JSON cannot read."""
+        if self.is_list:
+            return [item.value() for item in self.items()]
+        if self.node.id == "mapping":
+            return {key: member.value() for key, member in self.members().items()}
+        if self.node.style is not None:  # in quotes, or a block
+            return self.node.value
+        if self.node.tag.endswith(":null"):
+            return None
+        try:
+            return json.loads(self.node.value, parse_constant=_no_constant)
+        except ValueError:
+            return self.node.value
+
+
+_KINDS = {"sequence": "list", "mapping": "mapping"}
+
+
+def read_mapping(path: Path, known: Collection[str], called: str = "setting") -> dict[str, YamlEntry]:
+    """The top level of the file by key; {} for an empty file. A complaint calls a key `called`.
+
+    Raises:
+        SettingsError: what `read_text` raises, a YAML error, an alias, too much nesting, anything but a mapping, an
+            unknown key (the nearest known one is named), a key given twice.
+    """
+    import yaml
+
+    text = read_text(path)
+    try:
+        _refuse_traps(path, yaml.parse(text, Loader=yaml.SafeLoader))
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise SettingsError(_complaint(path, text, error)) from None
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise SettingsError(f"{path}:{root.start_mark.line + 1}: must hold `key: value` lines.")
+    return _members(path, root, known, called)
+
+
+def _members(path: Path, mapping: Any, known: Collection[str] | None, called: str) -> dict[str, YamlEntry]:
+    """The values of a yaml.MappingNode by key. Raises SettingsError as Entry.members does."""
+    entries: dict[str, YamlEntry] = {}
+    for key_node, node in mapping.value:
+        key = str(key_node.value) if key_node.id == "scalar" else "?"
+        where = f"{path}:{key_node.start_mark.line + 1}: {key}"
+        if key in entries:
+            raise SettingsError(f"{where}: is given twice; keep one of them.")
+        if known is not None and key not in known:
+            import difflib
+
+            near = difflib.get_close_matches(key, known, n=1)
+            meant = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(known))}."
+            raise SettingsError(f"{where}: there is no such {called}.{meant}")
+        entries[key] = YamlEntry(path, key, node)
+    return entries
+
+
+def _no_constant(name: str) -> None:
+    """NaN and Infinity, which Python's json would take for numbers."""
+    raise ValueError(name)
+
+
+def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:
+    """Aliases can make a short file gigantic, deep nesting can exhaust the stack; no settings file needs either."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, yaml.AliasEvent):
+            raise SettingsError(f"{path}:{line}: aliases (*{event.anchor}) are not taken; write the value out.")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH:
+                raise SettingsError(f"{path}:{line}: is nested more than {DEPTH} levels deep.")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _complaint(path: Path, text: str, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:  # the reader's own error about a control character has a position instead of a mark
+        line = text.count("\n", 0, getattr(error, "position", 0)) + 1
+        return f"{path}:{line}: holds a character that YAML does not allow."
+    lines = text.split("\n")
+    written = lines[mark.line] if mark.line < len(lines) else ""
+    key = written.partition(":")[0].strip()
+    where = f"{path}:{mark.line + 1}:" + (f" {key}:" if key.isidentifier() else "")
+    if written[mark.column : mark.column + 1] == "\t" or "\t" in written[: len(written) - len(written.lstrip())]:
+        return f"{where} holds a tab; YAML takes spaces only."
+    hint = " Put the text in quotes." if "mapping values" in str(getattr(error, "problem", "")) else ""
+    return f"{where} is not YAML: {getattr(error, 'problem', error)}.{hint}"

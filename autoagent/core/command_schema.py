@@ -1,0 +1,79 @@
+"""JSON schemas made from command specs: of a command's arguments, of a whole reply, of native tools.
+
+A model that is bound to these cannot write a malformed command; one that is not is checked against the same specs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from autoagent.core.commands import CommandSpec, Parameter
+
+_FORM: dict[str, dict[str, Any]] = {
+    "thoughts": {
+        "text": "thought",
+        "reasoning": "reasoning",
+        "plan": "- the way to the goals\n- as short bullets",
+        "criticism": "constructive self-criticism",
+        "speak": "one sentence for the user",
+    },
+    "command": {"name": "command name", "args": {"arg name": "value"}},
+}
+
+THOUGHTS = tuple(_FORM["thoughts"])
+
+TEXT_FORM = (
+    "Answer with one JSON object of this form and nothing around it; it is read by a program. "
+    "It holds exactly one command:\n" + json.dumps(_FORM, indent=4)
+)
+"""What a model is told of the form of its reply where nothing binds it to that."""
+
+
+def arguments(spec: CommandSpec) -> dict[str, Any]:
+    """The schema of the `args` object of one command."""
+    return _object(
+        {p.name: _parameter(p) for p in spec.parameters}, required=[p.name for p in spec.parameters if p.required]
+    )
+
+
+def reply(specs: Sequence[CommandSpec]) -> dict[str, Any]:
+    """The schema of a whole reply: the thoughts, then exactly one of the commands with its arguments."""
+    commands = [
+        _object({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}, ["name", "args"])
+        for spec in specs
+    ]
+    return _object({"thoughts": thoughts(), "command": {"anyOf": commands}}, ["thoughts", "command"])
+
+
+def tools(specs: Sequence[CommandSpec]) -> list[dict[str, Any]]:
+    """The commands as OpenAI tools. The thoughts are an argument of each, so that a tool call never comes without."""
+    return [{"type": "function", "function": _function(spec)} for spec in specs]
+
+
+def thoughts() -> dict[str, Any]:
+    """The schema of the `thoughts` object."""
+    return _object({name: {"type": "string"} for name in THOUGHTS}, list(THOUGHTS))
+
+
+def _function(spec: CommandSpec) -> dict[str, Any]:
+    schema = arguments(spec)
+    schema["properties"] = {"thoughts": thoughts(), **schema["properties"]}
+    schema["required"] = ["thoughts", *schema["required"]]
+    return {"name": spec.name, "description": spec.label, "parameters": schema}
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": parameter.kind}
+    if parameter.kind == "array":
+        schema["items"] = {"type": "string"}
+    if parameter.choices:
+        schema["enum"] = list(parameter.choices)
+    if parameter.help:
+        schema["description"] = parameter.help
+    return schema
+
+
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -1,0 +1,89 @@
+"""Every error of the program, named by who must act on it.
+
+    AutoagentError
+    ├── ForModel            the model can mend it: the text becomes what it reads next
+    │   ├── CommandError    a command could not do what was asked
+    │   └── ReplyError      a reply that holds no single valid command
+    ├── ForUser             the user can mend it: one line that names the thing and says what to do
+    │   ├── SettingsError   a flag, variable or file holds a value that cannot be used      (exit 2)
+    │   ├── SetupError      no key, a refused key, a model that is not there                (exit 3)
+    │   ├── ModelError      the endpoint failed, after the retries                          (exit 1)
+    │   └── StateError      a run, a memory or a folder that cannot be read or written      (exit 1)
+    └── StopRun             not a failure: something ended the run; carries its Outcome
+
+A bug of ours is none of these: it stays a plain Python exception, and `--debug` shows where it came from.
+"""
+
+from __future__ import annotations
+
+from autoagent.core.events import Outcome
+
+
+class AutoagentError(Exception):
+    """The root; never raised itself."""
+
+
+class ForModel(AutoagentError):
+    """Its text is written for the model and goes into the history."""
+
+
+class CommandError(ForModel):
+    """A command could not do what was asked; its text becomes a failed Result."""
+
+
+class ReplyError(ForModel):
+    """A reply of the model that is not one valid command; its text says what is wrong, and where.
+
+    `command` names one that was asked for with placeholders in place of values.
+    """
+
+    def __init__(self, problem: str, command: str = "") -> None:
+        super().__init__(problem)
+        self.command = command
+
+
+class ForUser(AutoagentError):
+    """Its text is one line for the person at the terminal: what is wrong, and what to do."""
+
+    run_began = False  # a log tells how far it came, and holds all the events there are
+    exit_code = 1
+
+
+class SettingsError(ForUser):
+    """A flag, a variable or a settings file that cannot be used as it is."""
+
+    exit_code = 2
+
+
+class SetupError(ForUser):
+    """The model cannot be used at all: no key, a refused key, an unknown model, weights that are missing."""
+
+    exit_code = 3
+
+
+class ModelError(ForUser):
+    """The endpoint did not answer usably, after every retry it deserved."""
+
+
+class Unreachable(ModelError):
+    """The endpoint did not answer usably for as long as there was patience; it may later."""
+
+
+class ContextOverflow(ModelError):
+    """The endpoint says that the prompt does not fit; the loop may try again with a shorter one."""
+
+
+class QuotaExceeded(ModelError):
+    """The account behind the key has no money left; waiting does not help."""
+
+
+class StateError(ForUser):
+    """Something of the program's own on disk cannot be read or written: a log, the memory, a folder."""
+
+
+class StopRun(AutoagentError):
+    """Raised wherever a run is to end; the loop writes its outcome into the log."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome

@@ -1,0 +1,334 @@
+"""The events that make up a run. docs/events.md describes each for readers outside the program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from autoagent.core.commands import Call
+from autoagent.core.memory import LeftOut, RetrievedMemory
+from autoagent.core.model import Asking, Thoughts, Usage
+from autoagent.core.task import Task
+
+VERSION = 1  # of the event schema; a log with a newer one is refused
+
+Status = Literal["finished", "failed", "setup", "limit", "unanswered", "stopped", "budget", "stuck", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The envelope of every event. `t` is in seconds since the epoch; `seq` counts from 0 without a gap.
+
+    `agent` is the key of the sub-agent whose event it is, '' for the run's own; each counts its steps by itself.
+    `worked` is the seconds that this agent had worked by then, over all processes of the run; None where no agent was
+    at work.
+    """
+
+    type: ClassVar[str] = ""
+    run: str = ""
+    seq: int = -1
+    step: int = 0
+    t: float = 0.0
+    agent: str = ""
+    worked: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(Event):
+    """The run begins: everything that shapes its prompts, and the settings to take up again on resume."""
+
+    type: ClassVar[str] = "run_started"
+    version: str
+    task: Task
+    model: str
+    window: int
+    reply_tokens: int
+    system: str
+    system_tokens: int  # of the system message, and of the tool definitions where they are sent
+    asking: Asking
+    commands: tuple[str, ...]
+    workspace: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as Limits has them
+    native: bool = False  # whether a command that was a tool call is one in the prompts, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(RunStarted):
+    """A process took the run up again, with the settings that hold from here."""
+
+    type: ClassVar[str] = "resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled(Event):
+    """Memories found for this step's prompt, which shows as many of them as fit."""
+
+    type: ClassVar[str] = "recalled"
+    query: str
+    memories: tuple[RetrievedMemory, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tainted(Event):
+    """A recalled memory has brought into the run what it did not carry before: `data` is `untrusted`, `private`, as in
+    Returned."""
+
+    type: ClassVar[str] = "tainted"
+    memory: int
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompted(Event):
+    """A prompt is about to be sent: its sha256, its size, the time it names, the estimated cost of the call in USD.
+
+    `left` is its line of what is left of the limits: what sub-agents have spent by then, their own events alone say.
+    `zone` are the seconds by which its local time is ahead of UTC; older logs do not say.
+    """
+
+    type: ClassVar[str] = "prompted"
+    sha256: str
+    tokens: int
+    messages: int
+    at: float
+    estimate: float | None
+    left: str = ""
+    zone: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried(Event):
+    """Something did not work at once, and why: the model had to be asked again, or the memory could not be used.
+
+    `shortened`: the model was asked with a shorter history, as the prompt did not fit.
+    """
+
+    type: ClassVar[str] = "retried"
+    reason: str
+    shortened: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thought(Event):
+    """A usable reply: thoughts and the command asked for; `more` as in Reply. Each of those is a step of its own."""
+
+    type: ClassVar[str] = "thought"
+    thoughts: Thoughts
+    call: Call
+    text: str
+    usage: Usage
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected(Event):
+    """An unusable reply, what is wrong with it, and what it cost."""
+
+    type: ClassVar[str] = "rejected"
+    problem: str
+    text: str
+    usage: Usage
+    truncated: bool = False
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent(Event):
+    """A call to a model or an embedder that was no step: what for, and what it cost."""
+
+    type: ClassVar[str] = "spent"
+    purpose: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed(Event):
+    """A call is put to whoever decides on it, with its preview and the warning, as the screen shows them.
+
+    `masked`: a secret in the arguments is not in the log.
+    """
+
+    type: ClassVar[str] = "proposed"
+    call: Call
+    preview: str = ""
+    warning: str = ""
+    masked: bool = False
+
+    @property
+    def is_diff(self) -> bool:
+        """Whether the preview shows a change of a file, as of Proposal."""
+        return self.preview.startswith("--- ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided(Event):
+    """Whether a call may run, and who said so."""
+
+    type: ClassVar[str] = "decided"
+    call_id: str
+    allowed: bool
+    by: str
+    reason: str = ""
+    args: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback(Event):
+    """Words of the user to the agent."""
+
+    type: ClassVar[str] = "feedback"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemNotice(Event):
+    """Words of the program to the agent: that it goes round in circles."""
+
+    type: ClassVar[str] = "noticed"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentMessage(Event):
+    """Words of another agent of the run to this one: which agent, and what the words carry.
+
+    Keys of `data` are `untrusted`, `private` and `changed` (what the other one has changed), as in Result.
+    """
+
+    type: ClassVar[str] = "told"
+    sender: str
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Event):
+    """On disk before the command runs."""
+
+    type: ClassVar[str] = "started"
+    call: Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned(Event):
+    """The command's result. `known` is False where a crash hid it: the command may have run."""
+
+    type: ClassVar[str] = "returned"
+    call_id: str
+    ok: bool
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    known: bool = True
+
+    @property
+    def put_off(self) -> bool:
+        """Whether the command was to end the run and did not: the work is to be looked at first, or a goal is unmet."""
+        return not self.data.keys().isdisjoint(("review", "unmet"))
+
+    @property
+    def wants_a_look(self) -> bool:
+        """Whether the model must see this before anything else of its reply is done: it may have run, or the end of
+        the run was put off."""
+        return not self.known or self.put_off
+
+    @property
+    def outcome(self) -> str:
+        """What became of the command, in words that follow its name."""
+        if self.put_off:
+            return "is put off"
+        return "returned" if self.ok else "failed" if self.known else "may have run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(Event):
+    """The workspace as it is at this point of the step: the id of its tree in the snapshot store."""
+
+    type: ClassVar[str] = "snapshot"
+    tree: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone(Event):
+    """The user takes the workspace to `tree`, as it was after step `to`; with `redo` that takes the last undo back.
+
+    A `Snapshot` follows once it is there.
+    """
+
+    type: ClassVar[str] = "undone"
+    to: int
+    tree: str
+    redo: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound(Event):
+    """The user goes back to the end of step `to`: what came after it does not count any more, but for what it cost.
+
+    `tree` is what the workspace is taken to, '' where no snapshot says what it was.
+    """
+
+    type: ClassVar[str] = "rewound"
+    to: int
+    tree: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked(Event):
+    """The end of what this run shares with the run `origin`, whose steps up to `at` stand before it as they were."""
+
+    type: ClassVar[str] = "forked"
+    origin: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked(Event):
+    """The check of a goal was run: which goal (from 0), whether it is met, and the end of what it printed.
+
+    `data` is `untrusted`, `private`, as in Returned, where the agent is told what it printed.
+    """
+
+    type: ClassVar[str] = "checked"
+    goal: int
+    met: bool
+    output: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered(Event):
+    """The step went into the long-term memory under this id."""
+
+    type: ClassVar[str] = "remembered"
+    memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Event):
+    """The process left the run; an unfinished one can be resumed."""
+
+    type: ClassVar[str] = "ended"
+    status: Status
+    reason: str
+
+
+EVENTS: Mapping[str, type[Event]] = {
+    kind.type: kind
+    for kind in (
+        RunStarted, Resumed, Recalled, Tainted, Prompted, Retried, Thought, Rejected, Spent, Proposed, Decided,
+        Feedback, SystemNotice, AgentMessage, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked,
+        Remembered, Ended,
+    )
+}  # fmt: skip

@@ -1,0 +1,118 @@
+"""The long-term memory as records: what is recalled, left out, dreamt and counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+PRIVATE = "private"
+"""What the source of a memory names, beside others, where it may hold what is the user's own."""
+
+PRIVATE_SOURCES = frozenset({PRIVATE, "user"})
+"""The sources that make a memory private: a run that held such data, or the user's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a memory comes from: sources with commas between; `trusted`: none of them is outside."""
+
+    source: str = ""
+    trusted: bool = True
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """`untrusted` and `private`, as far as they hold, as Result.data has them."""
+        parts = self.source.split(", ")
+        labels: dict[str, Any] = {}
+        if not self.trusted:
+            labels["untrusted"] = ", ".join(part for part in parts if part and part != PRIVATE) or "outside"
+        if PRIVATE in parts:
+            labels["private"] = True
+        return labels
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievedMemory:
+    """A memory that came back: `score` says how well it fits the query, as whoever found it counts that.
+
+    `t` is when it was stored or last came back (seconds since the epoch), `level` how firmly it is kept.
+    """
+
+    id: int
+    text: str
+    score: float
+    kind: str = "step"
+    source: str = ""
+    trusted: bool = True
+    t: float = 0.0
+    run: str = ""
+    step: int = 0
+    level: int = 0
+
+    @property
+    def private(self) -> bool:
+        """Whether it may hold what is the user's own."""
+        return not PRIVATE_SOURCES.isdisjoint(self.source.split(", "))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A candidate that a recall did not return, and why: too far, too like another, beyond the number or the room."""
+
+    id: int
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What a recall came to: the memories returned, best first, and the candidates it left out.
+
+    `problem`: why nothing could be found by its meaning, so that words alone decided; '' where it could.
+    """
+
+    memories: tuple[RetrievedMemory, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to become of a memory, if its time and level are still as they were `seen`.
+
+    `level` None: it is forgotten, and goes to the trash. `source` None: it stays as it is.
+    """
+
+    id: int
+    seen: tuple[float, int]
+    t: float
+    level: int | None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dream:
+    """What a sleep came to: the memories that fell a level, those forgotten (ids), and the dream made of the latter.
+
+    `text` is '' where nothing was forgotten, or where no dream could be made of it: `problem` then says why.
+    `trusted` is False once a fragment came from an untrusted source, `private` True once one was the user's own.
+    """
+
+    text: str = ""
+    forgotten: tuple[int, ...] = ()
+    fallen: tuple[int, ...] = ()
+    t: float = 0.0
+    trusted: bool = True
+    problem: str = ""
+    private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a store holds: how many texts, its bytes, the newest embedder ('' for none), its dimension, and where."""
+
+    count: int
+    bytes: int
+    embedder: str
+    dim: int
+    place: str

@@ -1,0 +1,413 @@
+"""What the rooms expect of one another: narrow protocols whose docstrings are contracts.
+
+Whatever satisfies them will do: a scripted model in a test, a person at the keyboard, an endpoint across the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO, Protocol
+
+from autoagent.core.agents import SubAgent
+from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.events import Event, Returned
+from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
+from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.programs import BackgroundProcess, ProcessExit
+from autoagent.core.web import SearchResults, WebPage
+
+
+class Listener(Protocol):
+    """Hears, as it happens, what cannot wait for the next event. Nothing it does may fail the run."""
+
+    def text(self, delta: str) -> None:
+        """A piece of the reply that is streaming in."""
+
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
+        """The model is asked again in so many seconds, because of `reason`; and so on until a time (since the epoch).
+
+        Raises StopRun where it must not be asked again.
+        """
+
+    def heed(self) -> float:
+        """For how many seconds there may be waiting; asked several times a second, and with each piece of an answer.
+
+        Raises StopRun for no longer.
+        """
+
+    def working(self, what: str, seconds: float) -> None:
+        """What goes on in a long silence that begins now, and about how many seconds it lasts."""
+
+    def proposed(self, proposal: Proposal) -> None:
+        """A call is about to be decided on. What is shown here is what runs."""
+
+
+class Model(Protocol):
+    """A language model.
+
+    `window` is its context length in tokens, prompt and reply together; `price` is None where it is not known.
+    `reasoning_room` is how many tokens a reply may take beyond `max_tokens`, for thoughts that are not shown.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def price(self) -> Price | None: ...
+
+    @property
+    def reasoning_room(self) -> int: ...
+
+    @property
+    def asking(self) -> Asking:
+        """How it is asked for commands. The first look may probe the endpoint, and raises what `complete` raises."""
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        at_most: int | None = None,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """Answer the prompt; with `commands`, by asking for one of them in the way `asking` names.
+
+        The reply has at most `max_tokens`, thoughts that are not shown aside; and `at_most`, these with it.
+
+        Retries what deserves it, saying so to the listener. The completion is whole, or marked `truncated`.
+
+        Raises:
+            SetupError: no key, a refused key, an unknown model.
+            ContextOverflow: the endpoint says the prompt is too long.
+            QuotaExceeded: the account is empty.
+            ModelError: any other failure, after the retries.
+        """
+
+    def take_usage(self) -> Usage:
+        """What was spent beside the completions since this was last asked: a probe, replies that were cut short."""
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors. Two embedders with one `name` give the same vectors."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        """One unit vector (float32, little-endian, `dim` values) for each text, and what it cost.
+
+        A text without content gives the zero vector. Raises ModelError where the embedder is an endpoint that fails.
+        """
+
+
+class Memory(Protocol):
+    """What is kept across steps, runs and processes."""
+
+    def add(
+        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
+    ) -> int | None:
+        """Store a text durably; its id, or None for a text without content. A text already there keeps its id."""
+
+    def recall(
+        self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
+    ) -> Recall:
+        """At most k memories that fit the query, of at most `room` tokens together, none from a (run, step) in `skip`.
+
+        Being returned strengthens a memory, being a mere candidate weakens it.
+        """
+
+    def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
+        """Let n random memories fade (None: the usual number); `dream` is asked, once, to make one of those forgotten.
+
+        A dream that cannot be made undoes nothing. Nothing forgotten: nothing is asked, and the dream is empty.
+        """
+
+    def forget(self, memory: int) -> bool:
+        """Delete one memory; False if there is none with this id."""
+
+    def take_usage(self) -> Usage:
+        """What embedding has cost since this was last asked."""
+
+    def __len__(self) -> int: ...
+
+
+class MemoryStore(Protocol):
+    """A backend of the memory: keeps texts, finds candidates, carries out changes. It knows no rule of life or rank.
+
+    It has an embedder of its own, and never compares vectors of two. All methods raise StateError where the store
+    cannot be reached, read or written; those that embed raise ModelError where an endpoint fails.
+    """
+
+    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
+        """Keep a text durably, with level 0; its id, or None for a text without content.
+
+        A text that is there already keeps its id and level; its time, run and step are those given; once untrusted it
+        stays so. A text in the trash comes back as if it were new.
+        """
+
+    def find(self, text: str) -> RetrievedMemory | None:
+        """The memory with exactly this text, or None."""
+
+    def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
+        """At most k memories by the cosine of their vectors to the query's, best first; none of 0 or below.
+
+        The cosine is their `score`.
+        """
+
+    def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
+        """At most k memories by the words they share with the query (`score`: BM25 or like it, larger is better)."""
+
+    def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
+        """Unit vectors (float32, little-endian) of these memories, as far as they have one."""
+
+    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
+        """Carry out the changes of memories that are still as they were seen, in one transaction; how many.
+
+        With `whole` none is carried out unless all can be. One that is not `durable` may be lost in a power cut, whole,
+        where that saves the store a wait for the disk.
+        """
+
+    def sample(self, n: int, below: int) -> list[RetrievedMemory]:
+        """n random memories of a level below `below`, or all there are."""
+
+    def forget(self, memory: int) -> bool:
+        """Delete one memory for good; False if there is none with this id."""
+
+    def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
+        """The memories, newest first; all with a negative limit."""
+
+    def stats(self) -> Stats: ...
+
+    def trash(self) -> list[RetrievedMemory]:
+        """The forgotten memories that can still be restored, newest first; `t` is when they were forgotten."""
+
+    def restore(self, memory: int, t: float) -> bool:
+        """Take a memory out of the trash, with level 0 and time `t`; False if it is not there."""
+
+    def empty_trash(self, before: float) -> int:
+        """Delete for good what was forgotten before this time; how many."""
+
+    def take_usage(self) -> Usage:
+        """What embedding has cost since this was last asked."""
+
+    def close(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+
+class Authorizer(Protocol):
+    """Decides whether a call may run."""
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        """The verdict; one with `args` allows nothing, but asks for the call to be proposed again with these.
+
+        Raises StopRun where the user ends the run, or where nobody can answer; KeyboardInterrupt where Ctrl-C comes
+        when there is no question. Nothing else: whoever may fail is put into permissions.FailClosed.
+        """
+
+    def interrupted(self) -> str:
+        """Ctrl-C outside a question: what is still allowed in advance is forfeited, and the user is asked.
+
+        Returns the user's feedback, or '' to go on. Raises StopRun to end the run.
+        """
+
+    def waits_on(self, reason: str) -> bool:
+        """The model has not answered for as long as there was patience: whether to try it again.
+
+        False where nobody can say so. Raises StopRun where the user ends the run.
+        """
+
+
+class Sandbox(Protocol):
+    """Runs programs for the agent: in the workspace alone, with an environment built from nothing, under limits.
+
+    Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`), `gaps`
+    says in a sentence each what it does not hold back on this machine; `confines` is false where it holds back nothing,
+    so that programs read all that the user can.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gaps(self) -> tuple[str, ...]: ...
+
+    @property
+    def confines(self) -> bool: ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        folder: str = ".",
+        seconds: float | None = None,
+        network: bool | None = None,
+        env: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> ProcessExit:
+        """Run a program to its end, and end whatever it left behind.
+
+        Args:
+            argv: the program and its arguments; no shell reads them.
+            folder: where it starts, relative to the workspace.
+            seconds, network: None stand for what the sandbox was made with.
+            env: more variables, none of them secret: other users of the machine may read them.
+            data: what the program reads on standard input, which is empty without.
+
+        Raises:
+            CommandError: it could not be started: not there, not executable, arguments too long, a folder outside.
+        """
+
+    def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
+        """Start a program that runs on; both its streams go to the file `output`, a workspace path. Raises as `run`."""
+
+    def programs(self) -> list[BackgroundProcess]:
+        """What `start` has started, in that order, also what has ended since."""
+
+    def stop(self, pid: int) -> BackgroundProcess:
+        """End a started program and all it has started. Raises CommandError where there is none with this pid."""
+
+    def close(self) -> None:
+        """End everything that still runs. What is killed with the agent needs no call: the sandbox sees to it."""
+
+
+class Web(Protocol):
+    """The internet behind the network guard. All methods raise CommandError, which names the address and the reason."""
+
+    def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
+        """GET a page, of which at most `limit` bytes are read; redirects are followed, each one checked.
+
+        An error status raises. Headers that carry credentials are dropped where a redirect leads to another host.
+        """
+
+    def render(self, url: str, *, limit: int) -> WebPage:
+        """The page as HTML, as a browser has it once its scripts have run; like `fetch` where no browser is chosen."""
+
+    def download(
+        self,
+        url: str,
+        part: Callable[[str], AbstractContextManager[BinaryIO]],
+        *,
+        progress: Callable[[int, int | None], None],
+    ) -> int:
+        """Fetch a file, going on after what an earlier try left of it; its size in bytes. The size limit is the user's.
+
+        `part` opens what is left of one version of the file, or a new file, to read and write; the version is named by
+        16 hexadecimal digits. `progress` hears bytes so far and in all (None: not known). Raises with the part empty
+        where a later try could not go on from it.
+        """
+
+    def pin(self, url: str) -> tuple[str, int, str]:
+        """Check an address for a program that connects by itself: host, port, and the IP address to connect to."""
+
+    def search(self, query: str, count: int) -> SearchResults:
+        """Ask a search engine; the hits, at most `count`."""
+
+    def google(self, query: str, count: int) -> SearchResults:
+        """Ask Google's Custom Search."""
+
+
+class Media(Protocol):
+    """Pictures, recordings and tweets. All methods raise CommandError, which names the provider and the reason.
+
+    `draws_at`, `listens_at` and `tweets_at` are the hosts that each sends to; '' where nothing leaves this machine:
+    nothing was chosen, recordings are read here, tweets are only tried out.
+    """
+
+    @property
+    def draws_at(self) -> str: ...
+
+    @property
+    def listens_at(self) -> str: ...
+
+    @property
+    def tweets_at(self) -> str: ...
+
+    def draw(self, prompt: str) -> tuple[bytes, str]:
+        """A picture as the provider makes it, and its file suffix (`.png`)."""
+
+    def transcribe(self, name: str, recording: bytes) -> str:
+        """The words spoken in a recording; `name` is its file name."""
+
+    def tweet(self, text: str) -> str:
+        """Publish a tweet; where it is to be seen, or that it was only tried out."""
+
+    def take_usage(self) -> Usage:
+        """What pictures and transcripts have cost since this was last asked; of tweets that is not known."""
+
+
+class SubAgents(Protocol):
+    """The agents that this one has started. All methods raise CommandError for an unknown key or a limit reached.
+
+    `origin` is what the words of this agent come from, after all it has read.
+    """
+
+    def start(
+        self, name: str, task: str, prompt: str, *, commands: Sequence[str] = (), origin: Origin | None = None
+    ) -> SubAgent:
+        """Start an agent in the background: what it is for, what it is to do, and the only commands it may use.
+
+        With no `commands` it may use all that this agent may, but for those about the user.
+        """
+
+    def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
+        """Tell an agent something, which it reads before its next step."""
+
+    def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
+        """All of them in the order of their start, after `wait` seconds or as soon as one ends."""
+
+    def end(self, key: str) -> SubAgent:
+        """End an agent, wherever it stands."""
+
+
+class Post(Protocol):
+    """What reaches an agent from those it works with."""
+
+    def take(self) -> Sequence[Event]:
+        """What came in since this was last asked, to be recorded. Raises StopRun where this agent is to end."""
+
+    def close(self) -> Sequence[Event]:
+        """This agent ends: so do those it has started. What came of them, to be recorded."""
+
+
+class Snapshots(Protocol):
+    """Keeps the workspace as it was at different times."""
+
+    def take(self) -> str:
+        """Keep the workspace as it is now; the id of its tree, the same for the same content. Raises StateError."""
+
+    def changed(self, before: str, after: str) -> list[str]:
+        """The workspace paths of files that differ between two trees, sorted."""
+
+
+class Recorder(Protocol):
+    """The log of one run."""
+
+    @property
+    def run(self) -> str: ...
+
+    def masked(self, value: Any) -> Any:
+        """A JSON value as the log would hold it: without secrets."""
+
+    def append(self, event: Event, *, passing: bool = False) -> Event:
+        """Stamp the event with run, seq and time; return it once it is on disk. Raises StateError if it cannot be.
+
+        A `passing` one survives the end of the process, and a power cut as soon as another one has followed.
+        """
+
+    def events(self, *, others: bool = False) -> Iterator[Event]:
+        """All events from the first on, as they are on disk; with `others` only those of sub-agents."""
+
+    def returned(self, step: int, agent: str = "") -> Returned | None:
+        """What came of the command of a step of this agent, '' for the run's own; None where it ran none."""
+
+    def effective(self) -> Iterator[Event]:
+        """The events that a resumed run goes on from: without those that the user has taken back."""

@@ -1,0 +1,81 @@
+"""Takes a document apart in a process of its own, under limits of time and memory.
+
+A document from outside may send any parser round in circles or make it grow, and only a process can be stopped. It
+gets the document on standard input and no environment, and answers with JSON.
+
+Not covered: a parser that a document takes over can do what this user can. The libraries are pure Python, but for lxml.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from importlib import import_module
+
+from autoagent.documents.reading import DocumentText, Link, UnreadableDocument
+
+SECONDS = 60.0
+MEMORY = 2_000_000_000  # bytes of address space, of which libraries reserve more than they use
+
+_READERS = {"html": "html", "pdf": "pdf", "docx": "office", "xlsx": "office"}
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
+    "from autoagent.documents import apart; apart.answer(sys.argv[2], sys.argv[3])"
+)
+
+
+def read(kind: str, data: bytes, url: str) -> DocumentText:
+    """Read a document of one of the kinds in `_READERS`. Raises Unreadable."""
+    path = json.dumps([entry for entry in sys.path if entry])
+    try:
+        done = subprocess.run(  # noqa: S603 - this interpreter on our own code; the document is on standard input
+            [sys.executable, "-I", "-W", "ignore", "-c", _START, path, kind, url],
+            input=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SECONDS,
+            env={},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnreadableDocument(f"takes more than {SECONDS:.0f} s to read.") from None
+    except (OSError, ValueError) as error:  # no memory for a process, a NUL in the address
+        raise UnreadableDocument(f"could not be read: {error}.") from error
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        raise UnreadableDocument(f"broke its reader (status {done.returncode}).") from None
+    if "problem" in answer:
+        raise UnreadableDocument(answer["problem"])
+    links = tuple(Link(**link) for link in answer.pop("links"))
+    return DocumentText(**answer, links=links)
+
+
+def answer(kind: str, url: str) -> None:
+    """The other process: the document on standard input, its Reading or the problem on standard output."""
+    try:
+        _limit()
+        reader = import_module(f"autoagent.documents.{_READERS[kind]}")
+        said = dataclasses.asdict(reader.read(kind, sys.stdin.buffer.read(), url))
+    except UnreadableDocument as error:
+        said = {"problem": str(error)}
+    except ImportError as error:
+        said = {"problem": f"cannot be read without {error.name}: pip install 'autoagent[documents]'."}
+    except (MemoryError, RecursionError):
+        said = {"problem": f"takes more than {MEMORY // 1_000_000:,} MB of memory to read, or is nested too deep."}
+    except Exception as error:  # whatever a library says of a damaged file: this process does nothing else
+        said = {"problem": f"cannot be read; it seems damaged: {type(error).__name__}: {str(error)[:200]}"}
+    sys.stdout.write(json.dumps(said))
+
+
+def _limit() -> None:
+    """Limits that also hold where the agent is gone and cannot stop this process any more."""
+    try:
+        import resource
+    except ImportError:  # Windows has none of them; the agent's time limit holds there
+        return
+    seconds = int(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

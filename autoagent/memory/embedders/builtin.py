@@ -1,0 +1,107 @@
+"""The embedders that need no key and no network: a table of word vectors, and feature hashing where it is missing."""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Embedder
+
+_LONGEST = 100_000  # characters that are looked at; the mean of so many words hardly moves any more
+
+
+def embedded() -> Embedder:
+    """The better of the two that can be used here. Loads it (1 s)."""
+    try:
+        return WordLlamaEmbedder()
+    except ImportError:  # the extra `local` is not installed
+        return HashEmbedder()
+
+
+class WordLlamaEmbedder:
+    """The mean of pretrained word-piece vectors (WordLlama, `l2_supercat`), which ship in the package `wordllama`.
+
+    It knows words, not their order. Raises ImportError where the package is missing.
+    """
+
+    name = "wordllama-l2-supercat-256"
+    dim = 256
+
+    def __init__(self) -> None:
+        self._table = _load_wordllama()
+        # It would keep the pieces of 10,000 texts, some kilobytes each, which do not come again.
+        with suppress(AttributeError):  # an older tokenizer cannot be told so
+            self._table.tokenizer.model._resize_cache(0)
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        import numpy as np
+
+        vectors = np.zeros((len(texts), self.dim), dtype="<f4")
+        for row, text in enumerate(texts):
+            # One by one: a batch is padded to its longest text, so that one long text would make it gigabytes; and not
+            # by the table's own `embed`, which wakes threads for it.
+            if pieces := self._table.tokenizer.encode(_readable(text), add_special_tokens=False).ids:
+                vectors[row] = self._table.embedding[pieces].mean(axis=0)
+        return _unit(vectors), Usage()
+
+
+class HashEmbedder:
+    """Feature hashing with signs (Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009).
+
+    The features are words and the character trigrams of words, weighted by 1 + log(count). It finds texts that share
+    words or stems; of meaning it knows nothing.
+    """
+
+    name = "hash-words-trigrams-1024"
+    dim = 1024
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        import numpy as np
+
+        vectors = np.zeros((len(texts), self.dim), dtype="<f4")
+        for row, text in enumerate(texts):
+            for feature, count in Counter(_features(_readable(text))).items():
+                hashed = zlib.crc32(feature.encode())
+                sign = 1.0 if hashed & 1 else -1.0  # so that collisions cancel out on average
+                vectors[row, (hashed >> 1) % self.dim] += sign * (1.0 + np.log(count))
+        return _unit(vectors), Usage()
+
+
+def _features(text: str) -> Iterator[str]:
+    for word in re.findall(r"\w+", text.lower()):
+        yield word
+        marked = f"<{word}>"
+        yield from (marked[i : i + 3] for i in range(len(marked) - 2))
+
+
+def _readable(text: str) -> str:
+    """The text as a tokenizer takes it: without lone surrogates, not longer than what is looked at, '' if blank."""
+    return text[:_LONGEST].encode("utf-8", "replace").decode().strip()
+
+
+def _unit(vectors: Any) -> list[bytes]:
+    """The rows at length 1; a row of zeros stays one."""
+    import numpy as np
+
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return [row.tobytes() for row in vectors / np.where(lengths > 0, lengths, 1)]
+
+
+def _load_wordllama() -> Any:
+    # The package calls logging.basicConfig(level=INFO) when imported; a root handler that is already there keeps it
+    # from printing everybody's log lines to the terminal.
+    root, placeholder = logging.getLogger(), logging.NullHandler()
+    root.addHandler(placeholder)
+    try:
+        import wordllama
+    finally:
+        root.removeHandler(placeholder)
+    # By itself it looks for its table in another folder than its own, and then in the network.
+    return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)

@@ -1,0 +1,125 @@
+"""The embedder as a store uses it: what it costs is counted, and what it gives is looked at before it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoagent.core.errors import ModelError
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Embedder
+
+FLOAT = np.dtype("<f4")
+
+Vector = NDArray[np.float32]
+
+
+class Embedding:
+    """Vectors for texts, each of unit length or zero. `listen` hears which texts have to do without one."""
+
+    def __init__(self, embedder: Embedder, listen: Callable[[str], None]) -> None:
+        self._embedder = embedder
+        self._listen = listen
+        self._usage = Usage()
+        self._refused: set[int] = set()  # memories the embedder gave no usable vector for
+        self._told = ""  # of a fault that lasts
+        self._newest: dict[str, Vector] = {}  # those last kept: an agent recalls by what it has just remembered
+
+    @property
+    def name(self) -> str:
+        return self._embedder.name
+
+    @property
+    def dim(self) -> int:
+        return self._embedder.dim
+
+    def take_usage(self) -> Usage:
+        """What embedding has cost since this was last asked."""
+        usage, self._usage = self._usage, Usage()
+        return usage
+
+    def of_query(self, text: str) -> Vector:
+        """The vector of a query. Raises ModelError where the embedder fails or gives no usable one."""
+        vector = self._newest.get(text)
+        if vector is None:
+            vector = self._embed([text]).get(text)
+        if vector is None:
+            raise ModelError(
+                f"The embedder {self.name} did not give a unit vector of {self.dim} values, so that nothing can be "
+                "recalled; choose another EMBEDDING_MODEL."
+            )
+        return vector
+
+    def of_new(self, texts: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of texts that are about to be kept; {} where the embedder fails, which is said."""
+        if not texts:
+            return {}
+        try:
+            vectors = self._embed(texts)
+        except ModelError as error:
+            self._tell(f"Memories are kept, but found by their words alone until they are embedded: {error}")
+            return {}
+        self._told = ""
+        self._tell_refused(len(texts) - len(vectors))
+        self._newest = vectors
+        return vectors
+
+    def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:
+        """By id, the vectors of kept texts that have none yet, without those refused, now or before.
+
+        Raises ModelError where the fault is not in the texts.
+        """
+        asked = {id: text for id, text in texts.items() if id not in self._refused}
+        if not asked:
+            return {}
+        try:
+            vectors = self._embed(list(asked.values()))
+        except ModelError:  # one text that the embedder cannot take must not keep out the others
+            vectors = self._embed_singly(list(asked.values()))
+        refused = {id for id, text in asked.items() if text not in vectors}
+        self._refused |= refused
+        self._tell_refused(len(refused))
+        return {id: vectors[text] for id, text in asked.items() if id not in refused}
+
+    def _embed(self, texts: Sequence[str]) -> dict[str, Vector]:
+        """Without the vectors that are not of the embedder's dimension, or neither unit nor zero."""
+        vectors, usage = self._embedder.embed(texts)
+        self._usage += usage
+        size = self.dim * FLOAT.itemsize
+        pairs = zip(texts, vectors, strict=False)
+        sized = {text: np.frombuffer(vector, FLOAT) for text, vector in pairs if len(vector) == size}
+        return {text: vector for text, vector in sized.items() if _unit_or_zero(vector)}
+
+    def _embed_singly(self, texts: Sequence[str]) -> dict[str, Vector]:
+        """Without the texts at which the embedder fails; where two in a row fail, the fault is not in the texts."""
+        vectors: dict[str, Vector] = {}
+        failed = False
+        for text in texts:
+            try:
+                vectors |= self._embed([text])
+                failed = False
+            except ModelError:
+                if failed:
+                    raise
+                failed = True
+        return vectors
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._told:
+            self._listen(problem)
+        self._told = problem
+
+    def _tell_refused(self, count: int) -> None:
+        if count:
+            self._listen(
+                f"The embedder {self.name} gave no usable vector for {count} of the memories; "
+                "they are kept, but cannot be recalled by what they mean."
+            )
+
+
+def _unit_or_zero(vector: Vector) -> bool:
+    """False for NaN and infinity as well: no comparison with them holds."""
+    square = float(np.square(vector, dtype=np.float64).sum())
+    return square == 0 or abs(square - 1) < 0.01

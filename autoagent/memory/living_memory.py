@@ -1,0 +1,267 @@
+"""The life of memories: what is used becomes firmer, what is not fades. One set of rules for all stores.
+
+The rules, on a memory's time and level, with `now` from a clock:
+
+- Stored: time = now, level 0.
+- Returned by a recall: from level 0 to 1; from a higher one up by one if now - time, taken before the time is set to
+  now, is more than the level's threshold.
+- A candidate that was not returned, or met by a sleep: down by one if now - time is more than the threshold, and only
+  then the time is set to now, so that a memory falls at most once per threshold; below 0 it is forgotten.
+- The threshold grows exponentially with the level, up to a cap. Beyond the cap a memory is long-term: its level never
+  changes again, and nothing makes it fade.
+
+A new time alone is written only once it is a minute off: what comes back at every step is not written at every step.
+
+Time never runs backwards for a memory: where the clock says less than its time, no time has passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from autoagent.core.errors import ForModel, ForUser, ModelError
+from autoagent.core.memory import Change, Dream, Recall, RetrievedMemory
+from autoagent.core.model import Usage
+from autoagent.core.protocols import MemoryStore
+from autoagent.memory import deduplication, texts
+from autoagent.memory.dreams import Journal, dream_prompt
+from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
+
+MINUTE = 60.0  # seconds; thresholds are counted in days
+
+
+@dataclass(frozen=True, slots=True)
+class LifeRules:
+    """The numbers of the rules. Times are in seconds.
+
+    `base`: the threshold of level 0; `growth`: by which it is multiplied from level to level; `cap`: the last level
+    that has one, beyond which a memory is long-term. `trash`: how long a forgotten memory can be restored. `sleep`: how
+    many memories a sleep meets. `alike`: the cosine from which two memories are near-duplicates.
+    """
+
+    base: float = 7 * DAY
+    growth: float = 2.0
+    cap: int = 3
+    trash: float = 30 * DAY
+    sleep: int = 100
+    alike: float = 0.97
+
+    def threshold(self, level: int) -> float:
+        """Seconds after which a memory of this level rises by being returned, and falls by not being returned."""
+        return self.base * self.growth ** min(level, self.cap)
+
+    def is_long_term(self, level: int) -> bool:
+        return level > self.cap
+
+    def strengthened(self, memory: RetrievedMemory, now: float) -> tuple[float, int]:
+        """Time and level of a memory that was returned."""
+        level = memory.level
+        if level == 0 or (not self.is_long_term(level) and now - memory.t > self.threshold(level)):
+            level += 1
+        return max(memory.t, now), level
+
+    def weakened(self, memory: RetrievedMemory, now: float) -> tuple[float, int | None]:
+        """Time and level of a memory that was met but not returned; level None: it is forgotten."""
+        if self.is_long_term(memory.level) or now - memory.t <= self.threshold(memory.level):
+            return memory.t, memory.level
+        return now, memory.level - 1 if memory.level else None
+
+    def dies_at(self, memory: RetrievedMemory) -> float:
+        """When a memory that is never returned again is forgotten at the earliest; infinity for a long-term one."""
+        if self.is_long_term(memory.level):
+            return float("inf")
+        return memory.t + sum(self.threshold(level) for level in range(memory.level + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class ForgettingForecast:
+    """What is to become of a memory that is not used: it is forgotten by as many sleeps that meet it, from a time on.
+
+    `now`: the next sleep that meets it forgets it. `sleeps`: as many are to be expected until then, as each meets but
+    some of the memories.
+    """
+
+    memory: RetrievedMemory
+    now: bool
+    meetings: int
+    sleeps: int
+    at: float
+
+
+class LivingMemory:
+    """Satisfies Memory: a store whose memories live by the rules.
+
+    `clock` gives seconds since the epoch; `count` counts the tokens of a text; `journal` keeps the dreams. Methods
+    raise what those of the store raise.
+    """
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        journal: Journal | None = None,
+        *,
+        rules: LifeRules | None = None,
+        weights: RankingWeights | None = None,
+        clock: Callable[[], float] = time.time,
+        count: Callable[[str], int] = lambda text: len(text) // 4,
+    ) -> None:
+        self.store = store
+        self.journal = journal
+        self.rules = rules or LifeRules()
+        self.weights = weights or RankingWeights()
+        self._clock = clock
+        self._count = count
+
+    def close(self) -> None:
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def take_usage(self) -> Usage:
+        return self.store.take_usage()
+
+    # Remembering and recalling ----------------------------------------------------------------------------------
+
+    def add(
+        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
+    ) -> int | None:
+        """Remember a text. To be told again what one knows is to use it: it is strengthened, and its time is now."""
+        known = [memory for part in texts.parts(texts.clean(text)) if (memory := self.store.find(part))]
+        now = max([self._clock(), *(memory.t for memory in known)])
+        id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step)
+        self.store.change([Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in known])
+        return id
+
+    def recall(
+        self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
+    ) -> Recall:
+        """The memories as they were found; what this recall makes of them is written, not synced, when it returns.
+
+        Where the embedder fails, they are found by words alone, and nothing fades for not being near.
+        """
+        if k < 1:
+            return Recall()
+        now, breadth = self._clock(), k * self.weights.breadth
+        near, problem = self._near(query, breadth, skip)
+        worded = self.store.worded(query, breadth, skip)
+        candidates = {memory.id: memory for memory in (*near, *worded)}
+        recall = rank(
+            near,
+            worded,
+            n=k,
+            now=now,
+            weights=self.weights,
+            vectors={} if problem else self.store.vectors(list(candidates)),
+            room=None if room is None else Room(room, self._count),
+        )
+        returned = [candidates.pop(memory.id) for memory in recall.memories]
+        used = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in returned)
+        rising = [change for change in used if change.level != change.seen[1] or change.t >= change.seen[0] + MINUTE]
+        fading = [] if problem else self._fading(candidates.values(), now)
+        forgets = any(change.level is None for change in fading)
+        self.store.change(rising + fading, durable=forgets)
+        if forgets:
+            self.store.empty_trash(now - self.rules.trash)
+        return replace(recall, problem=problem)
+
+    def _near(self, query: str, k: int, skip: Collection[tuple[str, int]]) -> tuple[list[RetrievedMemory], str]:
+        """The memories near in meaning, or why they cannot be found."""
+        try:
+            return self.store.near(query, k, skip), ""
+        except ModelError as error:
+            return [], str(error)
+
+    def _fading(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
+        """The changes of those memories that fall a level or are forgotten."""
+        old = (memory for memory in memories if now - memory.t > self.rules.base)  # no threshold is lower
+        changes = (Change(m.id, (m.t, m.level), *self.rules.weakened(m, now)) for m in old)
+        return [change for change in changes if change.level != change.seen[1]]
+
+    # Forgetting -------------------------------------------------------------------------------------------------
+
+    def forget(self, memory: int) -> bool:
+        """Delete one memory for good, as the user wants it: it does not go to the trash."""
+        return self.store.forget(memory)
+
+    def restore(self, memory: int) -> bool:
+        """Take a forgotten memory back, as if it were stored now; False if it is not in the trash."""
+        return self.store.restore(memory, self._clock())
+
+    def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
+        """Let n random memories fade, and make a dream of those forgotten; the trash is emptied of what is too old.
+
+        What has faded is on disk before `dream` is asked: a crash may cost the dream, never a level twice.
+        """
+        now = self._clock()
+        self.store.empty_trash(now - self.rules.trash)
+        met = {m.id: m for m in self.store.sample(self.rules.sleep if n is None else n, self.rules.cap + 1)}
+        changes = self._fading(met.values(), now)
+        if self.store.change(changes) < len(changes):  # others have used some of them since
+            changes = [change for change in changes if self._was_carried_out(change, met[change.id].text)]
+        forgotten = tuple(change.id for change in changes if change.level is None)
+        fallen = tuple(change.id for change in changes if change.level is not None)
+        if not forgotten:
+            return Dream(fallen=fallen, t=now)
+        lost = [met[id] for id in forgotten]
+        text, problem = "", ""
+        try:
+            text = dream(dream_prompt(lost)).strip()
+        except (ForUser, ForModel) as error:  # no model, or one that fails: the sleep has been slept all the same
+            problem = str(error)
+        trusted, private = all(memory.trusted for memory in lost), any(memory.private for memory in lost)
+        found = Dream(text, forgotten, fallen, now, trusted, problem, private)
+        if self.journal is not None:
+            self.journal.append(found)
+        return found
+
+    def _was_carried_out(self, change: Change, text: str) -> bool:
+        there = self.store.find(text)
+        if change.level is None:
+            return there is None
+        return there is not None and (there.t, there.level) == (change.t, change.level)
+
+    def forecast(self, n: int | None = None) -> list[ForgettingForecast]:
+        """What sleeps of n memories would do from now on if nothing were used: those that die first come first."""
+        now = self._clock()
+        mortal = [memory for memory in self.store.listed() if not self.rules.is_long_term(memory.level)]
+        met = min(self.rules.sleep if n is None else n, len(mortal))
+        fates = []
+        for memory in mortal:
+            meetings = memory.level + 1
+            dies = self.rules.weakened(memory, now)[1] is None
+            sleeps = -(-meetings * len(mortal) // met) if met else 0
+            fates.append(ForgettingForecast(memory, dies, meetings, sleeps, self.rules.dies_at(memory)))
+        return sorted(fates, key=lambda fate: (not fate.now, fate.meetings, fate.at, fate.memory.id))
+
+    # Consolidation ----------------------------------------------------------------------------------------------
+
+    def consolidate(self) -> list[deduplication.DuplicateGroup]:
+        """Merge near-duplicates: the firmest is kept with the sources of all, the others go to the trash.
+
+        Each group is merged whole or, if one of it has changed meanwhile, not at all. All are compared with all.
+        """
+        now = self._clock()
+        memories = self.store.listed()
+        vectors = self.store.vectors([memory.id for memory in memories])
+        merged = []
+        for group in deduplication.groups(memories, vectors, self.rules.alike):
+            kept, others = group.kept, group.others
+            newest = max(memory.t for memory in (kept, *others))
+            changes = [Change(kept.id, (kept.t, kept.level), newest, kept.level, group.sources)]
+            changes += [Change(other.id, (other.t, other.level), now, None) for other in others]
+            if self.store.change(changes, whole=True):
+                merged.append(group)
+        return merged

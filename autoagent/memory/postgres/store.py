@@ -1,0 +1,363 @@
+"""The memory in PostgreSQL with pgvector: one that many machines share.
+
+The nearest are found by an HNSW index (Malkov and Yashunin, TPAMI 2020), so `near` may miss some: `EF_SEARCH` says how
+widely it looks. A table that is still small is read as a whole by PostgreSQL's own choice, and a search that came back
+with too few is repeated exactly. Vectors of more than 2000 values are indexed in half precision (pgvector 0.7) and
+ranked in full; beyond 4000, or with an older pgvector, each search looks at every memory.
+
+Words are ranked by the sum of ts_rank over the words of the query, each weighted by how rare it is, as in BM25.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoagent.core.memory import Change, RetrievedMemory, Stats
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Embedder
+from autoagent.memory import texts
+from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
+from autoagent.memory.keywords import rarest, words
+from autoagent.memory.postgres.session import Connection, PostgresSession, escaped, plain
+
+BATCH = 256  # texts embedded together, and stored in one transaction
+SLACK = 32  # neighbours looked up beyond those asked for: some of the nearest are to be skipped
+EF_SEARCH = 200  # neighbours HNSW keeps in sight: recall@10 of 10,000 real text vectors .994; pgvector's own 40: .972
+MOST_EF = 1000  # pgvector allows no more
+MOST_WORDS = 64  # of a query; what a long one is about it says with fewer
+MOST_MATCHES = 5_000  # memories that are ranked by a word, counted for each word
+
+Skip = Collection[tuple[str, int]]
+
+COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
+
+# xmax is 0 in a row that was inserted, not updated.
+PUT = """
+INSERT INTO memories (text, hash, kind, source, trusted, t, run, step, words)
+VALUES (%(text)s, %(hash)s, %(kind)s, %(source)s, %(trusted)s, %(t)s, %(run)s, %(step)s, %(words)s::tsvector)
+ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step,
+    source = CASE WHEN memories.trusted AND NOT excluded.trusted THEN excluded.source ELSE memories.source END,
+    trusted = memories.trusted AND excluded.trusted
+RETURNING id, xmax = 0
+"""
+WANT_VECTORS = "INSERT INTO vectors (space, memory) SELECT id, %s FROM spaces ON CONFLICT DO NOTHING"
+SET_VECTOR = "UPDATE vectors SET vector = %s WHERE space = %s AND memory = %s AND vector IS NULL"
+
+NOT_SKIPPED = """
+NOT EXISTS (SELECT 1 FROM unnest(%(runs)s::text[], %(steps)s::bigint[]) AS s (run, step)
+            WHERE s.run = m.run AND s.step = m.step)
+"""
+# The number of the space is written out: only so does PostgreSQL see which partial index serves the query.
+NEAR = f"""
+WITH nearest AS MATERIALIZED (
+    SELECT memory, vector FROM vectors WHERE space = {{space}} AND vector IS NOT NULL
+    ORDER BY vector::{{cast}} <=> %(query)s::{{cast}} LIMIT %(wanted)s
+)
+SELECT {COLUMNS}, n.vector <=> %(query)s AS distance FROM nearest n JOIN memories m ON m.id = n.memory
+WHERE m.forgotten IS NULL AND {NOT_SKIPPED} ORDER BY distance, m.id LIMIT %(k)s
+"""  # noqa: S608 - ours
+WORDED = f"""
+SELECT {COLUMNS}, (
+    SELECT sum(weight * ts_rank(m.words, word::tsquery, 1)) FROM unnest(%(words)s::text[], %(weights)s::float8[])
+    AS asked (word, weight)
+) AS score
+FROM memories m WHERE m.words @@ %(any)s::tsquery AND m.forgotten IS NULL AND {NOT_SKIPPED}
+ORDER BY score DESC, m.id LIMIT %(k)s
+"""  # noqa: S608 - ours
+COUNT_WORDS = """
+SELECT word, (SELECT count(*) FROM memories m WHERE m.words @@ word::tsquery AND m.forgotten IS NULL)
+FROM unnest(%s::text[]) AS word
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    id: int
+    cast: str  # what vectors are cast to where they are compared: the type that is indexed
+
+
+class PostgresStore:
+    """Satisfies MemoryStore. Any number of machines may use it at once, each instance one thread at a time.
+
+    A text longer than `texts.PART` characters becomes several memories, of which `put` returns the first. One whose
+    vector could not be made is kept all the same, and embedded when a later search can. `listen` hears, in one line,
+    what the store does beyond what was asked. It is as durable as the server is set to be: out of the box, wholly.
+
+    Raises SettingsError for an address that is none; nothing is connected before something is asked.
+    """
+
+    def __init__(
+        self, url: str, index: str, embedder: Embedder, listen: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._session = PostgresSession(url, index)
+        self._embedding = Embedding(embedder, listen)
+        self._listen = listen
+        self._own_space: _Space | None = None
+
+    def close(self) -> None:
+        self._session.close()
+
+    def take_usage(self) -> Usage:
+        return self._embedding.take_usage()
+
+    # What is kept -----------------------------------------------------------------------------------------------
+
+    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
+        parts = list(dict.fromkeys(texts.parts(texts.clean(text))))
+        if not parts:
+            return None
+        vectors = self._embedding.of_new(self._not_there(parts))
+        space = self._space() if vectors else None
+        known = {
+            "kind": escaped(kind), "source": escaped(texts.clean(source)), "trusted": trusted, "t": t,
+            "run": escaped(run), "step": step,
+        }  # fmt: skip
+
+        def work(db: Connection) -> int:
+            db.execute(
+                "DELETE FROM memories WHERE forgotten IS NOT NULL AND hash = ANY(%s)", ([_hash(p) for p in parts],)
+            )
+            ids: dict[str, int] = {}
+            for part in sorted(parts, key=_hash):  # all in one order, or two writers might wait for each other
+                row = {**known, "text": escaped(part), "hash": _hash(part), "words": _tsvector(part)}
+                [(ids[part], inserted)] = db.execute(PUT, row).fetchall()
+                if inserted:
+                    db.execute(WANT_VECTORS, (ids[part],))
+                if space and part in vectors:
+                    db.execute(SET_VECTOR, (vectors[part], space.id, ids[part]))
+            return ids[parts[0]]
+
+        return self._session.run(work)
+
+    def _not_there(self, parts: Sequence[str]) -> list[str]:
+        hashes = {_hash(part): part for part in parts}
+        query = "SELECT hash FROM memories WHERE hash = ANY(%s) AND forgotten IS NULL"
+        there = {row[0] for row in self._rows(query, (list(hashes),))}
+        return [part for hash, part in hashes.items() if hash not in there]
+
+    def find(self, text: str) -> RetrievedMemory | None:
+        query = f"SELECT {COLUMNS}, 0 FROM memories m WHERE hash = %s AND forgotten IS NULL"  # noqa: S608 - ours
+        found = self._recollections(query, (_hash(texts.clean(text)),))
+        return found[0] if found else None
+
+    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
+        def work(db: Connection) -> int:
+            lock = "SELECT id, t, level FROM memories WHERE id = ANY(%s) AND forgotten IS NULL ORDER BY id FOR UPDATE"
+            there = {id: (t, level) for id, t, level in db.execute(lock, ([change.id for change in changes],))}
+            valid = [change for change in changes if there.get(change.id) == change.seen]
+            if whole and len(valid) < len(changes):
+                return 0
+            for change in valid:
+                _change(db, change)
+            return len(valid)
+
+        return self._session.run(work) if changes else 0
+
+    def forget(self, memory: int) -> bool:
+        return self._count("DELETE FROM memories WHERE id = %s AND forgotten IS NULL", (memory,)) > 0
+
+    def trash(self) -> list[RetrievedMemory]:
+        columns = COLUMNS.replace("m.t,", "m.forgotten,")
+        query = f"SELECT {columns}, 0 FROM memories m WHERE forgotten IS NOT NULL ORDER BY forgotten DESC, id DESC"  # noqa: S608
+        return self._recollections(query, ())
+
+    def restore(self, memory: int, t: float) -> bool:
+        def work(db: Connection) -> bool:
+            query = "UPDATE memories SET forgotten = NULL, level = 0, t = %s WHERE id = %s AND forgotten IS NOT NULL"
+            restored = bool(db.execute(query, (t, memory)).rowcount)
+            if restored:
+                db.execute(WANT_VECTORS, (memory,))
+            return restored
+
+        return self._session.run(work)
+
+    def empty_trash(self, before: float) -> int:
+        return self._count("DELETE FROM memories WHERE forgotten < %s", (before,))
+
+    def sample(self, n: int, below: int) -> list[RetrievedMemory]:
+        query = f"""SELECT {COLUMNS}, 0 FROM memories m WHERE level < %s AND forgotten IS NULL
+                    ORDER BY random() LIMIT %s"""  # noqa: S608 - ours
+        return self._recollections(query, (below, max(n, 0)))
+
+    def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
+        query = f"""SELECT {COLUMNS}, 0 FROM memories m WHERE forgotten IS NULL
+                    ORDER BY t DESC, id DESC LIMIT %s OFFSET %s"""  # noqa: S608 - ours
+        return self._recollections(query, (None if limit < 0 else limit, offset))
+
+    def __len__(self) -> int:
+        return int(self._rows("SELECT count(*) FROM memories WHERE forgotten IS NULL", ())[0][0])
+
+    def stats(self) -> Stats:
+        last = self._rows("SELECT embedder, dim FROM spaces ORDER BY id DESC LIMIT 1", ())
+        tables = "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memories', 'vectors']) AS name"
+        embedder, dim = last[0] if last else ("", 0)
+        return Stats(len(self), int(self._rows(tables, ())[0][0]), embedder, dim, self._session.where)
+
+    # What is found ----------------------------------------------------------------------------------------------
+
+    def near(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
+        text = texts.clean(query)[: texts.PART]
+        if k < 1 or not text.strip() or not self._rows("SELECT 1 FROM memories WHERE forgotten IS NULL LIMIT 1", ()):
+            return []
+        vector = self._embedding.of_query(text)
+        if not vector.any():
+            return []
+        self._embed_missing()
+        space = self._space()
+        wanted = k + len(skip) + SLACK
+        values = {"query": vector, "k": k, "wanted": wanted, **_skipping(skip)}
+
+        def indexed(db: Connection) -> list[tuple[Any, ...]]:
+            db.execute(f"SET LOCAL hnsw.ef_search = {max(EF_SEARCH, wanted)}".encode())
+            return _fetched(db, NEAR.format(space=space.id, cast=space.cast), values)
+
+        def exact(db: Connection) -> list[tuple[Any, ...]]:
+            db.execute("SET LOCAL enable_indexscan = off")
+            return _fetched(db, NEAR.format(space=space.id, cast="vector"), {**values, "wanted": None})
+
+        rows = self._session.run(indexed) if wanted <= MOST_EF else []
+        if len(rows) < k:
+            rows = self._session.run(exact)
+        found = (_recollection(row[:-1], 1.0 - row[-1]) for row in rows)
+        return [memory for memory in found if memory.score > 0]  # that of a zero vector is NaN, which no 0 is below
+
+    def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
+        known = dict.fromkeys(words(texts.clean(query)[: texts.PART]))
+        asked = [f"'{word}'" for word in known][:MOST_WORDS]
+        if k < 1 or not asked:
+            return []
+        there = {word: n for word, n in self._rows(COUNT_WORDS, (asked,)) if n}
+        if not there:
+            return []
+        count = self._rows("SELECT max(id) FROM memories", ())[0][0]  # nearly; to count them all would be slow
+        # The weight of a word in BM25 (Robertson and Zaragoza, 2009), in the form that is never below 0.
+        chosen = rarest(there, MOST_MATCHES)
+        weights = [math.log(1 + max(count - there[word] + 0.5, 0.5) / (there[word] + 0.5)) for word in chosen]
+        values = {"words": chosen, "weights": weights, "any": " | ".join(chosen), "k": k, **_skipping(skip)}
+        return self._recollections(WORDED, values)
+
+    def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
+        query = "SELECT memory, vector FROM vectors WHERE space = %s AND vector IS NOT NULL AND memory = ANY(%s)"
+        rows = self._rows(query, (self._space().id, list(ids)))
+        return {id: vector.to_numpy().astype(FLOAT, copy=False).tobytes() for id, vector in rows}
+
+    # Texts to vectors -------------------------------------------------------------------------------------------
+
+    def _embed_missing(self) -> None:
+        space, last = self._space(), 0
+        query = (
+            "SELECT v.memory, m.text FROM vectors v JOIN memories m ON m.id = v.memory "
+            "WHERE v.space = %s AND v.vector IS NULL AND v.memory > %s ORDER BY v.memory LIMIT %s"
+        )
+        while batch := self._rows(query, (space.id, last, BATCH)):
+            last = batch[-1][0]
+            self._keep_vectors(space, self._embedding.of_kept({id: plain(text) for id, text in batch}))
+
+    def _keep_vectors(self, space: _Space, vectors: dict[int, Vector]) -> None:
+        def work(db: Connection) -> None:
+            for id, vector in sorted(vectors.items()):
+                db.execute(SET_VECTOR, (vector, space.id, id))
+
+        self._session.run(work)
+
+    def _space(self) -> _Space:
+        """The space of this embedder; one made now wants a vector for every memory there is."""
+        if self._own_space is None:
+            name, dim = self._embedding.name, self._embedding.dim
+            before = self._rows("SELECT embedder, dim FROM spaces ORDER BY id DESC LIMIT 1", ())
+            id, made = self._session.run(lambda db: _find_or_make(db, name, dim))
+            cast, indexed = self._session.run(lambda db: _indexed(db, dim))
+            self._own_space = _Space(id, cast)
+            if made and before and (count := len(self)):
+                self._listen(
+                    f"The memory was embedded by {before[0][0]} ({before[0][1]} values); its {count} texts are "
+                    f"embedded anew by {name} ({dim}), as the two cannot be compared."
+                )
+            if made and not indexed:
+                self._listen(
+                    f"The vectors of {name} have {dim} values, more than this server's pgvector can index: each "
+                    "recall looks at every memory."
+                )
+        return self._own_space
+
+    # PostgreSQL -------------------------------------------------------------------------------------------------
+
+    def _rows(self, query: str, values: Any) -> list[tuple[Any, ...]]:
+        return self._session.run(lambda db: _fetched(db, query, values))
+
+    def _count(self, statement: str, values: Any) -> int:
+        return self._session.run(lambda db: int(db.execute(statement.encode(), values).rowcount))
+
+    def _recollections(self, query: str, values: Any) -> list[RetrievedMemory]:
+        """The memories of a query for COLUMNS and a score."""
+        return [_recollection(row[:-1], float(row[-1])) for row in self._rows(query, values)]
+
+
+def _change(db: Connection, change: Change) -> None:
+    if change.level is None:
+        db.execute("UPDATE memories SET forgotten = %s WHERE id = %s", (change.t, change.id))
+        db.execute("DELETE FROM vectors WHERE memory = %s", (change.id,))
+    else:
+        update = "UPDATE memories SET t = %s, level = %s, source = coalesce(%s, source) WHERE id = %s"
+        source = None if change.source is None else escaped(texts.clean(change.source))
+        db.execute(update, (change.t, change.level, source, change.id))
+
+
+def _find_or_make(db: Connection, embedder: str, dim: int) -> tuple[int, bool]:
+    """The number of the embedder's space, and whether it was made now."""
+    find = "SELECT id FROM spaces WHERE embedder = %s AND dim = %s"
+    if row := db.execute(find, (embedder, dim)).fetchone():
+        return int(row[0]), False
+    # Whoever is putting a memory has not seen this space yet: they finish first, and the next ones see it.
+    db.execute("LOCK TABLE memories IN SHARE ROW EXCLUSIVE MODE")
+    if row := db.execute(find, (embedder, dim)).fetchone():
+        return int(row[0]), False
+    insert = "INSERT INTO spaces (embedder, dim) VALUES (%s, %s) RETURNING id"
+    row = db.execute(insert, (embedder, dim)).fetchone()
+    assert row is not None
+    id = int(row[0])
+    db.execute("INSERT INTO vectors (space, memory) SELECT %s, id FROM memories WHERE forgotten IS NULL", (id,))
+    cast, indexed = _indexed(db, dim)
+    if indexed:
+        operators = cast.partition("(")[0] + "_cosine_ops"
+        index = f"CREATE INDEX ON vectors USING hnsw ((vector::{cast}) {operators}) WHERE space = {id}"
+        db.execute(index.encode())
+    return id, True
+
+
+def _indexed(db: Connection, dim: int) -> tuple[str, bool]:
+    """What vectors of so many values are compared as, and whether pgvector can index that."""
+    halfvec = db.execute("SELECT to_regtype('halfvec') IS NOT NULL").fetchone() == (True,)
+    if dim > 2000 and halfvec and dim <= 4000:
+        return f"halfvec({dim})", True
+    return f"vector({dim})", dim <= 2000
+
+
+def _fetched(db: Connection, query: str, values: Any) -> list[tuple[Any, ...]]:
+    return list(db.execute(query.encode(), values).fetchall())
+
+
+def _skipping(skip: Skip) -> dict[str, list[Any]]:
+    return {"runs": [escaped(run) for run, step in skip], "steps": [step for run, step in skip]}
+
+
+def _tsvector(text: str) -> str:
+    """The words of a text with their positions; a word has no letter that would have to be quoted."""
+    positions = defaultdict(list)
+    for position, word in enumerate(words(text), 1):
+        positions[word].append(position)
+    return " ".join(f"'{word}':{','.join(map(str, at[:256]))}" for word, at in positions.items())
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _recollection(columns: Iterable[Any], score: float) -> RetrievedMemory:
+    id, text, kind, source, trusted, t, run, step, level = columns
+    return RetrievedMemory(id, plain(text), score, plain(kind), plain(source), trusted, t, plain(run), step, level)

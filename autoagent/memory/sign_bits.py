@@ -1,0 +1,122 @@
+"""The signs of many vectors, a bit a value: by them the few that can be near a query are found among a million.
+
+Of two vectors, the angle shows in the number of values whose signs differ (Charikar, Similarity Estimation Techniques
+from Rounding Algorithms, STOC 2002). Signs are 32 times smaller than the vectors, so that a pass over them is
+quicker than one over the vectors by nearly as much; what passes is compared exactly afterwards.
+
+The file holds whole chunks of rows and nothing else: rows that fill no chunk yet are not in it. It is derived from
+the vectors and can be removed at any time. A chunk is a checksum, a check of each row's vector, and the bits by
+column: the first 64 signs of all rows, then the next. The checksum begins with that of the vectors the chunk was made
+from, so that a chunk half-written, damaged or made from other vectors is none. Whoever misses a chunk writes it,
+without a lock: two that do so write the same.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoagent.memory.sqlite.vectors import BLOCK, Vectors
+
+WORD = 64  # signs that are compared at once
+STRIDE = 65_536  # words of a chunk, about: intermediate results stay in the processor's cache, calls are few
+HEAD = 8  # bytes before the checks: the checksum, and 4 that keep the words aligned
+
+
+class SignBits:
+    """The signs of vectors of `dim` values, in the file at `path`. Raises OSError as the file does.
+
+    `chunk` is how many rows go into a chunk, `rows` how many stand in chunks that were found sound.
+    """
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.path = path
+        self.rows = 0
+        self._words = -(-dim // WORD)
+        self.chunk = max(1, STRIDE // self._words // BLOCK) * BLOCK
+        self._size = HEAD + self.chunk * (4 + 8 * self._words)
+        self._inode = 0
+        self._checks = np.empty(0, np.uint32)  # of each row
+        self._bits: list[NDArray[np.uint64]] = []  # of each chunk, shape (words, chunk)
+
+    def changed(self) -> bool:
+        """Whether the file is not the one that was loaded. While that is mapped, no other can have its inode."""
+        try:
+            return self.path.stat().st_ino != self._inode
+        except FileNotFoundError:
+            return True
+
+    def load(self, sources: Sequence[int]) -> None:
+        """Take in the chunks from the first on, as far as they are sound; chunk n was made from `sources[n]`."""
+        self.rows, self._inode, self._bits = 0, 0, []
+        checks = []
+        try:
+            with self.path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                count = min(len(sources), stat.st_size // self._size)
+                if not count:  # nothing cannot be mapped
+                    return
+                mapped = memoryview(mmap.mmap(file.fileno(), count * self._size, access=mmap.ACCESS_READ))
+        except FileNotFoundError:
+            return
+        self._inode = stat.st_ino
+        for number, source in enumerate(sources[:count]):
+            chunk = mapped[number * self._size : (number + 1) * self._size]
+            if int.from_bytes(chunk[:4], "little") != zlib.crc32(chunk[HEAD:], source):
+                break
+            words = HEAD + 4 * self.chunk
+            checks.append(np.frombuffer(chunk[HEAD:words], "<u4"))
+            self._bits.append(np.frombuffer(chunk[words:], "<u8").reshape(self._words, self.chunk))
+            self.rows += self.chunk
+        self._checks = np.concatenate(checks) if checks else np.empty(0, np.uint32)
+
+    def write(self, number: int, source: int, vectors: Vectors) -> None:
+        """Put a chunk of vectors, shape (chunk, dim), into the file; `load` takes it in."""
+        body = row_checks(vectors).tobytes() + np.ascontiguousarray(signs(vectors).T).tobytes()
+        head = zlib.crc32(body, source).to_bytes(4, "little").ljust(HEAD, b"\0")
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(descriptor, head + body, number * self._size)
+        finally:
+            os.close(descriptor)
+
+    def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
+        """The `count` rows whose signs differ least from the query's, shape (dim,), and all that tie; ascending."""
+        wanted = signs(query[np.newaxis]).T
+        differing = np.empty((len(self._bits), self.chunk), np.uint16)
+        words = np.empty((self._words, self.chunk), np.uint64)
+        ones = np.empty((self._words, self.chunk), np.uint8)
+        for bits, total in zip(self._bits, differing, strict=True):
+            np.bitwise_xor(bits, wanted, out=words)
+            np.bitwise_count(words, out=ones)
+            np.add.reduce(ones, axis=0, dtype=np.uint16, out=total)
+        flat = differing.reshape(-1)
+        if count >= len(flat):
+            return np.arange(len(flat))
+        return np.flatnonzero(flat <= np.partition(flat, count - 1)[count - 1])
+
+    def sound(self, rows: NDArray[np.intp], vectors: Vectors) -> bool:
+        """Whether these are the vectors, shape (n, dim), that the rows had when their chunks were made."""
+        return np.array_equal(self._checks[rows], row_checks(vectors))
+
+
+def signs(vectors: Vectors) -> NDArray[np.uint64]:
+    """Which values are above 0, as bits: shape (n, dim) -> (n, dim / 64 rounded up)."""
+    packed = np.packbits(vectors > 0, axis=1)
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+
+
+def row_checks(vectors: Vectors) -> NDArray[np.uint32]:
+    """A check of each row: the sum of its values' bits, each times an odd number of its own, modulo 2**32.
+
+    As odd numbers have inverses, no change of a single value goes unseen. A CRC of each row takes ten times longer.
+    """
+    weights = np.arange(1, 2 * vectors.shape[1], 2, dtype=np.uint32)
+    checks: NDArray[np.uint32] = np.einsum("ij,j->i", np.ascontiguousarray(vectors).view(np.uint32), weights)
+    return checks

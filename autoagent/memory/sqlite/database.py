@@ -1,0 +1,159 @@
+"""The SQLite side of the store: its tables, how it is opened, and how processes take turns to write.
+
+memories   the texts and what is known of them: the truth; all else can be made anew from it
+words      the full-text index of the texts, changed in the transaction that changes them
+trash      forgotten memories, whole, with the time they were forgotten
+spaces     one for each embedder that was ever used; its vectors are in `vectors-ID.f32`
+vectors    where the vector of a memory is in a space; `row` is NULL while it is still to be made
+blocks     the checksum of each block of rows of a space
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from autoagent.core.errors import StateError
+
+FILE = "memory.db"
+LOCK = "lock"
+PAGE = 1024  # bytes; a new memory changes a row here and there, and each time the whole page is written
+VERSION = 2  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
+
+TABLES = """
+CREATE TABLE memories (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL, hash BLOB NOT NULL UNIQUE, kind TEXT NOT NULL,
+    source TEXT NOT NULL, trusted INTEGER NOT NULL, t REAL NOT NULL, level INTEGER NOT NULL DEFAULT 0,
+    run TEXT NOT NULL, step INTEGER NOT NULL
+);
+CREATE INDEX memories_by_time ON memories (t, id);
+CREATE TABLE spaces (
+    id INTEGER PRIMARY KEY, embedder TEXT NOT NULL, dim INTEGER NOT NULL, rows INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (embedder, dim)
+);
+CREATE TABLE vectors (
+    memory INTEGER NOT NULL, space INTEGER NOT NULL, row INTEGER, PRIMARY KEY (memory, space), UNIQUE (space, row)
+) WITHOUT ROWID;
+CREATE TABLE blocks (
+    space INTEGER NOT NULL, block INTEGER NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (space, block)
+) WITHOUT ROWID;
+"""
+
+WORDS_AND_TRASH = """
+CREATE VIRTUAL TABLE words USING fts5(
+    text, content = 'memories', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+);
+INSERT INTO words (words) VALUES ('rebuild');
+CREATE TABLE trash (
+    id INTEGER PRIMARY KEY, text TEXT NOT NULL, hash BLOB NOT NULL UNIQUE, kind TEXT NOT NULL, source TEXT NOT NULL,
+    trusted INTEGER NOT NULL, t REAL NOT NULL, level INTEGER NOT NULL, run TEXT NOT NULL, step INTEGER NOT NULL,
+    forgotten REAL NOT NULL
+);
+CREATE INDEX trash_by_time ON trash (forgotten);
+"""
+
+STEPS = (TABLES, WORDS_AND_TRASH)  # each takes the tables from one version to the next, 0 being an empty file
+
+
+def connect(folder: Path) -> sqlite3.Connection:
+    """Open the database of a memory folder, made with its tables where there is none: folder 0700, files 0600.
+
+    Raises:
+        StateError: the folder is another user's, the file a newer program's.
+    """
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    if (owner := folder.stat().st_uid) != os.geteuid():
+        raise StateError(
+            f"The memory folder {folder} belongs to another user (id {owner}); choose one of your own with --state-dir."
+        )
+    path = folder / FILE
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
+    # Whoever builds the memory may do so in another thread than the one that uses it later; never two at once.
+    db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(db, folder)
+    except BaseException:  # whatever it was, the file is not left open behind it
+        db.close()
+        raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection, folder: Path) -> None:
+    if _version(db) < VERSION:
+        with _turn(folder):
+            if (version := _version(db)) == 0:
+                db.execute(f"PRAGMA page_size = {PAGE}")
+                db.execute("PRAGMA journal_mode = WAL")
+            if version < VERSION:
+                db.executescript(f"BEGIN;{''.join(STEPS[version:])}PRAGMA user_version = {VERSION};COMMIT;")
+    if (version := _version(db)) > VERSION:
+        raise StateError(
+            f"{folder / FILE} was written by a newer autoagent (version {version}, this one reads {VERSION}); "
+            "update autoagent or choose another --state-dir."
+        )
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+@contextmanager
+def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> Iterator[None]:
+    """One transaction, and the only one of all processes that use the folder.
+
+    One that is not `durable` survives the end of its process, and a power cut as soon as a durable one has followed.
+    """
+    with _turn(folder):
+        db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            db.execute("COMMIT")
+        except BaseException:  # also Ctrl-C: nothing is left half-done
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Writers queue here: SQLite's own waiting is a poll that lets some starve, and it guards the database alone."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def look_over(folder: Path) -> int:
+    """Read the whole of a database that is there: the number of its memories. Raises StateError where it is damaged."""
+    with our_errors(folder), closing(connect(folder)) as db:
+        [(found,)] = db.execute("PRAGMA quick_check(1)")
+        if found != "ok":
+            damage = sqlite3.DatabaseError(found.splitlines()[-1])
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise damage
+        return int(db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
+
+
+@contextmanager
+def our_errors(folder: Path) -> Iterator[None]:
+    """SQLite's and the file system's errors as StateError."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        way_on = f" Put back a copy of its {FILE}, or move it away to begin anew." if _is_damage(error) else ""
+        raise StateError(f"The memory in {folder} cannot be used: {said}.{way_on}") from error
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the database file is no longer what was written, which no second try will change."""
+    code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.DatabaseError) else sqlite3.SQLITE_OK
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such table: ")

@@ -1,0 +1,394 @@
+"""The local store: texts in SQLite with an index of their words, their vectors in a file beside it.
+
+Each embedder has a space of its own and is searched in that alone; memories that have no vector there yet, or lost it
+to a damaged file, are embedded from their texts before the next search.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from autoagent.core.memory import Change, RetrievedMemory, Stats
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Embedder
+from autoagent.memory import texts
+from autoagent.memory.embedders.embedding import Embedding
+from autoagent.memory.sqlite.database import connect, our_errors, writing
+from autoagent.memory.sqlite.vectors import Damaged, Vectors
+from autoagent.memory.vector_space import VectorSpace
+
+BATCH = 256  # texts embedded together, and stored in one transaction
+SLACK = 8  # candidates ranked beyond those asked for and those to be skipped: some of the best are forgotten
+FETCH = 500  # memories looked up by one query
+WORDS = 100  # of a query, that are looked for
+MATCHES = 300  # memories that are ranked by their words, at some microseconds each
+MATCHES_OF_ONE = 10_000  # that are ranked where no word of the query is in fewer than MATCHES
+COUNTED = 10_000  # words of which it is kept in how many memories they are
+DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
+
+COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
+RUN_AND_STEP = slice(6, 8)  # of the columns
+KEPT = "id, text, hash, kind, source, trusted, t, run, step"  # in memories as in the trash
+
+PUT = """
+INSERT INTO memories (text, hash, kind, source, trusted, t, run, step)
+VALUES (:text, :hash, :kind, :source, :trusted, :t, :run, :step)
+ON CONFLICT (hash) DO UPDATE SET t = excluded.t, run = excluded.run, step = excluded.step,
+    source = CASE WHEN excluded.trusted < trusted THEN excluded.source ELSE source END,
+    trusted = min(trusted, excluded.trusted)
+RETURNING id
+"""
+
+WORDED = f"""
+SELECT {COLUMNS}, found.score FROM (
+    SELECT rowid, -rank AS score FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?
+) AS found JOIN memories m ON m.id = found.rowid ORDER BY found.score DESC, m.id
+"""  # noqa: S608 - our names
+
+UPDATE = """
+UPDATE memories SET t = ?, level = ?, source = coalesce(?, source) WHERE id = ? AND t = ? AND level = ?
+"""
+
+TO_TRASH = f"""
+INSERT INTO trash ({KEPT}, level, forgotten) SELECT {KEPT}, level, ? FROM memories WHERE id = ? RETURNING text
+"""  # noqa: S608 - our names
+
+FROM_TRASH = f"""
+INSERT INTO memories ({KEPT}, level) SELECT {KEPT.replace(" t,", " ?,")}, 0 FROM trash WHERE id = ? RETURNING text
+"""  # noqa: S608 - our names
+
+MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
+
+ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index, none by a scan
+
+Scored = tuple[Any, ...]
+"""The columns of a memory and, last, how well it fits."""
+
+
+class LocalStore:
+    """Satisfies MemoryStore. Any number of processes may use the folder at once, each instance one thread at a time.
+
+    A text longer than `texts.PART` characters becomes several memories, of which `put` returns the first. A memory
+    whose vector could not be made is kept all the same, found by its words, and embedded when a later search can.
+
+    `listen` hears, in one line, what the store does beyond what was asked; `random` draws the samples. Methods raise
+    StateError where the folder cannot be read or written, and `near` ModelError where the embedder fails.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        embedder: Embedder,
+        listen: Callable[[str], None] = lambda line: None,
+        random: Random | None = None,
+    ) -> None:
+        self._folder = folder
+        self._embedding = Embedding(embedder, listen)
+        self._listen = listen
+        self._random = random or Random()  # noqa: S311 - which memories fade is no secret
+        self._own_space: VectorSpace | None = None
+        self._counted: dict[str, tuple[int, int]] = {}  # in how many memories a word was, and the last id at that time
+        with our_errors(folder):
+            self._db = connect(folder)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def take_usage(self) -> Usage:
+        return self._embedding.take_usage()
+
+    # What is kept -----------------------------------------------------------------------------------------------
+
+    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
+        """Keep a text; it survives a crash or a power cut from the moment this returns."""
+        parts = texts.parts(texts.clean(text))
+        if not parts:
+            return None
+        with our_errors(self._folder):
+            vectors = self._vectors_of_new(parts)
+            known = {
+                "kind": kind, "source": texts.clean(source), "trusted": trusted, "t": t, "run": run, "step": step,
+            }  # fmt: skip
+            with writing(self._db, self._folder):
+                ids = [self._put(part, known) for part in parts]
+                if vectors:
+                    by_id = zip(ids, parts, strict=True)
+                    self._space().append({id: vectors[part] for id, part in by_id if part in vectors})
+        return ids[0]
+
+    def _put(self, text: str, known: Mapping[str, Any]) -> int:
+        """Insert or refresh one text, within a transaction; its id."""
+        key = _hash(text)
+        old = self._db.execute("SELECT 1 FROM memories WHERE hash = ?", (key,)).fetchone()
+        id = int(self._db.execute(PUT, {**known, "text": text, "hash": key}).fetchone()[0])
+        if not old:
+            self._db.execute("DELETE FROM trash WHERE hash = ?", (key,))
+            self._index(id, text)
+        return id
+
+    def _index(self, id: int, text: str) -> None:
+        """Let a new memory be found, within a transaction: by its words now, by its vectors once they are made."""
+        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, text))
+        self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
+
+    def _remove(self, id: int, text: str) -> None:
+        """Take a memory out of the table and the indexes, within a transaction; its row in the vector file is left."""
+        self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, text))
+        self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))
+        self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
+
+    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
+        if not changes:
+            return 0
+        with our_errors(self._folder), writing(self._db, self._folder, durable=durable):
+            if whole and not all(self._is_as_seen(change) for change in changes):
+                return 0
+            return sum(self._carry_out(change) for change in changes)
+
+    def _is_as_seen(self, change: Change) -> bool:
+        query = "SELECT 1 FROM memories WHERE id = ? AND t = ? AND level = ?"
+        return self._db.execute(query, (change.id, *change.seen)).fetchone() is not None
+
+    def _carry_out(self, change: Change) -> bool:
+        """Change one memory if it is as it was seen, within a transaction."""
+        if change.level is not None:
+            source = None if change.source is None else texts.clean(change.source)
+            values = (change.t, change.level, source, change.id, *change.seen)
+            return self._db.execute(UPDATE, values).rowcount > 0
+        if not self._is_as_seen(change):
+            return False
+        [(text,)] = self._db.execute(TO_TRASH, (change.t, change.id)).fetchall()
+        self._remove(change.id, text)
+        return True
+
+    def forget(self, memory: int) -> bool:
+        """Delete one memory. Its row stays in the vector file, and nothing refers to it any more."""
+        with our_errors(self._folder), writing(self._db, self._folder):
+            found = self._db.execute("SELECT text FROM memories WHERE id = ?", (memory,)).fetchone()
+            if found:
+                self._remove(memory, found[0])
+            return found is not None
+
+    def trash(self) -> list[RetrievedMemory]:
+        columns = COLUMNS.replace("m.t,", "m.forgotten,")
+        query = f"SELECT {columns} FROM trash m ORDER BY m.forgotten DESC, m.id DESC"  # noqa: S608 - our names
+        with our_errors(self._folder):
+            return [_recollection(columns, 0.0) for columns in self._db.execute(query)]
+
+    def restore(self, memory: int, t: float) -> bool:
+        with our_errors(self._folder), writing(self._db, self._folder):
+            found = self._db.execute(FROM_TRASH, (t, memory)).fetchall()
+            for (text,) in found:
+                self._db.execute("DELETE FROM trash WHERE id = ?", (memory,))
+                self._index(memory, text)
+        return bool(found)
+
+    def empty_trash(self, before: float) -> int:
+        with our_errors(self._folder), writing(self._db, self._folder):
+            return self._db.execute("DELETE FROM trash WHERE forgotten < ?", (before,)).rowcount
+
+    def __len__(self) -> int:
+        with our_errors(self._folder):
+            return int(self._db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
+
+    def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
+        """The memories from the newest on, their score 0 as nothing was asked; all with a negative limit."""
+        query = f"SELECT {COLUMNS} FROM memories m ORDER BY m.t DESC, m.id DESC LIMIT ? OFFSET ?"  # noqa: S608 - ours
+        with our_errors(self._folder):
+            return [_recollection(columns, 0.0) for columns in self._db.execute(query, (limit, offset))]
+
+    def stats(self) -> Stats:
+        with our_errors(self._folder):
+            last = self._db.execute("SELECT embedder, dim FROM spaces ORDER BY id DESC LIMIT 1").fetchone()
+            size = sum(file.stat().st_size for file in self._folder.iterdir())
+        embedder, dim = last or ("", 0)
+        return Stats(len(self), size, embedder, dim, str(self._folder))
+
+    # What comes back --------------------------------------------------------------------------------------------
+
+    def find(self, text: str) -> RetrievedMemory | None:
+        query = f"SELECT {COLUMNS} FROM memories m WHERE m.hash = ?"  # noqa: S608 - our names
+        with our_errors(self._folder):
+            columns = self._db.execute(query, (_hash(texts.clean(text)),)).fetchone()
+        return _recollection(columns, 0.0) if columns else None
+
+    def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
+        """The nearest memories by cosine; of a query longer than `texts.PART` its first part counts."""
+        text = texts.clean(query)[: texts.PART]
+        with our_errors(self._folder):
+            if k < 1 or not text.strip() or not self._db.execute("SELECT 1 FROM memories LIMIT 1").fetchone():
+                return []
+            vector = self._embedding.of_query(text)
+            if not vector.any():
+                return []
+            self._embed_missing()
+            return _widened(lambda count: self._nearest(vector, count), k, skip)
+
+    def _nearest(self, vector: Vectors, count: int) -> tuple[list[Scored], bool]:
+        try:
+            rows, scores = self._space().search(vector, count)
+        except Damaged:
+            self._mend()
+            rows, scores = self._space().search(vector, count)
+        at = self._space().memories(rows.tolist(), COLUMNS)
+        scored = zip(rows.tolist(), scores.tolist(), strict=True)
+        return [(*at[row], score) for row, score in scored if row in at], len(rows) < count
+
+    def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
+        """The memories that share words with the query by BM25, diacritics and case aside."""
+        words = _quoted_words(texts.clean(query)[: texts.PART])
+        if k < 1 or not words:
+            return []
+        with our_errors(self._folder):
+            if not (telling := self._telling(words)):
+                return []
+            return _widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip)
+
+    def _telling(self, words: Iterable[str]) -> list[str]:
+        """The rarest of these words, as many as are in MATCHES memories together: of a word that is in more than half
+        of them BM25 makes nothing, but only after looking at every memory that has it."""
+        first, last = self._db.execute(ENDS).fetchone()
+        if last is None:
+            return []
+        half = (last - first) // 2 + 1
+        found = {word: self._about_how_many(word, last) for word in words}
+        telling: list[str] = []
+        left = MATCHES
+        for word in sorted(found, key=found.__getitem__):
+            if (left := left - found[word]) <= 0 or (telling and found[word] > half):
+                break
+            telling.append(word)
+        if telling:
+            return telling
+        found = {word: self._matched(word, MATCHES_OF_ONE) for word in found}
+        return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
+
+    def _about_how_many(self, word: str, last: int) -> int:
+        """In how many memories, up to MATCHES, a word is; counted anew once there are a quarter more of them."""
+        count, then = self._counted.get(word, (0, 0))
+        if count < MATCHES and last > then + then // 4:
+            if len(self._counted) >= COUNTED:
+                self._counted.clear()
+            count = self._matched(word, MATCHES)
+            self._counted[word] = count, last
+        return count
+
+    def _matched(self, word: str, limit: int) -> int:
+        """In how many memories a word is, as far as `limit`."""
+        return int(self._db.execute(MATCHED, (word, limit)).fetchone()[0])
+
+    def _best_worded(self, wanted: str, count: int) -> tuple[list[Scored], bool]:
+        rows = self._db.execute(WORDED, (wanted, count)).fetchall()
+        return rows, len(rows) < count
+
+    def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
+        with our_errors(self._folder):
+            return {id: vector.tobytes() for id, vector in self._space().of(ids).items()} if ids else {}
+
+    def sample(self, n: int, below: int) -> list[RetrievedMemory]:
+        """Random memories, drawn by their ids: all are read only where most ids are gone, or few are below."""
+        with our_errors(self._folder):
+            first, last = self._db.execute(ENDS).fetchone()
+            if n < 1 or first is None:
+                return []
+            found: dict[int, RetrievedMemory] = {}
+            if last - first >= 4 * n:
+                for _ in range(DRAWS):
+                    drawn = {self._random.randint(first, last) for _ in range(2 * n)} - found.keys()
+                    found |= {memory.id: memory for memory in self._of(drawn) if memory.level < below}
+                    if len(found) >= n:
+                        return self._random.sample(list(found.values()), n)
+            query = "SELECT id FROM memories WHERE level < ?"
+            ids = [id for (id,) in self._db.execute(query, (below,))]
+            return self._of(self._random.sample(ids, min(n, len(ids))))
+
+    def _of(self, ids: Iterable[int]) -> list[RetrievedMemory]:
+        """The memories with these ids, by id, without those that are not there."""
+        wanted, found = sorted(ids), []
+        for start in range(0, len(wanted), FETCH):
+            some = wanted[start : start + FETCH]
+            query = f"SELECT {COLUMNS} FROM memories m WHERE m.id IN ({','.join('?' * len(some))}) ORDER BY m.id"  # noqa: S608
+            found += [_recollection(columns, 0.0) for columns in self._db.execute(query, some)]
+        return found
+
+    # Texts to vectors -------------------------------------------------------------------------------------------
+
+    def _vectors_of_new(self, parts: Sequence[str]) -> dict[str, Vectors]:
+        """The vectors of those texts that are not there yet, as far as the embedder gives them."""
+        query = "SELECT 1 FROM memories WHERE hash = ?"
+        new = [part for part in dict.fromkeys(parts) if not self._db.execute(query, (_hash(part),)).fetchone()]
+        vectors = self._embedding.of_new(new)
+        if vectors:
+            self._space()  # found, or made, in a transaction of its own
+        return vectors
+
+    def _mend(self) -> None:
+        space = self._space()
+        if lost := space.drop_damaged():
+            self._listen(f"{space.path} was damaged; {lost} of its vectors are made anew from their texts.")
+        self._embed_missing()
+
+    def _embed_missing(self) -> None:
+        space, last = self._space(), 0
+        while batch := space.wanting(last, BATCH):
+            last = batch[-1][0]
+            if vectors := self._embedding.of_kept(dict(batch)):
+                with writing(self._db, self._folder):
+                    space.append(vectors)
+
+    def _space(self) -> VectorSpace:
+        if self._own_space is None:
+            name, dim = self._embedding.name, self._embedding.dim
+            self._own_space = VectorSpace.find(self._db, self._folder, name, dim)
+            if self._own_space is None:
+                before = self.stats()
+                self._own_space = VectorSpace.make(self._db, self._folder, name, dim)
+                if before.embedder and before.count:
+                    self._listen(
+                        f"The memory was embedded by {before.embedder} ({before.dim} values); its {before.count} texts "
+                        f"are embedded anew by {name} ({dim}), as the two cannot be compared."
+                    )
+        return self._own_space
+
+
+def _widened(
+    best: Callable[[int], tuple[list[Scored], bool]], k: int, skip: Collection[tuple[str, int]]
+) -> list[RetrievedMemory]:
+    """The first k that are not to be skipped; `best(count)` gives the best so many, and whether there are no more."""
+    skipped, count = frozenset(skip), k + len(skip) + SLACK
+    while True:
+        memories, all_there = best(count)
+        found = [memory for memory in memories if memory[RUN_AND_STEP] not in skipped]
+        if len(found) >= k or all_there:
+            return [_recollection(columns, score) for *columns, score in found[:k]]
+        count *= 4
+
+
+def _quoted_words(text: str) -> list[str]:
+    """The first words of the text, each once, quoted so that the full-text index takes none for an operator."""
+    words = dict.fromkeys(re.findall(r"[\w\u0300-\u036f]+", text))  # with the accents written as marks of their own
+    return [f'"{word}"' for word in itertools.islice(words, WORDS)]
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _recollection(columns: Sequence[Any], score: float) -> RetrievedMemory:
+    id, text, kind, source, trusted, t, run, step, level = columns
+    return RetrievedMemory(id, text, score, kind, source, bool(trusted), t, run, step, level)

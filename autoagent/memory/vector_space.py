@@ -1,0 +1,265 @@
+"""The vectors of all memories as one embedder makes them: which rows of its file they are, and which are nearest.
+
+No vector is compared with a query before it was compared with its checksum. Vectors that are searched in whole are so
+once in a process, before the first search; those under sign bits when their bits are made, and again one by one, by a
+check kept with the bits, whenever the bits say that they are near.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoagent.memory import nearest
+from autoagent.memory.sign_bits import SignBits
+from autoagent.memory.sqlite.database import writing
+from autoagent.memory.sqlite.vectors import BLOCK, Damaged, VectorFile, Vectors, by_block, extended
+
+FETCH = 500  # rows looked up by one query
+
+THREADS_PAY = 2_000_000  # values, from which on the threads of `@` save more than it takes to wake them, as a median
+BITS_PAY = 20_000_000  # values (rows x dim), from which on bits are quicker than a pass over all of them
+RESCORED = 2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
+PIECE = 1 << 18  # values copied and compared at once: what fits into the processor's cache
+SAMPLE = 64  # rows that show whether the vectors are dense
+
+FIND = "SELECT id FROM spaces WHERE embedder = ? AND dim = ?"
+
+
+class VectorSpace:
+    """One line of the table `spaces` and its file. A memory is in it with a row, or wanting one."""
+
+    def __init__(self, db: sqlite3.Connection, folder: Path, id: int, dim: int) -> None:
+        self._db = db
+        self._folder = folder
+        self._id = id
+        self._dim = dim
+        self._file = VectorFile(folder / f"vectors-{id}.f32", dim)
+        self._under_bits = VectorFile(self._file.path, dim)  # mapped by itself, so that appending does not unmap it
+        self._bits = SignBits(folder / f"vectors-{id}.bits", dim)
+        self._row_of: dict[int, int] = {}  # of memories that were asked for: a row keeps its vector, or is zeroed
+        self._checked: int | None = None  # checksums were compared from this row on; what is appended later is trusted
+
+    @classmethod
+    def find(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace | None:
+        row = db.execute(FIND, (embedder, dim)).fetchone()
+        return cls(db, folder, row[0], dim) if row else None
+
+    @classmethod
+    def make(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace:
+        """A space in which all memories there are want their row; the one that is there, if another was faster."""
+        with writing(db, folder):
+            if (space := cls.find(db, folder, embedder, dim)) is not None:
+                return space
+            insert = "INSERT INTO spaces (embedder, dim) VALUES (?, ?) RETURNING id"
+            id = int(db.execute(insert, (embedder, dim)).fetchone()[0])
+            db.execute("INSERT INTO vectors (memory, space) SELECT id, ? FROM memories", (id,))
+        return cls(db, folder, id, dim)
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    def wanting(self, after: int, limit: int) -> list[tuple[int, str]]:
+        """Ids and texts of memories without a row, ids above `after` in their order."""
+        query = (
+            "SELECT m.id, m.text FROM vectors v JOIN memories m ON m.id = v.memory "
+            "WHERE v.space = ? AND v.row IS NULL AND v.memory > ? ORDER BY v.memory LIMIT ?"
+        )
+        return self._db.execute(query, (self._id, after, limit)).fetchall()
+
+    def append(self, vectors: Mapping[int, Vectors]) -> None:
+        """Give memories their vectors, within a transaction: first the rows on disk, then what refers to them."""
+        # While they were embedded, another process may have done the same, or forgotten them.
+        query = "SELECT 1 FROM vectors WHERE memory = ? AND space = ? AND row IS NULL"
+        new = {id: vector for id, vector in vectors.items() if self._db.execute(query, (id, self._id)).fetchone()}
+        if not new:
+            return
+        first, rows = self._rows(), np.stack(list(new.values()))
+        self._file.write(first, rows)
+        for block, piece in by_block(first, rows):
+            key = (self._id, block)
+            old = self._db.execute("SELECT checksum FROM blocks WHERE space = ? AND block = ?", key).fetchone()
+            checksum = extended(old[0] if old else 0, piece)
+            self._db.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?)", (*key, checksum))
+        self._db.executemany(
+            "UPDATE vectors SET row = ? WHERE memory = ? AND space = ?",
+            [(row, id, self._id) for row, id in enumerate(new, first)],
+        )
+        self._set_rows(first + len(new))
+
+    def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
+        """The vectors of these memories, shape (dim,) each, as far as they have one; none while some are damaged."""
+        for some in _portions([id for id in ids if id not in self._row_of]):
+            query = (
+                "SELECT memory, row FROM vectors WHERE space = ? AND row IS NOT NULL "  # noqa: S608 - question marks
+                f"AND memory IN ({','.join('?' * len(some))})"
+            )
+            self._row_of.update(self._db.execute(query, (self._id, *some)))
+        at = {self._row_of[id]: id for id in ids if id in self._row_of}
+        try:
+            return {at[row]: vector for row, vector in self._at(sorted(at))}
+        except Damaged:  # the next search mends it; whoever asks for vectors alone can do without
+            return {}
+
+    def _at(self, rows: Sequence[int]) -> Iterator[tuple[int, Vectors]]:
+        all_rows = self._rows()
+        first = self._covered(all_rows)
+        self._check(first)
+        old, new = [row for row in rows if row < first], [row for row in rows if row >= first]
+        yield from zip(old, self._picked(np.array(old, np.intp), first), strict=True)
+        yield from zip(new, self._file.read(first, all_rows)[np.array(new, np.intp) - first], strict=True)
+
+    def search(self, query: Vectors, k: int, *, exact: bool = False) -> tuple[NDArray[np.intp], Vectors]:
+        """The k rows nearest to the query and their cosines, both of shape (n,), best first; none at 0 or below.
+
+        `query` is of unit length, shape (dim,). All rows are compared where that is quicker, or `exact` is asked for;
+        else the newest and those whose bits are near. Rows of forgotten memories are among what is found.
+
+        Raises:
+            Damaged: vectors are not as written. After `drop_damaged`, and once those wanting are embedded, ask again.
+        """
+        rows = self._rows()
+        first = 0 if exact else self._covered(rows)
+        self._check(first)
+        newest = self._file.read(first, rows)
+        # Where there is little to do, not by `@`: its threads have to be woken, which can take 8 ms and saves nothing.
+        if not first:
+            scores = nearest.cosines(newest, query) if newest.size >= THREADS_PAY else np.vecdot(newest, query)
+            best = nearest.best(scores, k)
+            return best, scores[best]
+        near, step = self._bits.candidates(query, max(RESCORED, k)), max(1, PIECE // self._dim)
+        pieces = (self._picked(near[start : start + step], first) for start in range(0, len(near), step))
+        scores = np.concatenate([np.vecdot(piece, query) for piece in chain(pieces, [newest])])
+        compared = np.concatenate([near, np.arange(first, rows)])
+        best = nearest.best(scores, k)
+        return compared[best], scores[best]
+
+    def memories(self, rows: Iterable[int], columns: str) -> dict[int, tuple[Any, ...]]:
+        """By row, these columns of the memory whose vector it holds; none for a row nobody refers to any more."""
+        found: dict[int, tuple[Any, ...]] = {}
+        for some in _portions(list(rows)):
+            query = (
+                f"SELECT v.row, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - our names
+                f"WHERE v.space = ? AND v.row IN ({','.join('?' * len(some))})"
+            )
+            found.update({row[0]: row[1:] for row in self._db.execute(query, (self._id, *some))})
+        return found
+
+    def drop_damaged(self) -> int:
+        """Let go of rows that are lost and of blocks that are not as written; how many memories want a new row."""
+        drop = "UPDATE vectors SET row = NULL WHERE space = ? AND row >= ? AND row < ?"
+        with writing(self._db, self._folder):
+            all_rows = self._rows()
+            rows = min(all_rows, self._file.whole_rows())
+            stored = self._checksums()
+            lost = self._db.execute(drop, (self._id, rows, all_rows)).rowcount
+            found = {}
+            for block, vectors in by_block(0, self._file.read(0, rows)):
+                found[block] = extended(0, vectors)
+                if found[block] != stored.get(block):
+                    lost += self._db.execute(drop, (self._id, block * BLOCK, (block + 1) * BLOCK)).rowcount
+                    zeros = np.zeros_like(vectors)  # it may be anything now, and NaN is no score to rank by
+                    self._file.write(block * BLOCK, zeros)
+                    found[block] = extended(0, zeros)
+            self._db.execute("DELETE FROM blocks WHERE space = ?", (self._id,))
+            self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in found.items()])
+            self._set_rows(rows)
+        self._row_of.clear()
+        self._bits.path.unlink(missing_ok=True)  # which tells the other processes to make theirs anew as well
+        self._checked = None
+        return lost
+
+    def _check(self, first: int) -> None:
+        """Compare the rows from `first`, the first of a block, with their checksums, if that was not done yet.
+
+        Raises Damaged, also where the file is too short.
+        """
+        if self._checked is not None and self._checked <= first:
+            if self._file.whole_rows() < self._rows():
+                raise self._damage()
+            return
+        # One statement, so that rows and checksums are of one moment while others append.
+        query = (
+            "SELECT s.rows, b.block, b.checksum FROM spaces s LEFT JOIN blocks b ON b.space = s.id AND b.block >= ? "
+            "WHERE s.id = ?"
+        )
+        stored = self._db.execute(query, (first // BLOCK, self._id)).fetchall()
+        rows = stored[0][0]
+        self._compare(first, rows, {block: checksum for _, block, checksum in stored})
+        self._checked = first
+
+    def _compare(self, first: int, last: int, stored: Mapping[int, int]) -> None:
+        if self._file.whole_rows() < last:
+            raise self._damage()
+        for block, vectors in by_block(first, self._file.read(first, last)):
+            if extended(0, vectors) != stored.get(block):
+                raise self._damage()
+
+    def _damage(self) -> Damaged:
+        return Damaged(f"{self.path} is not as it was written")
+
+    def _covered(self, rows: int) -> int:
+        """How many of the rows are to be found by their bits, which are loaded then; 0 where that does not pay.
+
+        Raises Damaged where vectors that lack bits are not as written.
+        """
+        if rows * self._dim < BITS_PAY or self._file.whole_rows() < rows or not self._dense:
+            return 0
+        covered = rows - rows % self._bits.chunk
+        if covered != self._bits.rows or self._bits.changed():
+            self._load_bits(covered)
+        return self._bits.rows
+
+    @cached_property
+    def _dense(self) -> bool:
+        """Of vectors that are mostly zeros, as hashed words are, the signs say little."""
+        sample = self._file.read(0, SAMPLE)
+        return int(np.count_nonzero(sample)) > sample.size // 2
+
+    def _load_bits(self, covered: int) -> None:
+        stored = self._checksums()
+        ends = range(self._bits.chunk, covered + 1, self._bits.chunk)
+        sources = [_of_blocks(stored, end - self._bits.chunk, end) for end in ends]
+        self._bits.load(sources)
+        if self._bits.rows < covered:
+            for first in range(self._bits.rows, covered, self._bits.chunk):
+                last = first + self._bits.chunk
+                self._compare(first, last, stored)
+                number = first // self._bits.chunk
+                self._bits.write(number, sources[number], self._file.read(first, last))
+            self._bits.load(sources)
+
+    def _picked(self, rows: NDArray[np.intp], covered: int) -> Vectors:
+        """A copy of these rows, which have bits. Raises Damaged."""
+        vectors = self._under_bits.read(0, covered)[rows]
+        if not self._bits.sound(rows, vectors):
+            raise self._damage()
+        return vectors
+
+    def _checksums(self) -> dict[int, int]:
+        return dict(self._db.execute("SELECT block, checksum FROM blocks WHERE space = ?", (self._id,)))
+
+    def _rows(self) -> int:
+        return int(self._db.execute("SELECT rows FROM spaces WHERE id = ?", (self._id,)).fetchone()[0])
+
+    def _set_rows(self, rows: int) -> None:
+        self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
+
+
+def _of_blocks(checksums: Mapping[int, int], first: int, last: int) -> int:
+    """One checksum for the rows from `first` to before `last`, whole blocks."""
+    blocks = range(first // BLOCK, last // BLOCK)
+    return zlib.crc32(b"".join(checksums.get(block, 0).to_bytes(4, "little") for block in blocks))
+
+
+def _portions(items: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (items[start : start + FETCH] for start in range(0, len(items), FETCH))

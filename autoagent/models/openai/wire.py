@@ -1,0 +1,79 @@
+"""The messages of a prompt as an endpoint takes them; not every model can have every one of them.
+
+What a chat template cannot render is refused with a word on roles. Then the messages go in a plainer form, found out as
+refused parameters are: by asking again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from autoagent.core import native_calls
+from autoagent.core.model import Message
+from autoagent.models.openai.response import encodable
+
+# What messages can do without, the dearest last.
+USER_AFTER_TOOL = "user after tool"  # Mistral's own models want a word of the assistant between them
+TOOL_MESSAGES = "tool messages"
+SYSTEM = "system message"
+
+_BRIDGE = "[The results of the tools were read.]"
+
+_USER_AFTER_TOOL = re.compile(r"role\W+user\W+after role\W+tool", re.I)
+_ROLES = re.compile(r"\broles?\b|alternat|system[ _](prompt|instruction|message)", re.I)
+_TOOL_MESSAGES = re.compile(  # the key `"message"` of every refusal is no word on messages
+    r"""\broles?\b|alternat|\bmessages?\b(?!"\s*:)|thought_?signature|tool_call|function[ _]call""", re.I
+)
+_NO_SYSTEM = re.compile(r"(?<!optional )\b(system|developer)\b|only user and assistant", re.I)
+
+
+def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[str, Any]]:
+    """The messages as JSON values, without what the endpoint does not take."""
+    if TOOL_MESSAGES in without:
+        messages = native_calls.flat(messages)
+    elif USER_AFTER_TOOL in without:
+        messages = _bridged(messages)
+    if SYSTEM in without and len(messages) > 1 and messages[0].role == "system":
+        joined = Message("user", f"{messages[0].content}\n\n{messages[1].content}")
+        messages = [joined, *messages[2:]]
+    return [_written(message) for message in messages]
+
+
+def refused(said: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
+    """What in these messages a refusal is about; None where it is not about them."""
+    roles = {message.role for message in messages}
+    has_tools = "tool" in roles and TOOL_MESSAGES not in without
+    has_system = "system" in roles and len(messages) > 1 and SYSTEM not in without
+    if has_tools and _USER_AFTER_TOOL.search(said) and USER_AFTER_TOOL not in without:
+        return USER_AFTER_TOOL
+    if has_system and _ROLES.search(said) and (not has_tools or _NO_SYSTEM.search(said)):
+        return SYSTEM
+    return TOOL_MESSAGES if has_tools and _TOOL_MESSAGES.search(said) else None
+
+
+def _bridged(messages: Sequence[Message]) -> list[Message]:
+    found: list[Message] = []
+    for message in messages:
+        if message.role == "user" and found and found[-1].role == "tool":
+            found.append(Message("assistant", _BRIDGE))
+        found.append(message)
+    return found
+
+
+def _written(message: Message) -> dict[str, Any]:
+    content = encodable(message.content)
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.answers, "content": content}
+    if not message.calls:
+        return {"role": message.role, "content": content}
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": encodable(call.arguments)},
+        }
+        for call in message.calls
+    ]
+    return {"role": message.role, "content": content or None, "tool_calls": calls}

@@ -1,0 +1,76 @@
+"""What is known of hosted models by name: price, context length, whether they reason before they answer.
+
+Data, not logic: a name that is not here has an unknown price, never a price of 0. From OpenAI's price list as of
+November 2026, standard processing; what it has shut down by then (gpt-4, gpt-3.5-turbo, o3-mini ...) is left out. Not
+covered: the surcharge for writing to the prompt cache, and long prompts: from 272,000 tokens on the newer models cost
+double, so that is where their window ends here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from autoagent.core.model import Price
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A model's price and its context length in tokens, prompt and reply together."""
+
+    price: Price
+    window: int
+
+
+# name: prompt, completion, cached (USD per million tokens), window
+_TABLE: dict[str, tuple[float, float, float, int]] = {
+    "gpt-6-astra": (10.0, 50.0, 1.0, 272_000),
+    "gpt-6.1-sol": (2.0, 10.0, 0.1, 272_000),
+    "gpt-6-sol": (2.0, 10.0, 0.2, 272_000),
+    "gpt-6-luna": (0.1, 0.5, 0.01, 272_000),
+    "gpt-5.6-sol": (4.0, 20.0, 0.4, 272_000),
+    "gpt-5.6-terra": (2.0, 12.0, 0.2, 272_000),
+    "gpt-5.6-luna": (0.2, 1.2, 0.02, 272_000),
+    "gpt-5.5": (5.0, 30.0, 0.5, 272_000),
+    "gpt-5.4": (2.5, 15.0, 0.25, 272_000),
+    "gpt-5.4-mini": (0.75, 4.5, 0.075, 400_000),
+    "gpt-5.4-nano": (0.2, 1.25, 0.02, 400_000),
+    "gpt-5.2": (1.75, 14.0, 0.175, 400_000),
+    "gpt-5.1": (1.25, 10.0, 0.125, 400_000),
+    "gpt-5": (1.25, 10.0, 0.125, 400_000),
+    "gpt-5-mini": (0.25, 2.0, 0.025, 400_000),
+    "gpt-5-nano": (0.05, 0.4, 0.005, 400_000),
+    "gpt-4.1": (2.0, 8.0, 0.5, 1_047_576),
+    "gpt-4.1-mini": (0.4, 1.6, 0.1, 1_047_576),
+    "gpt-4o": (2.5, 10.0, 1.25, 128_000),
+    "gpt-4o-mini": (0.15, 0.6, 0.075, 128_000),
+    "o3": (2.0, 8.0, 0.5, 200_000),
+    "text-embedding-3-small": (0.02, 0.0, 0.02, 8_191),
+    "text-embedding-3-large": (0.13, 0.0, 0.13, 8_191),
+    "text-embedding-ada-002": (0.1, 0.0, 0.1, 8_191),
+}
+
+_REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*-chat)")
+_SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+
+
+def known(model: str) -> Known | None:
+    """What the table says of a model, of its dated snapshots, and of it behind a vendor prefix (`openai/gpt-5`)."""
+    row = _TABLE.get(_SNAPSHOT.sub("", _plain(model)))
+    return Known(Price(*row[:3]), row[3]) if row else None
+
+
+def reasons(model: str) -> bool:
+    """Whether it thinks before it answers: takes `max_completion_tokens` and no temperature."""
+    return _REASONING.match(_plain(model)) is not None
+
+
+def cost(price: Price | None, prompt: int, completion: int, cached: int) -> float | None:
+    """USD of so many tokens, `cached` of the prompt's among them; None where the price is not known."""
+    if price is None:
+        return None
+    return ((prompt - cached) * price.prompt + cached * price.cached + completion * price.completion) / 1e6
+
+
+def _plain(model: str) -> str:
+    return model.rpartition("/")[2].lower()

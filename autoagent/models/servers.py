@@ -1,0 +1,86 @@
+"""Which models an OpenAI-compatible server offers, and which servers run on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+USUAL_PORTS = {"Ollama": 11434, "LM Studio": 1234, "llama.cpp": 8080, "vLLM": 8000}
+_LARGEST = 4_000_000  # bytes of an answer; OpenRouter's list of models has about a megabyte
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that answered, and the names of its models."""
+
+    name: str
+    base_url: str
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAnswer:
+    """What came of a request: the HTTP status and the JSON body, or status 0 and the problem."""
+
+    status: int
+    body: Any = None
+    problem: str = ""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names in an answer to `GET /models`; () where it is none."""
+        data = self.body.get("data") if isinstance(self.body, dict) else None
+        rows = data if isinstance(data, list) else []
+        return tuple(str(row["id"]) for row in rows if isinstance(row, dict) and row.get("id"))
+
+
+def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: float = 10.0) -> ProbeAnswer:
+    """One request, without proxies, redirects or retries; POST where there is a body. Never raises.
+
+    `timeout` is in seconds, for each wait.
+    """
+    import http.client
+
+    headers = {"Accept": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    text = None
+    if body is not None:
+        text, headers["Content-Type"] = json.dumps(body), "application/json"
+    try:
+        address = urlsplit(base_url)
+        kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        if not address.hostname:
+            return ProbeAnswer(0, problem="the address names no host")
+        connection = kind(address.hostname, address.port, timeout=timeout)
+        try:
+            connection.request("POST" if text else "GET", address.path.rstrip("/") + path, text, headers)
+            response = connection.getresponse()
+            raw = response.read(_LARGEST)
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a port or host that is none
+        return ProbeAnswer(0, problem=str(error) or type(error).__name__)
+    try:
+        return ProbeAnswer(response.status, json.loads(raw))
+    except (ValueError, RecursionError):  # RecursionError: nested too deep to be an honest answer
+        return ProbeAnswer(response.status, problem="the answer is not JSON")
+
+
+def list_models(base_url: str, key: str = "", timeout: float = 10.0) -> ProbeAnswer:
+    """`GET /models`."""
+    return request(base_url, "/models", key, timeout=timeout)
+
+
+def find_servers(ports: dict[str, int] | None = None, timeout: float = 0.3) -> tuple[Server, ...]:
+    """The model servers on the usual ports of this machine.
+
+    One port after the other: a closed one refuses at once, only one that does not answer costs its `timeout` (s).
+    """
+    found = []
+    for name, port in (USUAL_PORTS if ports is None else ports).items():
+        base_url = f"http://127.0.0.1:{port}/v1"
+        answer = list_models(base_url, timeout=timeout)
+        if answer.status == 200 and isinstance(answer.body, dict) and isinstance(answer.body.get("data"), list):
+            found.append(Server(name, base_url, answer.models))
+    return tuple(found)

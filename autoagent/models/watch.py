@@ -1,0 +1,34 @@
+"""A listener that sees to the limits of a run while a model is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoagent.core.commands import Proposal
+from autoagent.core.protocols import Listener
+
+
+class Watch:
+    """Passes on what it hears. `heed` gives the seconds that are left, `before_retry` looks whether another request
+    may be paid for; both raise StopRun where not."""
+
+    def __init__(self, listener: Listener, heed: Callable[[], float], before_retry: Callable[[], None]) -> None:
+        self._listener = listener
+        self._heed = heed
+        self._before_retry = before_retry
+
+    def text(self, delta: str) -> None:
+        self._listener.text(delta)
+
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
+        self._before_retry()
+        self._listener.waiting(reason, seconds, until)
+
+    def heed(self) -> float:
+        return min(self._listener.heed(), self._heed())
+
+    def working(self, what: str, seconds: float) -> None:
+        self._listener.working(what, seconds)
+
+    def proposed(self, proposal: Proposal) -> None:
+        self._listener.proposed(proposal)

@@ -1,0 +1,251 @@
+"""The rules of the network guard: which URLs are taken, which addresses may be connected to.
+
+A URL is taken apart once, here, and put together anew from its parts, so that whoever connects later reads nothing
+else in it. A name is resolved, every address it stands for is checked, and the caller connects to one of these
+addresses, never to the name: a second look at the name server cannot lead elsewhere.
+
+Not covered: services of this machine that listen on a public address of it, and whatever a public host does with a
+request it is sent. A proxy is never used; who needs one has no way to the web here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from autoagent.core.errors import CommandError, SettingsError
+from autoagent.text.redaction import MASK
+from autoagent.workspace.gate import shown
+
+PORTS = {"http": 80, "https": 443}
+MAX_ADDRESSES = 64  # of one name; honest ones have a handful
+RESOLVE_SECONDS = 10.0
+
+_MAX_URL = 8192  # characters
+_MAX_HOST = 253  # characters; RFC 1035
+_HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
+_SAFE = "!$%&'()*+,/:;=?@[]~"  # what stays as it is in a path and a query; letters, digits and -._ do always
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL understood: the host in lower case and in ASCII (punycode), `target` its path and query; no fragment."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+
+    @property
+    def url(self) -> str:
+        """The address as it is requested and shown."""
+        port = "" if self.port == PORTS.get(self.scheme) else f":{self.port}"
+        return f"{self.scheme}://{bracketed(self.host)}{port}{self.target}"
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """Who is asked; credentials for one origin are nothing to another."""
+        return self.scheme, self.host, self.port
+
+
+def parse(url: str) -> Address:
+    """Take an http or https URL apart. Raises CommandError, without any password that stands in it."""
+    text = url.strip()
+    called = shown(re.sub(r"(?<=://).*@", f"{MASK}@", text, flags=re.DOTALL))  # a password may hold a slash
+    if len(text) > _MAX_URL:
+        raise CommandError(f"{called} is too long for an address: {len(text):,} characters of at most {_MAX_URL:,}.")
+    if bad := re.search(r"[^\S ]|[\\\x00-\x1f\x7f\ud800-\udfff]", text):
+        raise CommandError(f"{called} is no address: it holds {bad.group()!a}.")
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d)", text)
+    if scheme is None:
+        raise CommandError(f"{called} has no scheme; write https:// before it.")
+    if scheme[1].lower() not in PORTS:
+        raise CommandError(f"{called} has the scheme {scheme[1].lower()}:; only http: and https: are reached.")
+    if re.match(r"[^/?#]*//[^/?#]*@", text):  # before it is split, which a masked password would spoil
+        raise CommandError(f"{called} holds a user name or a password; leave it out.")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:  # its text quotes the URL, and with it what may be a password
+        raise CommandError(f"{called} is no address: its host or its port cannot be read.") from None
+    try:
+        host = normal_host(parts.hostname or "")
+    except ValueError as error:
+        raise CommandError(f"{called} is no address: {error}.") from None
+    if port == 0:
+        raise CommandError(f"{called} is no address: there is no port 0.")
+    target = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
+    return Address(parts.scheme, host, port or PORTS[parts.scheme], target)
+
+
+def normal_host(host: str) -> str:
+    """The host in the one form that is compared: ASCII, lower case, no final dot. Raises ValueError with the reason."""
+    host = host.removesuffix(".")
+    if ":" in host:
+        try:
+            return str(ipaddress.IPv6Address(host if "%" not in host else ""))
+        except ValueError:
+            raise ValueError(f"{shown(host)} is no IPv6 address") from None
+    try:
+        ascii_host = host[: _MAX_HOST + 1].encode("idna").decode().lower()
+    except UnicodeError:
+        raise ValueError("a part of its host is empty or longer than 63 characters") from None
+    if len(host) > _MAX_HOST or len(ascii_host) > _MAX_HOST:
+        raise ValueError(f"its host is longer than {_MAX_HOST} characters")
+    if not _HOST.fullmatch(ascii_host):
+        raise ValueError(f"{shown(ascii_host)} is no host" if ascii_host else "it names no host")
+    return ascii_host
+
+
+def bracketed(host: str) -> str:
+    """The host as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def exceptions(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
+    """What the user allows beside public addresses, each written HOST:PORT. Raises SettingsError for anything else."""
+    return frozenset(_exception(entry) for entry in entries)
+
+
+def _exception(entry: str) -> tuple[str, int]:
+    host, _, port = entry.strip().rpartition(":")
+    try:
+        number = int(port) if port.isascii() and port.isdigit() else 0
+        if not 0 < number < 65536:
+            raise ValueError("it does not end with a port")
+        return normal_host(host.removeprefix("[").removesuffix("]")), number
+    except ValueError as error:
+        raise SettingsError(
+            f"AUTOAGENT_ALLOW_HOSTS: {shown(entry)} is not HOST:PORT, such as localhost:8000: {error}."
+        ) from None
+
+
+# IP addresses ----------------------------------------------------------------------------------------------------
+
+# From IANA's registries of special-purpose addresses (RFC 6890 and its successors).
+_SPECIAL: tuple[tuple[str, str], ...] = (
+    ("0.0.0.0/8", "no address of a host"),
+    ("10.0.0.0/8", "in a private network"),
+    ("100.64.0.0/10", "in the network of a provider (CGNAT)"),
+    ("127.0.0.0/8", "this machine (loopback)"),
+    ("168.63.129.16/32", "a cloud's service for its machines (metadata)"),
+    ("169.254.0.0/16", "link-local, where clouds keep their metadata"),
+    ("172.16.0.0/12", "in a private network"),
+    ("192.0.0.0/24", "reserved"),
+    ("192.0.2.0/24", "reserved for documentation"),
+    ("192.88.99.0/24", "a relay to IPv6"),
+    ("192.168.0.0/16", "in a private network"),
+    ("198.18.0.0/15", "reserved for benchmarks"),
+    ("198.51.100.0/24", "reserved for documentation"),
+    ("203.0.113.0/24", "reserved for documentation"),
+    ("224.0.0.0/4", "a multicast address"),
+    ("240.0.0.0/4", "reserved"),
+    ("::/128", "no address of a host"),
+    ("::1/128", "this machine (loopback)"),
+    ("::ffff:0:0/96", "an IPv4 address in another guise"),
+    ("2001::/23", "reserved, or a tunnel to IPv4 (Teredo)"),
+    ("2001:db8::/32", "reserved for documentation"),
+    ("2002::/16", "a tunnel to IPv4 (6to4)"),
+    ("3fff::/20", "reserved for documentation"),
+    ("fc00::/7", "in a private network"),
+    ("fe80::/10", "link-local"),
+    ("fec0::/10", "in a private network"),
+    ("ff00::/8", "a multicast address"),
+)
+_NETWORKS = tuple((ipaddress.ip_network(network), reason) for network, reason in _SPECIAL)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # how a network without IPv4 reaches it; RFC 6052
+_GLOBAL = ipaddress.IPv6Network("2000::/3")  # all that is given out of IPv6
+
+
+def refusal(ip: str) -> str:
+    """What an IP address is, where it is none of the public internet; '' where it is."""
+    address = ipaddress.ip_address(ip.partition("%")[0])
+    if address.version == 6 and address in _NAT64:
+        return refusal(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
+    for network, reason in _NETWORKS:
+        if address in network:
+            return reason
+    return "reserved" if address.version == 6 and address not in _GLOBAL else ""
+
+
+def is_private(host: str) -> bool:
+    """Whether a host is this machine or one of its own network: nothing sent there is billed, or goes by a proxy."""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".localhost"))
+
+
+Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]
+"""socket.getaddrinfo, or what takes its place."""
+
+
+def resolve(
+    host: str, port: int, seconds: float = RESOLVE_SECONDS, lookup: Lookup = socket.getaddrinfo
+) -> tuple[str, ...]:
+    """The IP addresses of a host, as the system finds them. Raises CommandError: none, or none in `seconds`."""
+    found: list[Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]] | OSError | UnicodeError] = []
+
+    def look() -> None:
+        try:
+            found.append(lookup(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.append(error)
+
+    # The system's resolver knows no time limit of ours; a thread that waits for it is left behind.
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not found:
+        raise CommandError(f"The host {shown(host)} cannot be found: no name server answered in {seconds:g} s.")
+    if isinstance(found[0], Exception):
+        raise CommandError(f"The host {shown(host)} cannot be found: {_lookup_problem(found[0])}.") from found[0]
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found[0]))
+
+
+def _lookup_problem(error: OSError | UnicodeError) -> str:
+    if isinstance(error, socket.gaierror):
+        if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+            return "there is no such name"
+        if error.errno == socket.EAI_AGAIN:
+            return "no name server answered; this machine may be offline"
+    return str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkGuard:
+    """Says where a connection may lead: to public addresses, and to the `allowed` pairs of host and port.
+
+    A pair counts for the name as it stands in the URL, wherever that leads, and for the IP address itself.
+    """
+
+    allowed: frozenset[tuple[str, int]] = field(default_factory=frozenset)
+    resolve: Callable[[str, int], Sequence[str]] = resolve
+
+    def reach(self, host: str, port: int) -> tuple[str, ...]:
+        """The IP addresses to connect to, in the order to try them; one that is refused refuses them all.
+
+        Raises CommandError, which names the host, the address and the reason.
+        """
+        addresses = tuple(self.resolve(host, port))
+        if not 0 < len(addresses) <= MAX_ADDRESSES:
+            raise CommandError(
+                f"The host {shown(host)} has {len(addresses)} addresses; at most {MAX_ADDRESSES} are looked at."
+            )
+        if (host, port) in self.allowed:
+            return addresses
+        for ip in addresses:
+            reason = refusal(ip)
+            if reason and (ip, port) not in self.allowed:
+                which = f"{host} is {reason}" if ip == host else f"{host} is {ip}, {reason}"
+                raise CommandError(
+                    f"{bracketed(host)}:{port} is not reached: {which}. "
+                    f"The user can allow it with AUTOAGENT_ALLOW_HOSTS={bracketed(host)}:{port}."
+                )
+        return addresses

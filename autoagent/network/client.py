@@ -1,0 +1,184 @@
+"""HTTP behind the network guard, by requests: a conversation of one GET and the redirects that follow it.
+
+Nothing but cookies goes from one redirect to the next, and nothing at all from one conversation to another. Proxies
+and `.netrc` of the environment are not used; an unverified server is never talked to.
+
+Not covered: what a page says. Whoever passes it on marks it as coming from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+from autoagent import __version__
+from autoagent.core.errors import CommandError
+from autoagent.core.web import WebPage
+from autoagent.network.addresses import Address, NetworkGuard, parse
+from autoagent.network.connections import SILENCE_SECONDS, Deadline, adapter, guarded_connect
+from autoagent.network.errors import named
+
+if TYPE_CHECKING:
+    from requests import Response
+
+MAX_REDIRECTS = 10
+FETCH_SECONDS = 60.0  # for a page, with all its redirects
+
+_BLOCK = 1 << 18  # bytes
+_REDIRECTS = (301, 302, 303, 307, 308)
+_WITH_CONTENT = (200, 201, 202, 203)
+_ENCODINGS = ("", "gzip", "deflate")  # that are asked for, and taken
+# What another origin may be told of what was meant for the first; the rest may be a credential.
+_HARMLESS = frozenset(
+    {"accept", "accept-encoding", "accept-language", "git-protocol", "if-range", "range", "user-agent"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A server's answer whose content is still to be read, from where the redirects led in the end."""
+
+    address: Address
+    response: Response
+    deadline: Deadline
+
+    @property
+    def status(self) -> int:
+        """200, or another status that was expected."""
+        return int(self.response.status_code)
+
+    @property
+    def media_type(self) -> str:
+        """Without its parameters, in lower case; '' where the server gives none."""
+        first = self._header("Content-Type").partition(";")[0].strip().lower()
+        return first if re.fullmatch(r"[\w.+-]+/[\w.+-]+", first) else ""
+
+    @property
+    def charset(self) -> str:
+        """As the server says, '' where it says nothing."""
+        found = re.search(r"""charset\s*=\s*["']?([\w.:-]+)""", self._header("Content-Type"), re.IGNORECASE)
+        return found[1].lower() if found else ""
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the content; None where the server does not say, or means those of its compression."""
+        length = self._header("Content-Length")
+        return int(length) if re.fullmatch(r"[0-9]{1,18}", length) and not self.encoding else None
+
+    @property
+    def encoding(self) -> str:
+        """How the content is compressed; '' where it is not."""
+        return self._header("Content-Encoding").strip().lower().removeprefix("x-").replace("identity", "")
+
+    @property
+    def validator(self) -> str:
+        """What names this version of a file whose rest can be asked for (RFC 9110, 13.1.5); '' where it cannot be."""
+        if self._header("Accept-Ranges").strip().lower() != "bytes" or self.encoding:
+            return ""
+        tag = self._header("ETag").strip()
+        if tag:
+            return tag if tag.startswith('"') else ""  # W/"...": it does not stand for the very bytes
+        return self._header("Last-Modified").strip()
+
+    @property
+    def start(self) -> int:
+        """Where in the file a part that was sent begins; -1 where the server does not say."""
+        found = re.match(r"bytes ([0-9]{1,18})-", self._header("Content-Range"))
+        return int(found[1]) if found else -1
+
+    def blocks(self, limit: int) -> Iterator[bytes]:
+        """The content as it comes, decompressed, of which at most `limit` bytes. Raises CommandError."""
+        left = limit
+        with named(self.address.url, self.deadline):
+            for block in self.response.raw.stream(_BLOCK, decode_content=True):
+                yield block[:left]
+                left -= len(block)
+                if left <= 0:
+                    return
+
+    def _header(self, name: str) -> str:
+        return str(self.response.headers.get(name, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class HttpClient:
+    """Gets over HTTP what the guard lets be reached. It keeps nothing from one call to the next."""
+
+    guard: NetworkGuard
+    user_agent: str = f"autoagent/{__version__}"
+
+    def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
+        """GET a page; see protocols.Web."""
+        with Deadline(FETCH_SECONDS) as deadline, self.asked(url, headers or {}, deadline) as answer:
+            body = b"".join(answer.blocks(limit + 1))
+            return WebPage(answer.address.url, answer.media_type, body[:limit], answer.charset, cut=len(body) > limit)
+
+    @contextmanager
+    def asked(
+        self, url: str, headers: Mapping[str, str], deadline: Deadline, expected: Collection[int] = _WITH_CONTENT
+    ) -> Iterator[HttpAnswer]:
+        """The answer to a GET once all redirects are followed, each of them checked; it is closed afterwards.
+
+        Raises CommandError: an address that may not be reached, a status that is not expected, whatever goes wrong.
+        """
+        from requests import Request
+        from requests.cookies import RequestsCookieJar
+
+        address, sent = parse(url), {**self._usual_headers(), **headers}
+        cookies = RequestsCookieJar()
+        http = adapter(guarded_connect(self.guard, deadline))
+        try:
+            for _ in range(MAX_REDIRECTS + 1):
+                with named(address.url, deadline):
+                    request = Request("GET", address.url, headers=sent, cookies=cookies).prepare()
+                    # The adapter alone: a Session reads the environment, and the whole body of a redirect.
+                    response = http.send(request, stream=True, timeout=SILENCE_SECONDS)
+                with response:
+                    if response.status_code not in _REDIRECTS:
+                        answer = HttpAnswer(address, response, deadline)
+                        _check(answer, expected)
+                        yield answer
+                        return
+                    following = _redirect(address, response)
+                cookies.update(response.cookies)
+                if following.origin != address.origin:
+                    sent = {name: value for name, value in sent.items() if name.lower() in _HARMLESS}
+                address = following
+        finally:
+            http.close()
+        raise CommandError(f"{parse(url).url} leads to too many redirects ({MAX_REDIRECTS}), at last to {address.url}.")
+
+    def _usual_headers(self) -> dict[str, str]:
+        return {"User-Agent": self.user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+
+
+def _redirect(address: Address, response: Response) -> Address:
+    location = response.headers.get("Location", "").encode("latin-1", "replace").decode("utf-8", "replace").strip()
+    if not location:
+        raise CommandError(f"{address.url} answers {_status(response.status_code)}, but not where to go.")
+    try:
+        return parse(urljoin(address.url, location))
+    except (CommandError, ValueError) as error:
+        raise CommandError(f"{address.url} redirects to where nobody may go: {error}") from error
+
+
+def _check(answer: HttpAnswer, expected: Collection[int]) -> None:
+    url, status = answer.address.url, answer.status
+    if status not in expected:
+        note = " without being asked for a part" if status == 206 else ""
+        raise CommandError(f"{url} answers {_status(status)}{note}.")
+    if answer.encoding not in _ENCODINGS:
+        raise CommandError(f"{url} is compressed in a way that was not asked for and is not understood.")
+
+
+def _status(status: int) -> str:
+    """`404 Not Found`: in the words of the standard, not in the server's."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)

@@ -1,0 +1,101 @@
+"""Fetching a file that may be large: piece by piece to the disk, taken up again where it broke off.
+
+What came so far is taken up only where the server can say that the file is still the same: the name that the part
+is opened by stands for the URL, the file's ETag or date, and its size. Without these it begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import BinaryIO
+
+from autoagent.core.errors import CommandError
+from autoagent.network.client import HttpAnswer, HttpClient
+from autoagent.network.connections import Deadline
+
+DOWNLOAD_SECONDS = 3600.0  # for a file, with all its interruptions
+
+_AS_IT_IS: Mapping[str, str] = {"Accept-Encoding": "identity"}
+
+Progress = Callable[[int, int | None], None]
+"""Hears bytes so far, and in all where that is known."""
+
+OpenPart = Callable[[str], AbstractContextManager[BinaryIO]]
+"""Opens what an earlier try left of a version of a file (16 hexadecimal digits), or a new file, to read and write."""
+
+
+def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progress: Progress) -> int:
+    """Fetch a file of at most `limit` bytes; its size. What breaks off is taken up while each try brings more.
+
+    Raises CommandError. The part is left empty where no later try can go on from it.
+    """
+    with Deadline(DOWNLOAD_SECONDS) as deadline, client.asked(url, _AS_IT_IS, deadline) as first:
+        validator, size = first.validator, first.length
+        if size is not None and size > limit:
+            raise _too_large(first, limit)
+        with part(_version(url, validator, size)) as file:
+            if not validator or size is None:
+                return _in_one_go(first, file, limit, progress)
+            if file.seek(0, os.SEEK_END) > size:
+                _empty(file)
+            while (before := file.tell()) < size:
+                try:
+                    if before == 0:
+                        _receive(first, file, size, progress)
+                    else:
+                        headers = {**_AS_IT_IS, "Range": f"bytes={before}-", "If-Range": validator}
+                        with client.asked(url, headers, deadline, expected=(200, 206)) as rest:
+                            _require_rest(rest, file)
+                            _receive(rest, file, size, progress)
+                except CommandError:
+                    if deadline.passed or file.tell() <= before:
+                        raise
+                if file.tell() <= before:
+                    raise CommandError(f"{url} cannot be fetched: the server sent nothing more after {before:,} bytes.")
+            return size
+
+
+def _in_one_go(answer: HttpAnswer, file: BinaryIO, limit: int, progress: Progress) -> int:
+    _empty(file)
+    try:
+        _receive(answer, file, limit + 1, progress)
+        if file.tell() > limit:
+            raise _too_large(answer, limit)
+    except CommandError:
+        _empty(file)
+        raise
+    return file.tell()
+
+
+def _receive(answer: HttpAnswer, file: BinaryIO, end: int, progress: Progress) -> None:
+    """Write the content at the file's end, which comes to `end` bytes at most."""
+    total = file.tell() + answer.length if answer.length is not None else None
+    for block in answer.blocks(end - file.tell()):
+        file.write(block)
+        progress(file.tell(), total)
+
+
+def _require_rest(answer: HttpAnswer, file: BinaryIO) -> None:
+    if answer.status == 206 and answer.start == file.tell():
+        return
+    _empty(file)
+    raise CommandError(f"{answer.address.url} has changed while it was being fetched; fetch it again.")
+
+
+def _empty(file: BinaryIO) -> None:
+    file.truncate(0)
+    file.seek(0)
+
+
+def _version(url: str, validator: str, size: int | None) -> str:
+    return hashlib.sha256(f"{url}\n{validator}\n{size}".encode()).hexdigest()[:16]
+
+
+def _too_large(answer: HttpAnswer, limit: int) -> CommandError:
+    size = f"has {answer.length:,} bytes" if answer.length is not None else "goes on"
+    return CommandError(
+        f"{answer.address.url} {size}, beyond the limit of {limit:,} bytes (AUTOAGENT_DOWNLOAD_LIMIT, in MB)."
+    )

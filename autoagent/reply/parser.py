@@ -1,0 +1,191 @@
+"""From what a model said to the command in it, or to the reason why there is none.
+
+A reply is repaired only where the repair has one meaning (see lenient_json) and then checked against the command's
+schema; it is never completed and never guessed at. Every refusal is written for the model: what is wrong, and where.
+Several commands in one reply are taken as native tool calls alone, and only where each of them is usable.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from autoagent.core.command_schema import THOUGHTS
+from autoagent.core.commands import Call
+from autoagent.core.errors import ReplyError
+from autoagent.core.model import Completion, Reply, Thoughts, ToolCall
+from autoagent.reply.lenient_json import UnreadableJson, excerpt, read_object
+from autoagent.reply.written_reply import find_command
+
+# Words that stand for an argument in a template; none is the name of an HTML element, which may well be an argument.
+_PLACEHOLDERS = {
+    *("arg", "argument", "array", "boolean", "command", "command_line", "directory", "file", "file_name", "file_path"),
+    *("filename", "folder", "integer", "list", "name", "number", "path", "question", "query", "reason", "string"),
+    *("task", "text", "url", "value"),
+}
+_IN_BRACKETS = re.compile(r"<([A-Za-z][^<>=/\n]*)>")
+
+MOST_CALLS = 16  # in one reply: no more is done before the model has seen what came of it
+
+Check = Callable[[Call], Call]
+"""Gives a call as it may run; raises ReplyError for a name or an argument that will not do."""
+
+
+def parse(completion: Completion, check: Check, call_id: str) -> Reply:
+    """The thoughts and the checked command of a completion, the first of several tool calls.
+
+    Raises:
+        ReplyError: no command, several written ones, a broken, cut off or ambiguous reply, or the template sent back.
+    """
+    if completion.truncated:
+        raise ReplyError(
+            "The reply was cut off before its end, so nothing of it was used. Write a shorter one: fewer words in the "
+            "thoughts, a long text in several parts."
+        )
+    if completion.calls:
+        return _from_tool_calls(completion, check, call_id)
+    return _understood(find_command(completion.text), completion.text, check, call_id)
+
+
+def written(completion: Completion) -> str:
+    """The completion as text, also where it is unusable: a tool call takes the form of a written reply."""
+    if not completion.calls:
+        return completion.text
+    return "\n".join(_tool_call_as_text(call, completion.text) for call in _distinct(completion.calls))
+
+
+def _understood(reply: Mapping[str, Any], text: str, check: Check, call_id: str) -> Reply:
+    thoughts, (name, args) = _thoughts(reply.get("thoughts")), _command(reply)
+    _refuse_template(thoughts, name, args)
+    _refuse_half_characters(reply)
+    return Reply(thoughts, check(Call(call_id, name, args)), text)
+
+
+# Native tool calls -----------------------------------------------------------------------------------------------
+
+
+def _distinct(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    return tuple(dict.fromkeys(calls))
+
+
+def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Reply:
+    calls = _distinct(completion.calls)
+    if len(calls) > MOST_CALLS:
+        raise ReplyError(f"The reply calls {len(calls)} commands; call at most {MOST_CALLS} at once.")
+    replies: list[Reply] = []
+    for call in calls:
+        beside = "" if replies else completion.text
+        try:
+            reply = _tool_call_as_reply(call, beside)
+            replies.append(_understood(reply, json.dumps(reply, ensure_ascii=False), check, call_id))
+        except ReplyError as error:
+            if len(calls) == 1:
+                raise
+            text = f"None of the {len(calls)} commands of the reply was used, because of one of them. {error}"
+            raise ReplyError(text, command=error.command) from error
+    return replace(replies[0], more=tuple(reply.text for reply in replies[1:]))
+
+
+def _tool_call_as_reply(call: ToolCall, text: str) -> dict[str, Any]:
+    """The call in the form of a written reply; the text beside it stands for thoughts that it does not hold."""
+    arguments = call.arguments.strip() or "{}"
+    if not arguments.startswith("{"):
+        raise ReplyError(f"The arguments of {excerpt(call.name)} must be one JSON object, not {excerpt(arguments)}.")
+    try:
+        args, end = read_object(arguments)
+    except UnreadableJson as error:
+        raise ReplyError(f"The arguments of {excerpt(call.name)} cannot be read at {error}.") from error
+    if rest := arguments[end:].strip(" \n\r\t]}"):
+        raise ReplyError(f"The arguments of {excerpt(call.name)} go on after their object: {excerpt(rest)}.")
+    thoughts = args.pop("thoughts", None) or text.strip()
+    return {"thoughts": thoughts, "command": {"name": call.name, "args": args}}
+
+
+def _tool_call_as_text(call: ToolCall, text: str) -> str:
+    try:
+        return json.dumps(_tool_call_as_reply(call, text), ensure_ascii=False)
+    except ReplyError:  # kept as it came, so that it can be seen and is refused again
+        return f'{text}\n{{"command": {{"name": {json.dumps(call.name)}, "args": {call.arguments}}}}}'.lstrip()
+
+
+# What a reply holds ----------------------------------------------------------------------------------------------
+
+_TYPES = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+
+
+def _command(reply: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    command = reply["command"]
+    if not isinstance(command, dict):
+        raise ReplyError(f"'command' must be one object with 'name' and 'args', not {_type(command)}.")
+    name, args = command.get("name"), command.get("args")
+    if not isinstance(name, str):
+        problem = f"must be a string, not {_type(name)}" if "name" in command else "is missing"
+        raise ReplyError(f"The 'name' of the command {problem}.")
+    if not name.strip():
+        raise ReplyError("The 'name' of the command is empty; name one of the commands.")
+    if args is None:
+        args = {}
+    if not isinstance(args, dict):
+        raise ReplyError(f"The 'args' of {excerpt(name)} must be one object, not {_type(args)}.")
+    # An argument in the wrong place must not be lost without a word: the command could still run without it.
+    if misplaced := [key for key in command if key not in ("name", "args")]:
+        raise ReplyError(f"'command' holds {excerpt(misplaced[0])} beside 'name' and 'args'; arguments go into 'args'.")
+    return name, args
+
+
+def _type(value: Any) -> str:
+    return _TYPES.get(type(value), "an object")
+
+
+def _thoughts(value: Any) -> Thoughts:
+    """The thoughts in whatever shape they came: nothing about them is worth refusing a command for."""
+    if isinstance(value, dict):
+        return Thoughts(**{name: _prose(value.get(name)) for name in THOUGHTS})
+    return Thoughts(text=_prose(value))
+
+
+def _prose(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        lines = (_prose(item) for item in value)
+        return "\n".join(line if line.lstrip().startswith("- ") else f"- {line}" for line in lines)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _refuse_template(thoughts: Thoughts, name: str, args: Mapping[str, Any]) -> None:
+    """A small model sends the response format back as it got it; none of its words is meant."""
+    echo = name if _word(name) == "command_name" else ""
+    if (thoughts.text.strip(), thoughts.reasoning.strip()) == ("thought", "reasoning"):
+        echo = echo or "thought"
+    for key, value in args.items():
+        if _word(key) == "arg_name":
+            echo = echo or key
+        elif isinstance(value, str) and (inside := _IN_BRACKETS.fullmatch(value.strip())):
+            word = _word(inside[1])
+            if word == _word(key) or word in _PLACEHOLDERS or "_" in word:  # several words: an argument's help
+                echo = echo or value.strip()
+    if echo:
+        raise ReplyError(
+            f"The reply repeats the template ({excerpt(echo)}); fill in a real command and real values. "
+            "What you do not know yet, get first, with another command.",
+            command=name,
+        )
+
+
+def _word(text: str) -> str:
+    return text.strip().lower().strip("<>").replace(" ", "_")
+
+
+def _refuse_half_characters(reply: Mapping[str, Any]) -> None:
+    """Half of a surrogate pair is no character: no file and no log can hold it."""
+    try:
+        json.dumps(reply, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])[1:-1]
+        raise ReplyError(f"The reply holds half a character ({half}); write the character itself.") from error

@@ -1,0 +1,180 @@
+"""The one object of a written reply that holds a command, if the model means it.
+
+Thinking is set aside wherever it stands, with what it drafts; what stands inside the strings of an object is content,
+and nothing of it is. Words around a command may take it back or only cite it, and no program can tell in earnest: it is
+taken where the words stand on one side of it or it is in a fenced block, and none of them denies, doubts or quotes.
+Everything else is refused, with a reason that the model can act on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autoagent.core.errors import ReplyError
+from autoagent.reply.lenient_json import UnreadableJson, excerpt, place, read_object, same
+
+MOST_BRACES = 100  # that hold no object; each may be looked at up to the end of the reply, so their number is bounded
+
+# What the common reasoning models put around their thinking: <think> (DeepSeek, Qwen), [THINK] (Mistral), <seed:think>,
+# ◁think▷ (Kimi), <|START_THINKING|> (Cohere), <|begin_of_thought|>, and the channels of gpt-oss and of Gemma.
+_THINKING = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reasoning|reflection|analysis|scratchpad)"
+_MARK = re.compile(
+    rf"(?P<brace>\{{)|<(?P<tag>{_THINKING})(?:\s[^<>]*)?>|</(?P<end_tag>{_THINKING})\s*>"
+    r"|\[(?P<bracket>think)\]|\[/(?P<end_bracket>think)\]|◁(?P<triangle>think)▷|◁/(?P<end_triangle>think)▷"
+    rf"|<\|(?:begin_of|start)_(?P<token>{_THINKING})\|>|<\|end(?:_of)?_(?P<end_token>{_THINKING})\|>"
+    r"|<\|(?P<end_channel>channel)\|>\s*final\b[^<{]*<\|message\|>|<(?P<end_channel_>channel)\|>"
+    r"|<\|(?P<channel>channel)\|?>",
+    re.IGNORECASE,
+)
+_NO_WORDS = re.compile(  # fences, addresses, control tokens, and marks that prompts ask for around an answer
+    r"```[\w+-]*|\w+://[!-~]+|<\|[^|<>\s]{1,40}\|>|[<\[]/?(?:content|answer|final_answer|response|reply|output|result|json|s)[>\]]",
+    re.IGNORECASE,
+)
+_FENCE_BEFORE = re.compile(r"```[\w+-]*\s*\Z")
+_FENCE_AFTER = re.compile(r"\s*```")
+
+# Words that deny, doubt, set an example or quote. Denial is looked for in other languages as well: the goals may be in
+# one of them. A word too many costs a refusal, which says what to do; one too few could run what was not meant.
+_DOUBT = re.compile(
+    r"\b(?:no|not|never|none|nothing|neither|nor|without|cannot|\w+n['\u2019]t|dont|wont|instead|rather|avoid\w*|refus\w*"
+    r"|reject\w*|forbid\w*|forbidden|prohibit\w*|wrong\w*|mistak\w+|incorrect\w*|invalid|unsafe|danger\w*|malicious\w*"
+    r"|ignor\w+|examples?|e\.g|instance|such as|samples?|hypothe\w+|drafts?|template|pretend|imagine|suppose|would"
+    r"|could|might|may|maybe|perhaps|unless|until|wait|only if|if (?:you|the user|asked|needed|necessary|allowed)"
+    r"|once you|says?|said|quot\w+"
+    r"|nicht\w*|kein\w*|nie|niemals|ohne|pas|jamais|ne|n['\u2019]\w+|non|nunca|jamás|jamas|sin|não|nem|sem|mai|niet|geen"
+    r"|nooit|inte|ikke|aldri\w?|ei|nigdy|не|нет|нельзя|никогда|değil|jangan|tidak|không|đừng"
+    r"|\w*beispiel\w*|exempl\w+|ejempl\w+|esempi\w*)\b"
+    r"|不|别|別|勿|未|没|沒|無|无|禁|例|ない|ません|않|말아|마세요|지\s?마|नहीं|मत|لا",
+    re.IGNORECASE,
+)
+
+
+def find_command(text: str) -> dict[str, Any]:
+    """The object with the command.
+
+    Raises:
+        ReplyError: there is none, or several different ones; an object cannot be read; the thinking has no end; or it
+            is unclear whether the command is meant.
+    """
+    if not text.strip():
+        raise ReplyError("The reply is empty; answer with one JSON object that holds a command.")
+    reading = _Reading(text)
+    position = 0
+    while mark := _MARK.search(text, position):
+        ends_thinking = str(mark.lastgroup).startswith("end_")
+        if reading.trouble and not ends_thinking:
+            position = mark.end()
+            continue
+        reading.words.append(text[position : mark.start()])
+        if ends_thinking:
+            position = mark.end()
+            reading = _Reading(text, thought=reading)
+        elif mark["brace"]:
+            position = reading.object(mark.start())
+        else:
+            position = _end_of_thinking(text, mark)
+    reading.words.append(text[position:])
+    return reading.command()
+
+
+def _end_of_thinking(text: str, opened: re.Match[str]) -> int:
+    name = str(opened.group(str(opened.lastgroup))).lower()
+    for mark in _MARK.finditer(text, opened.end()):
+        kind = str(mark.lastgroup)
+        if kind.startswith("end_") and mark.group(kind).lower() == name:
+            return mark.end()
+    raise ReplyError(f"The reply ends inside {excerpt(opened[0])}; close it and answer with one JSON object.")
+
+
+class _Reading:
+    """What was found in the reply so far.
+
+    The mark that ends a thinking without a begin (some chat templates swallow that) begins a new reading, as all before
+    it was thinking: `thought`. `words` are the text outside of objects since the last command; `trouble` is why the
+    reply cannot be used, unless it was thinking.
+    """
+
+    def __init__(self, text: str, thought: _Reading | None = None) -> None:
+        self.words: list[str] = []
+        self.trouble: ReplyError | None = None
+        self._text = text
+        self._found: dict[str, Any] | None = None
+        self._other: Mapping[str, Any] | None = None
+        self._before: list[str] = []  # the words before the last command
+        self._is_fenced = False
+        self._braces: int = thought._braces if thought else 0
+        self._doubtful: ReplyError | None = (thought.trouble or thought._doubtful) if thought else None
+
+    def object(self, start: int) -> int:
+        """Take up what the brace at `start` opens; where to go on."""
+        try:
+            members, end = read_object(self._text, start)
+        except UnreadableJson as error:
+            return self._braces_in_prose(start, error)
+        if "command" not in members:
+            self._other = members
+        elif self._found is None or same(self._found["command"], members["command"]):
+            self._found = self._found or members
+            self._before += self.words
+            self.words = []
+            fence = _FENCE_BEFORE.search(self._text, max(0, start - 40), start)
+            self._is_fenced = bool(fence and _FENCE_AFTER.match(self._text, end))
+        else:
+            where = place(self._text, start)
+            self._is_of_no_use(ReplyError(f"The reply holds a second, different command at {where}; send only one."))
+        return end
+
+    def _braces_in_prose(self, start: int, error: UnreadableJson) -> int:
+        """The end of a `{word}` in prose; whatever else cannot be read may have been meant as the reply, or is code."""
+        self._braces += 1
+        if self._braces > MOST_BRACES:
+            raise ReplyError(f"The reply holds over {MOST_BRACES} braces around no JSON; answer with the object alone.")
+        end = self._text.find("}", start)
+        if error.begun or end < 0 or self._text.find("{", start + 1, end) >= 0:
+            self._is_of_no_use(ReplyError(f"The reply is no valid JSON at {error}."), error)
+            return start + 1
+        self.words.append(self._text[start:end])
+        return end
+
+    def _is_of_no_use(self, trouble: ReplyError, cause: Exception | None = None) -> None:
+        """Note it, as it may have been a draft: thinking is words first. Raises ReplyError where there were none."""
+        self.trouble = trouble
+        if not _is_prose(_said(self._before + self.words)):
+            raise trouble from cause
+
+    def command(self) -> dict[str, Any]:
+        """The object with the command. Raises ReplyError where it may not have been meant."""
+        if self.trouble:
+            raise self.trouble
+        if self._found is None:
+            raise ReplyError(_nothing_found(self._other))
+        before, after = _said(self._before), _said(self.words)
+        if self._doubtful and after.strip():  # what looked like the end of a thinking can have been part of a text
+            raise self._doubtful
+        alone = "answer with the JSON object alone."
+        if word := _DOUBT.search(f"{before} {after}"):
+            unclear = f"The words around the command say {excerpt(word[0])}, so it is unclear whether it is meant"
+            raise ReplyError(f"{unclear}; if it is, {alone}")
+        if _is_prose(before) and _is_prose(after) and not self._is_fenced:
+            unclear = "There are words before and after the command, so it is unclear whether it is meant"
+            raise ReplyError(f"{unclear}; if it is, {alone}")
+        return self._found
+
+
+def _said(pieces: Sequence[str]) -> str:
+    """What the pieces say, without marks that say nothing."""
+    return _NO_WORDS.sub(" ", "".join(pieces))
+
+
+def _is_prose(text: str) -> bool:
+    return re.search(r"[^\W\d_]", text) is not None
+
+
+def _nothing_found(other: Mapping[str, Any] | None) -> str:
+    wanted = 'answer with one JSON object {"thoughts": {...}, "command": {"name": ..., "args": {...}}}'
+    if other is None:
+        return f"The reply holds no JSON object; {wanted}."
+    keys = ", ".join(excerpt(key) for key in list(other)[:5]) or "an empty object"
+    return f"The reply has no 'command', only {keys}; {wanted}."

@@ -1,0 +1,255 @@
+"""The budget: hard ceilings on money, tokens, seconds, commands and requests to the model, as a fold over the log.
+
+Every call counts, also one whose reply could not be used. A ceiling is checked before a call, with the reply that is
+to be expected from what was written so far, so that it is not passed and then noticed; a reply that grows longer is
+cut where the ceiling is (`allowance`). Money cannot be counted where the price is unknown: that is said once, and the
+other ceilings hold, as does this one for what is known.
+
+A sub-agent has a share of what its starter has left. It is kept back there in whole while the sub-agent runs, and
+counts with what was really spent once it is given back, so that no ceiling is passed however many run at once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from autoagent.core.errors import StopRun
+from autoagent.core.events import Event, Outcome, Prompted, Rejected, Resumed, Spent, Started, Thought
+from autoagent.core.model import Price, Usage
+from autoagent.runs.working_time import WorkingTime
+
+FIRST_REPLY = 1000  # tokens; what is expected before there was a reply
+_REPLIES = 20  # the last ones, by which the next is judged
+_LONGER = 1.25  # than the longest of them, the next one may be
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Ceilings; 0 means none. `usd` and `tokens` and `seconds` (of work) hold for the whole run, over all its
+    processes; `commands`, `requests` (to the model) and `deadline` (seconds since the epoch) for the present process
+    alone, so that a resumed run goes on."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+    commands: int = 0
+    requests: int = 0
+    deadline: float = 0.0
+
+
+def requests_for(commands: int) -> int:
+    """The requests to the model that so many commands may take, with replies that come to no command; 0: no limit."""
+    return 2 * commands + 3 if commands else 0
+
+
+class Budget:
+    """Add every event in order; ask `check` before a call and `check_command` before a command.
+
+    One thread uses a budget; those of its shares may be other threads' at the same time.
+    """
+
+    def __init__(self, limits: RunLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self.time = WorkingTime(clock)
+        self._own = Usage()
+        self._own_usd = 0.0
+        self._own_commands = 0
+        self._own_requests = 0
+        self._shares: list[Budget] = []
+        self._is_open = False  # as a share: it is kept back in whole
+        self._replies: deque[int] = deque(maxlen=_REPLIES)  # their tokens
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self.time.add(event)
+        match event:
+            case Resumed():
+                self._own_commands = self._own_requests = 0
+            case Thought() | Rejected() | Spent():
+                if not isinstance(event, Spent) and event.usage.completion:
+                    self._replies.append(event.usage.completion)
+                self._own += event.usage
+                self._own_usd += event.usage.cost or 0.0
+            case Started():
+                self._own_commands += 1
+            case Prompted():
+                self._own_requests += 1
+
+    def add_former(self, event: Event) -> None:
+        """Take up an event of a sub-agent of an earlier process: what it spent counts here."""
+        if isinstance(event, (Thought, Rejected, Spent)):
+            self._own += event.usage
+            self._own_usd += event.usage.cost or 0.0
+
+    @property
+    def usage(self) -> Usage:
+        """What was spent, that of the shares with it."""
+        return sum((share.usage for share in self._shares), self._own)
+
+    @property
+    def usd(self) -> float:
+        """What is known of the cost; `usage.cost` is None once a call had no price."""
+        return self._own_usd + sum(share.usd for share in self._shares)
+
+    @property
+    def tokens(self) -> int:
+        usage = self.usage
+        return usage.prompt + usage.completion
+
+    @property
+    def commands(self) -> int:
+        return self._own_commands + sum(share.commands for share in self._shares)
+
+    @property
+    def requests(self) -> int:
+        return self._own_requests + sum(share.requests for share in self._shares)
+
+    def share(self, part: float, now: float) -> Budget | None:
+        """A budget for a sub-agent: this part of what is left, and all of the time; None where that is nothing."""
+        limits, committed = self.limits, self._committed
+        left = limits.commands - committed.commands
+        commands = max(int(left * part), min(1, left - 1))
+        own = RunLimits(
+            usd=(limits.usd - committed.usd) * part,
+            tokens=int((limits.tokens - committed.tokens) * part),
+            seconds=limits.seconds - self.time.seconds,
+            commands=commands,
+            requests=min(requests_for(max(commands, 0)), limits.requests - committed.requests),
+        )
+        for name in ("usd", "tokens", "seconds", "commands", "requests"):
+            if not getattr(limits, name):
+                own = replace(own, **{name: 0})  # no ceiling
+            elif getattr(own, name) <= 0:
+                return None
+        if limits.deadline and now >= limits.deadline:
+            return None
+        share = Budget(replace(own, deadline=limits.deadline))
+        share._is_open = True
+        self._shares.append(share)
+        return share
+
+    def give_back(self) -> None:
+        """As a share: what is not spent belongs to whom it came from again."""
+        self._is_open = False
+
+    @property
+    def _committed(self) -> RunLimits:
+        """What was spent or is kept back, but for the time, which passes for all at once."""
+        kept = [share._kept_back for share in self._shares]
+        own = self._own
+        return RunLimits(
+            usd=self._own_usd + sum(share.usd for share in kept),
+            tokens=own.prompt + own.completion + sum(share.tokens for share in kept),
+            commands=self._own_commands + sum(share.commands for share in kept),
+            requests=self._own_requests + sum(share.requests for share in kept),
+        )
+
+    @property
+    def _kept_back(self) -> RunLimits:
+        if not self._is_open:
+            return RunLimits(self.usd, self.tokens, commands=self.commands, requests=self.requests)
+        limits = self.limits
+        return RunLimits(
+            max(limits.usd, self.usd),
+            max(limits.tokens, self.tokens),
+            commands=max(limits.commands, self.commands),
+            requests=max(limits.requests, self.requests),
+        )
+
+    @property
+    def expected_reply(self) -> int:
+        """Tokens of the next reply, from those there were."""
+        return int(_LONGER * max(self._replies)) if self._replies else FIRST_REPLY
+
+    def allowance(self, prompt_tokens: int, price: Price | None) -> int | None:
+        """Tokens that the reply to such a prompt may have before a ceiling is passed; None where there is none."""
+        limits, committed = self.limits, self._committed
+        left = []
+        if limits.tokens:
+            left.append(limits.tokens - committed.tokens - prompt_tokens)
+        if limits.usd and price is not None and price.completion > 0:
+            usd = limits.usd - committed.usd - prompt_tokens * price.prompt / 1e6
+            left.append(int(usd / price.completion * 1e6))
+        return max(1, min(left)) if left else None
+
+    def check(self, prompt_tokens: int, reply_tokens: int, price: Price | None, now: float) -> None:
+        """Raises StopRun where a call of this size would pass a ceiling, or time is up at `now` (epoch)."""
+        self.check_time(now)
+        limits, committed = self.limits, self._committed
+        if limits.requests and committed.requests >= limits.requests:
+            number = limits.commands
+            of_flag = f" (-l {number}: as many commands, and 2 x {number} + 3 requests)"
+            is_share = limits.requests != requests_for(number)  # of a sub-agent, cut to what was left
+            text = f"The limit of {limits.requests} requests to the model is reached{'' if is_share else of_flag}."
+            raise StopRun(Outcome("limit", text))
+        self.check_size(prompt_tokens, reply_tokens, price)
+
+    def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None) -> None:
+        """Raises StopRun where a call of this size would pass a ceiling of tokens or money."""
+        limits, committed = self.limits, self._committed
+        if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
+            raise StopRun(
+                Outcome(
+                    "budget",
+                    f"The next call may take {prompt_tokens + reply_tokens} tokens; of the limit of {limits.tokens} "
+                    f"(--max-tokens) {max(0, limits.tokens - committed.tokens)} are left.",
+                )
+            )
+        estimate = estimated_cost(prompt_tokens, reply_tokens, price) or 0.0
+        if limits.usd and committed.usd + estimate > limits.usd:
+            raise StopRun(
+                Outcome(
+                    "budget",
+                    f"The next call may cost ${estimate:.4f}; of the budget of ${limits.usd:g} "
+                    f"${max(0.0, limits.usd - committed.usd):.4f} is left.",
+                )
+            )
+
+    def check_time(self, now: float) -> float:
+        """The seconds that are left. Raises StopRun where time is up."""
+        limits, left = self.limits, [math.inf]
+        if limits.seconds:
+            left.append(limits.seconds - self.time.seconds)
+            if left[-1] <= 0:
+                raise StopRun(Outcome("limit", f"The time limit of {limits.seconds:g} s is reached."))
+        if limits.deadline:
+            left.append(limits.deadline - now)
+            if left[-1] <= 0:
+                until = f"{datetime.fromtimestamp(limits.deadline):%F %R}"
+                raise StopRun(Outcome("limit", f"The deadline, {until}, is reached."))
+        return min(left)
+
+    def check_command(self) -> None:
+        """Raises StopRun where no further command may be started."""
+        if self.limits.commands and self._committed.commands >= self.limits.commands:
+            number = self.limits.commands
+            noun = "command" if number == 1 else "commands"
+            raise StopRun(Outcome("limit", f"The limit of {number} {noun} (-l) is reached."))
+
+    def left(self, now: float) -> str:
+        """What is left, as a line for the prompt; '' without limits."""
+        limits, committed = self.limits, self._committed
+        parts = []
+        if limits.commands:
+            parts.append(f"{max(0, limits.commands - committed.commands)} of {limits.commands} commands")
+        if limits.usd:
+            parts.append(f"${max(0.0, limits.usd - committed.usd):.3f} of ${limits.usd:g}")
+        if limits.tokens:
+            parts.append(f"{max(0, limits.tokens - committed.tokens)} tokens")
+        if limits.seconds:
+            parts.append(f"{max(0, int(limits.seconds - self.time.seconds))} seconds")
+        if limits.deadline:
+            parts.append(f"{max(0, int(limits.deadline - now))} seconds until the deadline")
+        return f"You have left: {', '.join(parts)}." if parts else ""
+
+
+def estimated_cost(prompt_tokens: int, reply_tokens: int, price: Price | None) -> float | None:
+    """USD of a call at most this large, nothing of it cached; None where the price is unknown."""
+    if price is None:
+        return None
+    return (prompt_tokens * price.prompt + reply_tokens * price.completion) / 1e6

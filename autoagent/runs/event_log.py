@@ -1,0 +1,410 @@
+"""The durable log of a run: one JSON event a line, appended before it is shown, and synced before anything acts on it.
+
+A kernel lock (flock) lets one process write a run at a time; it goes with the process, however that ends. A line
+that a crash tore at the end is dropped when the log is opened; damage anywhere else is an error that names the line.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import json
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import IO, Any
+
+from autoagent.core.errors import SetupError, StateError
+from autoagent.core.event_codec import event_of, from_json, to_json
+from autoagent.core.events import (
+    EVENTS,
+    VERSION,
+    AgentMessage,
+    Decided,
+    Ended,
+    Event,
+    Prompted,
+    Proposed,
+    Recalled,
+    Rejected,
+    Remembered,
+    Retried,
+    Returned,
+    Rewound,
+    Spent,
+    SystemNotice,
+    Tainted,
+    Thought,
+)
+from autoagent.core.model import Usage
+
+Mask = Callable[[Any], Any]
+"""Takes secrets out of a JSON value."""
+
+
+# What nothing acts on before another event is synced, and this with it. A process that ends loses none of it either;
+# a power cut may, and the step is thought anew.
+_PASSING = (
+    Recalled,
+    Tainted,
+    Prompted,
+    Retried,
+    Thought,
+    Rejected,
+    Proposed,
+    Decided,
+    SystemNotice,
+    AgentMessage,
+    Remembered,
+)
+
+
+def runs_folder(state_dir: Path) -> Path:
+    """Where the logs are; it need not exist."""
+    return state_dir / "runs"
+
+
+def run_ids(state_dir: Path) -> list[str]:
+    """The ids of all runs, newest first. An id begins with the time of its start, so that ids sort by age.
+
+    Raises StateError where they cannot be listed.
+    """
+    folder = runs_folder(state_dir)
+    try:
+        if not folder.is_dir():
+            return []
+        return sorted((entry.name for entry in folder.iterdir() if (entry / "events.jsonl").is_file()), reverse=True)
+    except OSError as error:
+        raise StateError(f"Cannot list the runs in {folder}: {error.strerror}.") from error
+
+
+def find_run(state_dir: Path, prefix: str) -> str:
+    """The one run whose id begins with `prefix`. Raises StateError where there is none, or more than one."""
+    ids = run_ids(state_dir)
+    found = [run for run in ids if run.startswith(prefix)]
+    if prefix in ids:
+        return prefix
+    if not found:
+        raise StateError(f"No run {prefix!r} in {state_dir}; `autoagent runs` lists them.")
+    if len(found) > 1:
+        raise StateError(f"{prefix!r} fits {len(found)} runs ({', '.join(found[:3])} …); give more of the id.")
+    return found[0]
+
+
+def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iterator[Event]:
+    """The events of a run, without taking its lock; a torn last line is passed over.
+
+    With `kinds` only those of these types, which takes a tenth of the time: of the others just the beginning of the
+    line is looked at.
+    """
+    yield from _events(_path(state_dir, run), {kind.type for kind in kinds} or EVENTS.keys())
+
+
+def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[Event]:
+    """The events that count: those that none of the `rewinds` among them takes back. What those cost, in money and in
+    time, still does."""
+    ahead, step = deque(rewinds), 0
+    for event in events:
+        while ahead and ahead[0].seq <= event.seq:
+            ahead.popleft()
+        if not event.agent:
+            step = max(step, event.step)
+        if not ahead or step <= min(rewind.to for rewind in ahead):
+            yield event
+        elif isinstance(event, (Thought, Rejected, Spent, Returned, Ended)):
+            envelope: dict[str, Any] = {f.name: getattr(event, f.name) for f in fields(Event)}
+            yield Spent(purpose="a step taken back", usage=getattr(event, "usage", Usage()), **envelope)
+
+
+class EventLog:
+    """The log of one run, held by this process; satisfies the Recorder protocol.
+
+    `mask` sees every event before it is written, and what it returns is what everybody reads. Any thread may append.
+    """
+
+    def __init__(self, path: Path, run: str, seq: int, mask: Mask, clock: Callable[[], float]) -> None:
+        self.run = run
+        self.path = path
+        self._seq = seq
+        self._mask = mask
+        self._clock = clock
+        self._rewinds: list[Rewound] = []
+        self._listeners: list[Callable[[Event], None]] = []
+        self._file = -1
+        self._broken = ""  # why no more can be written
+        self._turn = threading.Lock()
+
+    @classmethod
+    def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> EventLog:
+        """A new run under `state_dir` (made with mode 0700), locked."""
+        path = _path(state_dir, "")
+        try:
+            for folder in (state_dir, runs_folder(state_dir)):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _keep_private(state_dir)
+            path = _new_path(state_dir, clock())
+            log = cls(path, path.parent.name, 0, mask, clock)
+            log._take(os.O_CREAT | os.O_EXCL)
+            _sync_folder(path.parent)
+            _sync_folder(path.parent.parent)
+        except OSError as error:
+            raise StateError(f"Cannot write the log {error.filename or path}: {error.strerror}.") from error
+        return log
+
+    @classmethod
+    def open(
+        cls,
+        state_dir: Path,
+        run: str,
+        *,
+        mask: Mask = lambda v: v,
+        clock: Callable[[], float] = time.time,
+    ) -> EventLog:
+        """Take up a run again: lock it, drop a torn last line, go on after the last event.
+
+        Raises:
+            StateError: another process holds the run (it is named), or the log is damaged (the line is named).
+        """
+        path = _path(state_dir, run)
+        log = cls(path, run, 0, mask, clock)
+        try:
+            _keep_private(state_dir)
+            log._take(0)
+            log._drop_torn_line()
+        except OSError as error:
+            raise StateError(f"Cannot open the log {path}: {error.strerror}.") from error
+        log._look_through()
+        return log
+
+    @classmethod
+    def fork(
+        cls,
+        state_dir: Path,
+        origin: str,
+        events: int,
+        *,
+        mask: Mask = lambda v: v,
+        clock: Callable[[], float] = time.time,
+    ) -> EventLog:
+        """A new run that begins with the first `events` lines of another one, as they are; locked."""
+        path = _path(state_dir, "")
+        try:
+            with _open_to_read(_path(state_dir, origin)) as file:
+                shared = b"".join(itertools.islice(file, events))
+            path = _new_path(state_dir, clock())
+            log = cls(path, path.parent.name, 0, mask, clock)
+            log._take(os.O_CREAT | os.O_EXCL, path.with_name("events.tmp"))  # a run is there with all of it, or not
+            _write(log._file, shared)
+            os.fdatasync(log._file)
+            path.with_name("events.tmp").rename(path)
+            _sync_folder(path.parent)
+            _sync_folder(path.parent.parent)
+        except OSError as error:
+            raise StateError(f"Cannot write the log {path}: {error.strerror}.") from error
+        log._look_through()
+        return log
+
+    def masked(self, value: Any) -> Any:
+        return self._mask(value)
+
+    def append(self, event: Event, *, passing: bool = False) -> Event:
+        """Stamp the event and write it, synced where something acts on it; what is returned is what is written."""
+        with self._turn:
+            if self._broken:
+                raise StateError(self._broken)
+            stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())
+            plain = to_json(stamped)
+            masked = self._mask(plain)
+            line = _written(masked).encode("utf-8", "backslashreplace")
+            try:
+                _write(self._file, line + b"\n")
+                if not passing and not isinstance(event, _PASSING):
+                    os.fdatasync(self._file)
+            except OSError as error:
+                # Whatever is on disk of the line now, nothing may follow it before it was looked at.
+                self._broken = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
+                raise StateError(self._broken) from error
+            self._seq += 1
+            if isinstance(stamped, Rewound):
+                self._rewinds.append(stamped)
+        return stamped if masked is plain or masked == plain else from_json(masked)
+
+    def events(self, *, others: bool = False) -> Iterator[Event]:
+        """All events on disk, with `others` only those of sub-agents."""
+        yield from _events(self.path, EVENTS.keys(), others=others)
+
+    def returned(self, step: int, agent: str = "") -> Returned | None:
+        found = None
+        for event in _events(self.path, {Returned.type}):
+            if isinstance(event, Returned) and event.step == step and event.agent == agent:
+                found = event
+        return found
+
+    def effective(self) -> Iterator[Event]:
+        """What a resumed run goes on from: the events that count, but for those that concern the memory alone."""
+        for event in effective(_events(self.path, EVENTS.keys() - {Recalled.type, Remembered.type}), self._rewinds):
+            for hear in self._listeners:
+                hear(event)
+            yield event
+
+    def subscribe(self, hear: Callable[[Event], None]) -> None:
+        """Let somebody hear each event that `effective` gives, so that a long log need be read but once."""
+        self._listeners.append(hear)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _take(self, flags: int, path: Path | None = None) -> None:
+        with _no_link(path or self.path):
+            flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(path or self.path, flags, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            holder = self._holder.read_text() if self._holder.is_file() else "another process"
+            raise StateError(f"The run {self.run} is held by {holder}; end that first, or wait for it.") from None
+        with _no_link(self._holder):
+            told = os.open(self._holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(told, "w") as file:
+            os.fchmod(told, 0o600)
+            file.write(f"process {os.getpid()}")
+
+    def _look_through(self) -> None:
+        """Count the events, and find those that take others back."""
+        for event in _lines(self.path, {Rewound.type}):
+            self._seq += 1
+            if isinstance(event, Rewound):
+                self._rewinds.append(event)
+
+    @property
+    def _holder(self) -> Path:
+        return self.path.with_name("holder")  # only tells who; the kernel's lock decides
+
+    def _drop_torn_line(self) -> None:
+        size = os.fstat(self._file).st_size
+        position, tail = size, b""
+        while position > 0 and b"\n" not in tail:
+            step = min(65536, position)
+            position -= step
+            tail = os.pread(self._file, step, position) + tail
+        whole = position + tail.rfind(b"\n") + 1
+        if whole < size:
+            os.ftruncate(self._file, whole)
+            os.fdatasync(self._file)
+
+
+def _keep_private(state_dir: Path) -> None:
+    """The logs are for their user alone, also where a copy or another program has opened them to others.
+
+    Raises OSError, and StateError where they are another user's: what is written there would lock that one out.
+    """
+    folder = runs_folder(state_dir)
+    status = folder.stat()
+    if status.st_uid != os.geteuid():
+        raise StateError(
+            f"The runs in {folder} belong to another user (id {status.st_uid}); "
+            "choose a folder of your own with --state-dir."
+        )
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+
+
+def _new_path(state_dir: Path, now: float) -> Path:
+    """A folder of its own for a run that starts now; the id is its time, in UTC, so that ids sort as the runs began."""
+    while True:
+        fraction = int(now % 1 * 65536)
+        path = _path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{fraction:04x}")
+        try:
+            path.parent.mkdir(mode=0o700)
+            return path
+        except FileExistsError:
+            now += 2 / 65536  # another run began in the same instant
+
+
+def _path(state_dir: Path, run: str) -> Path:
+    return runs_folder(state_dir) / run / "events.jsonl"
+
+
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+_BEGINNING = re.compile(
+    rb'\{"v":%d,"type":"(\w+)","run":"[^"\\]*","seq":(\d+),"step":\d+,"t":[\d.e+-]+,"agent":"([^"\\]*)"' % VERSION
+)
+"""How `append` begins a line. Others write JSON otherwise: such a line is read as a whole."""
+
+
+def _events(path: Path, kinds: Collection[str], *, others: bool = False) -> Iterator[Event]:
+    """The events of these types, with `others` only those of sub-agents."""
+    for line in _lines(path, kinds, others=others):
+        if isinstance(line, Event) and line.type in kinds and (line.agent or not others):
+            yield line
+
+
+def _lines(path: Path, kinds: Collection[str], *, others: bool = False) -> Iterator[Event | None]:
+    """Each line's event; None for those that are not wanted, of which just the beginning is looked at."""
+    unwanted = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
+    try:
+        with _open_to_read(path) as file:
+            for number, line in enumerate(file, 1):
+                begins = _BEGINNING.match(line)
+                passed = begins and (begins[1] in unwanted or (others and not begins[3]))
+                if begins and passed and int(begins[2]) == number - 1 and line.endswith(b"}\n"):
+                    yield None
+                    continue
+                if not line.endswith(b"\n"):
+                    return  # torn by a crash, or being written this moment
+                try:
+                    event = event_of(line)
+                except ValueError as error:
+                    raise StateError(f"{path}:{number}: not an event of version {VERSION}: {error}.") from error
+                if event.seq != number - 1:
+                    raise StateError(f"{path}:{number}: event {event.seq} stands where {number - 1} belongs.")
+                yield event
+    except OSError as error:
+        raise StateError(f"Cannot read the log {path}: {error.strerror}.") from error
+
+
+@contextmanager
+def _no_link(path: Path) -> Iterator[None]:
+    """Raises SetupError where opening fails as the file is a symbolic link."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise SetupError(f"{path} is a symbolic link, and no log is ever kept behind one; remove it.") from None
+
+
+def _open_to_read(path: Path) -> IO[bytes]:
+    with _no_link(path):
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb")
+
+
+def _write(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

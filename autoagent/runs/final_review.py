@@ -1,0 +1,112 @@
+"""The look back before the end: what the agent claims to have made is shown to it once before it may finish.
+
+Models, small ones above all, announce files they never wrote and facts they never read. So the first
+`task_complete` after a change is answered with the files as they are; the second ends the run.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+
+from autoagent.core.commands import Call
+from autoagent.core.errors import CommandError
+from autoagent.core.events import AgentMessage, Decided, Event, Feedback, Resumed, Returned, Started, Undone
+from autoagent.core.task import Goal
+
+_FILES_SHOWN = 6
+_CHARACTERS_SHOWN = 1200
+# A file as a goal names it; neither a part of an address, nor of a longer name.
+_FILE = re.compile(
+    r"(?<![\w:/@.-])[\w-][\w./-]*"
+    r"\.(?:py|txt|md|csv|json|yaml|yml|html|css|js|ts|sh|toml|xml|sql)(?![\w/-]|\.\w)"
+)
+
+
+def _as_it_is(text: str, path: str) -> str:
+    return text
+
+
+class FinalReview:
+    """Add every event in order; `text` is what has to be looked at before the run may end, '' once it was."""
+
+    def __init__(self) -> None:
+        self.changed: dict[str, None] = {}  # an ordered set of workspace paths
+        self._due = True
+        self._begun = ("", "")  # the newest command that was begun, and who had allowed it
+        self._by = ""
+        self._put_off = ("", "")  # the same, if that was an end that was put off, and nothing has happened since
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case Decided(allowed=True):
+                self._by = event.by
+            case Started():
+                self._begun = (event.call.name, self._by)
+            case Feedback() | Resumed():
+                self._begun = self._put_off = ("", "")
+            case Undone():
+                self._due = True
+            case Returned() | AgentMessage():
+                if isinstance(event, Returned):
+                    self._put_off = self._begun if event.put_off else ("", "")
+                self._look_at(event)
+
+    def allowed_by(self, call: Call) -> str:
+        """Who allowed this end of the run before it was put off; '' where it is another, or something came between."""
+        name, by = self._put_off
+        return by if call.name == name else ""
+
+    def _look_at(self, event: Returned | AgentMessage) -> None:
+        paths = event.data.get("changed", ())
+        self.changed.update(dict.fromkeys(paths))
+        if paths:
+            self._due, self._put_off = True, ("", "")
+        elif event.data.get("review"):
+            self._due = False
+
+    def text(
+        self,
+        goals: tuple[Goal, ...],
+        read: Callable[[str], str],
+        is_there: Callable[[str], bool],
+        quote: Callable[[str, str], str] = _as_it_is,
+    ) -> str:
+        """The goals beside the files as they are now.
+
+        `read` gives a file's text or raises CommandError; `is_there` says whether there is a file, and shows nothing of
+        it; `quote` puts marks around a text that comes from outside.
+        """
+        if not self._due:
+            return ""
+        lines = ["Not ended yet. Compare the files with your goals:"]
+        lines += [f"Goal {number}: {goal.text}" for number, goal in enumerate(goals, 1)]
+        if not self.changed:
+            lines.append("Files made or changed in this run: none")
+        lines += self._missing(goals, is_there)
+        for path in list(self.changed)[-_FILES_SHOWN:]:
+            lines.append(_shown(path, read, quote))
+        lines.append("If they are right and every goal is met, use task_complete again. If not, do what is missing.")
+        return "\n".join(lines)
+
+    def _missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
+        """A line for each file that a goal names and that is not there under that name."""
+        named = dict.fromkeys(path for goal in goals for path in _FILE.findall(goal.text))
+        for path in named:
+            if not is_there(path):
+                others = [other for other in self.changed if posixpath.basename(other) == posixpath.basename(path)]
+                instead = f" (what you made is {others[0]}, another file)" if others else ""
+                yield f"File that is not there: {path}{instead}"
+
+
+def _shown(path: str, read: Callable[[str], str], quote: Callable[[str, str], str]) -> str:
+    try:
+        text = read(path)
+    except CommandError as error:
+        return f"{path}: {error}"
+    head = text[:_CHARACTERS_SHOWN]
+    cut = "\n[…]" if len(text) > len(head) else ""
+    size = "1 character" if len(text) == 1 else f"{len(text)} characters"
+    return f"{path} ({size}):\n{quote(head + cut, path)}"

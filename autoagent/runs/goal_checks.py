@@ -1,0 +1,110 @@
+"""The goal ledger: which goals are met, as their own checks say.
+
+A check is the user's: a shell command that exits 0 once its goal is met. It is run after every step that changed
+something, and once more before the run may end, in the workspace and under the sandbox as everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from autoagent.core.errors import CommandError
+from autoagent.core.events import Checked, Event, Returned, Rewound, RunStarted, Undone
+from autoagent.core.programs import ProcessExit
+from autoagent.core.task import Goal
+
+SHOWN = 1200  # characters of what a check printed, its end
+
+
+class GoalChecks:
+    """Add every event in order. `met` says of each goal (counted from 0) whether it was when last checked.
+
+    Where the user has taken the workspace back since, nobody knows.
+    """
+
+    def __init__(self) -> None:
+        self.met: dict[int, bool] = {}
+        self._changed = False
+        self._goals: tuple[Goal, ...] = ()
+        self._outputs: dict[int, str] = {}
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case RunStarted():
+                if event.task.goals != self._goals:
+                    self._goals, self.met = event.task.goals, {}
+            case Returned() if event.data.get("changed"):
+                self._changed = True
+            case Rewound() | Undone():
+                self.met, self._changed = {}, True
+            case Checked():
+                self.met[event.goal], self._outputs[event.goal] = event.met, event.output
+                self._changed = False
+
+    @property
+    def stale(self) -> bool:
+        """Whether there are checks, and something has changed since they were run."""
+        return self._changed and any(goal.check for goal in self._goals)
+
+    def check(
+        self, run: Callable[[str], ProcessExit], labels: Callable[[], Mapping[str, Any]] = dict
+    ) -> Iterator[Checked]:
+        """The outcome of each check; `run` runs one, and raises CommandError where that cannot be done.
+
+        `labels` is asked what is carried by the words of a program that has just run.
+        """
+        for number, goal in enumerate(self._goals):
+            if goal.check is None:
+                continue
+            try:
+                end = run(goal.check)
+            except CommandError as error:
+                yield Checked(goal=number, met=False, output=str(error))
+            else:
+                told = end.status != 0 and end.output.strip()
+                yield Checked(
+                    goal=number, met=end.status == 0, output=_output(end), data=dict(labels()) if told else {}
+                )
+
+    def news(self, event: Checked, quote: Callable[[str], str] = str) -> str:
+        """What is to be told of an outcome that is not yet added: where a goal has turned, or its check says another
+        thing than before.
+
+        `quote` puts marks around what a program printed, where that may come from outside.
+        """
+        before = self.met.get(event.goal)
+        if event.met == before and (event.met or event.output == self._outputs[event.goal]):
+            return ""
+        named = f"Goal {event.goal + 1} ({self._goals[event.goal].text})"
+        if event.met:
+            return f"{named} is met now, as its check says."
+        how = "was met and is not any more since this step" if before else "is not met yet"
+        return f"{named} {how}. Its check says: {quote(event.output)}"
+
+    def failing(self, quote: Callable[[str], str] = str) -> str:
+        """In one line, the goals whose checks fail, and what these say where that may stand without marks."""
+        numbers = [number for number, met in self.met.items() if not met]
+        said = [f": {told}" if quote(told := self._outputs[number]) == told else "." for number in numbers]
+        return " ".join(
+            f"The check of goal {number + 1} fails{' '.join(what.split())}"
+            for number, what in zip(numbers, said, strict=True)
+        )
+
+    def unmet(self, quote: Callable[[str], str] = str) -> str:
+        """Why the run may not end yet, with what the checks printed, in marks as by `news`; '' where all passed."""
+        lines = [
+            f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"
+            for number, goal in enumerate(self._goals)
+            if self.met.get(number) is False
+        ]
+        return "\n".join(["Not ended yet.", *lines, "Do what is missing, then finish."]) if lines else ""
+
+
+def _output(end: ProcessExit) -> str:
+    """How a check ended, and the end of what it printed."""
+    how = (end.limit and f"stopped at the limit of {end.limit}") or end.signal or f"exit status {end.status}"
+    printed = end.output.decode("utf-8", "replace").strip()
+    cut = printed if len(printed) <= SHOWN else f"…{printed[-SHOWN:]}"
+    return f"{how}. {cut}".strip()

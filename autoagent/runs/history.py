@@ -1,0 +1,544 @@
+"""The history: a fold over the events of a run that always fits its share of the prompt.
+
+Each step becomes a pair of messages, the reply and what came of it, rendered and counted once. When the pairs
+outgrow their share, the oldest go, two thirds at once, into a summary of one line a step: trimming seldom and in
+blocks keeps the beginning of the prompt the same from step to step, which is what a provider's prefix cache needs.
+The newest pair always stays; where it was rendered for a larger share than there is now (a smaller model took the run
+up, an endpoint found the prompt too long), it is rendered once more for the present one.
+The summary is made from the events alone, so it costs no call to a model and can be derived again from the log.
+
+A result that comes from outside is shown between marks that it cannot forge; in the summary and the standing lines,
+which have no room for marks, its source stands in place of its text.
+
+Where the model is asked by native tool calls, a step is a call and what its tool said; the steps of one reply are
+several calls of one message. What people and the program say to the model is the user's even then.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autoagent.core import native_calls
+from autoagent.core.command_schema import THOUGHTS
+from autoagent.core.commands import Call
+from autoagent.core.events import (
+    AgentMessage,
+    Checked,
+    Decided,
+    Event,
+    Feedback,
+    Forked,
+    Prompted,
+    Rejected,
+    Resumed,
+    Retried,
+    Returned,
+    Rewound,
+    RunStarted,
+    SystemNotice,
+    Thought,
+    Undone,
+)
+from autoagent.core.model import Message, ToolCall
+from autoagent.core.window import Shares, reply_tokens, share_out
+from autoagent.text.paging import NOTE, ends
+from autoagent.text.quoting import Marks, defuse, name_source, split
+from autoagent.text.redaction import TOLD, holds_mask
+from autoagent.text.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
+
+OPENING = "Use the first command."  # a small model takes a statement here for the text that it is to write
+_NOTHING = "(no result)"
+_KEPT_FAILURES = 3
+_DONE_SHOWN = 10
+_SOURCE_SHOWN = 60  # characters of a source that stands in place of its text
+_SHORTENED = 0.75  # of a prompt and its reply that were too long, is what the window is taken to be
+_FRAME = 100  # tokens around a page: the command's name, marks and the source in them
+_QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One step as two messages; `tokens` counts both. `told` is what they say to the model, without marks.
+
+    `run` is that of its events: the first steps of a fork are those of another run. `reply` is a native tool call, and
+    then `user` what its tool said and `beside` what else there was to say; it `goes_on` where the step before it is of
+    the same reply.
+    """
+
+    run: str
+    step: int
+    reply: str | ToolCall
+    user: list[str] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    goes_on: bool = False
+    tokens: int = 0
+    call: Call | None = None
+    asked: str = "An unusable reply"  # or the thought and the call in a line, for the memory
+    summary: str = "an unusable reply"
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What `_say` was given."""
+
+    text: str
+    marks: Marks | None
+    lead: str
+    beside: bool
+    paged: bool
+    read_on: str
+
+
+class History:
+    """Add every event in order; read `messages` and `standing` before each prompt.
+
+    `read_on` is the command that shows what of a result is cut out, '' where there is none.
+
+    `shares` says what each part of the prompt may take; it follows from the window that the first event names and
+    from what the server has counted since. Time and memory of an added event do not depend on how many came before.
+    """
+
+    def __init__(self, count: Count, read_on: str = "") -> None:
+        self._count = count
+        self._read_on = read_on
+        self.run = ""
+        self.shares = Shares(0, 0, 0)
+        self._tokens = 0
+        self._exchanges: deque[Exchange] = deque()
+        self._newest: Thought | Rejected | None = None  # the last of them, to be rendered once more
+        self._said: list[_Said] = []  # what came of it, uncut
+        self._summary: deque[str] = deque()
+        self._summary_tokens = 0
+        self._faded: Counter[str] = Counter()
+        self._opening = OPENING
+        self._opening_tokens = count(OPENING) + PER_MESSAGE
+        self._done: deque[str] = deque(maxlen=_DONE_SHOWN)
+        self._failures: deque[tuple[int, str]] = deque(maxlen=_KEPT_FAILURES)
+        self._feedback: tuple[int, str] | None = None
+        self._waiting = 0  # further commands of a reply
+        self._estimated = 0
+        self.scale = 1.0  # tokens as the server counts them, for each of ours
+        self.reply_tokens = 0  # what is kept free for the reply
+        self._too_long = math.inf  # so many tokens of ours, or less, are the window once a prompt was found too long
+        self.met: set[int] = set()  # the goals, counted from 0, that their checks found met
+        self.failing: dict[int, str] = {}  # the others that have a check, and what that said, if not from outside
+        self._started: RunStarted | None = None
+
+    @property
+    def tokens(self) -> int:
+        """What `messages` counts."""
+        return self._tokens + self._opening_tokens
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[Message]:
+        """The user first, then each reply and what came of it; empty before the first reply.
+
+        Without native tool calls, which are shown to no model that does not make them, user and assistant take turns.
+        """
+        if not self._begun:
+            return []
+        assert self._started is not None, "a run's first event is RunStarted"
+        found = [Message("user", self._opening)]
+        for reply in _replies(self._exchanges):
+            if isinstance(reply[0].reply, str):
+                found.append(Message("assistant", reply[0].reply))
+                found.append(Message("user", "\n\n".join(reply[0].user) or _NOTHING))
+            else:
+                found += _with_calls(reply)
+        return found if self._started.native else native_calls.flat(found)
+
+    @property
+    def fixed_tokens(self) -> int:
+        """What the prompt counts without its last part: the system message and `messages`."""
+        assert self._started is not None, "a run's first event is RunStarted"
+        return self._started.system_tokens + (self.tokens if self._begun else 0)
+
+    @property
+    def _begun(self) -> bool:
+        return bool(self._exchanges) or self._opening != OPENING
+
+    @property
+    def steps(self) -> set[tuple[str, int]]:
+        """The (run, step) of every step that is still shown whole."""
+        return {(exchange.run, exchange.step) for exchange in self._exchanges}
+
+    def shows(self, step: int) -> bool:
+        """Whether this step of this run is still shown whole."""
+        return bool(self._exchanges) and self._exchanges[0].step <= step
+
+    @property
+    def newest(self) -> str:
+        """The newest step as text, to be remembered and to recall by; '' before the first reply.
+
+        What in it comes from outside has no marks: whoever shows it puts them around the whole.
+        """
+        if not self._exchanges:
+            return ""
+        newest = self._exchanges[-1]
+        return "\n".join([newest.asked, *newest.told])
+
+    @property
+    def standing(self) -> str:
+        """What must not be forgotten though it may have scrolled away: last feedback, last failures, what is done."""
+        shown = self._exchanges[0].step if self._exchanges else 0
+        lines = []
+        if self._feedback and self._feedback[0] < shown:
+            lines.append(f"The user's last feedback was: {self._feedback[1]}")
+        lines += [f"Earlier failure (step {step}): {text}" for step, text in self._failures if step < shown]
+        if self._done:
+            lines.append("Commands already done: " + "; ".join(self._done) + ".")
+        return "\n".join(lines)
+
+    # Folding -----------------------------------------------------------------------------------------------------
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case RunStarted() | Resumed():
+                self._begin(event)
+            case Prompted():
+                self._estimated = event.tokens
+            case Retried(shortened=True):
+                self._too_long = _SHORTENED * min(self._window, self._estimated + self.reply_tokens)
+                self._share_out()
+                self._trim(min(self.shares.history, self.tokens - 1))
+            case Thought():
+                self._calibrate(event.usage.prompt)
+                self._open(event)
+                self._waiting = len(event.more) or max(0, self._waiting - 1)
+            case Rejected():
+                self._calibrate(event.usage.prompt)
+                self._open(event)
+                self._waiting = max(0, self._waiting - 1)
+                self._say(f"That reply was not used: {event.problem}")
+            case Decided(allowed=False) if event.reason:
+                self._say(f"The command was not run: {event.reason}")
+                self._note_outcome("not run")
+            case Decided(allowed=True, args=args) if args is not None:
+                self._say(f"Arguments as the user changed them: {json.dumps(args, ensure_ascii=False)}")
+            case Feedback():
+                self._feedback = (event.step, event.text)
+                self._say(f"Human feedback: {event.text}", beside=True)
+                if holds_mask(event.text):
+                    self._say(TOLD, beside=True)
+                self._note_outcome(f"feedback: {event.text}")
+                self._drop_waiting()
+            case Forked():
+                self._waiting = 0
+            case Rewound() | Undone():
+                self._waiting = 0
+                self.met.clear()  # nobody knows it of the files that are there now
+                self.failing.clear()
+            case Checked():
+                (self.met.add if event.met else self.met.discard)(event.goal)
+                self.failing.pop(event.goal, None)
+                if not event.met:
+                    self.failing[event.goal] = "" if event.data.get("untrusted") else event.output
+            case SystemNotice():
+                self._say(event.text, beside=True)
+            case AgentMessage():
+                self._told(event)
+            case Returned():
+                self._returned(event)
+                if event.wants_a_look:
+                    self._drop_waiting()
+            case _:
+                pass
+
+    def _begin(self, event: RunStarted) -> None:
+        if self._started and self._started.task.goals != event.task.goals:
+            self.met.clear()
+            self.failing.clear()
+        self.run, self._started = event.run, event
+        self._too_long = math.inf
+        self._share_out()
+        self._trim(self.shares.history)
+
+    def _share_out(self) -> None:
+        started = self._started
+        assert started is not None, "a run's first event is RunStarted"
+        goals = sum(self._count(goal.text) + PER_MESSAGE for goal in started.task.goals)
+        self._window = int(min(self._too_long, started.window / self.scale))
+        self.reply_tokens = started.reply_tokens
+        if self._too_long < math.inf:
+            self.reply_tokens = min(self.reply_tokens, reply_tokens(self._window))
+        self.shares = share_out(self._window, self.reply_tokens, started.system_tokens, goals)
+        self._message_limit = max(64, min(self.shares.history // 5, 6000))
+        self._page_limit = max(64, self._window // 4)
+        self._summary_limit = max(32, self.shares.history // 8)
+
+    def _calibrate(self, reported: int) -> None:
+        """Where the server counts more tokens than we do, ours are worth so much more from now on."""
+        if self._estimated and reported > self._estimated * self.scale:
+            self.scale = min(2.0, reported / self._estimated)
+            self._share_out()
+        self._estimated = 0
+
+    def _open(self, reply: Thought | Rejected) -> None:
+        self._newest, self._said = reply, []
+        rendered = self._rendered(reply)
+        tokens = self._tokens_of(rendered)
+        exchange = Exchange(reply.run, reply.step, rendered, tokens=tokens, goes_on=self._waiting > 0)
+        if isinstance(reply, Thought):
+            exchange.call = reply.call
+            exchange.summary = _one_line(str(reply.call), 160)
+            exchange.asked = f"{_one_line(reply.thoughts.text, 300)} {_one_line(str(reply.call), 600)}".strip()
+        self._exchanges.append(exchange)
+        self._tokens += tokens
+        self._trim(self.shares.history)
+
+    def _tokens_of(self, rendered: str | ToolCall) -> int:
+        """Of a reply as it is shown, and of the frame of what comes of it."""
+        if isinstance(rendered, str):
+            return self._count(rendered) + 2 * PER_MESSAGE
+        return self._count(rendered.name) + self._count(rendered.arguments) + PER_CALL + 2 * PER_MESSAGE
+
+    def _rendered(self, event: Thought | Rejected) -> str | ToolCall:
+        """The reply as the prompt shows it: an unusable one by its beginning and end."""
+        assert self._started is not None, "a run's first event is RunStarted"
+        if isinstance(event, Thought):
+            if self._started.native:
+                call, first = event.call, {THOUGHTS[0]: event.thoughts.text}
+                return self._rendered_call(event.step, call.name, first, call.args, self._message_limit)
+            return self._rendered_thought(event)
+        limit = self._message_limit // 4
+        if self._started.native and (wanted := native_calls.read(event.text)):
+            return self._rendered_call(event.step, *wanted, limit)
+        return shorten(event.text, limit, self._count) or "(no text)"
+
+    def _rendered_call(
+        self, step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any], limit: int
+    ) -> ToolCall:
+        """A native tool call within `limit` tokens, and still valid JSON: long arguments keep head and tail."""
+
+        def whole(thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall | None:
+            call = native_calls.made(step, name, thoughts, args)
+            return call if fits(call.arguments, limit, self._count) else None
+
+        if call := whole(thoughts, args):
+            return call
+        for part in (1, 2, 4, 8):  # what JSON escapes takes more tokens than it had
+            room = max(16, limit // (len(args) + len(thoughts) + 1) // part)
+            shorter = [
+                {key: shorten(v, room, self._count) if isinstance(v, str) else v for key, v in values.items()}
+                for values in (thoughts, args)
+            ]
+            if call := whole(*shorter):
+                return call
+        return whole(shorter[0], {}) or native_calls.made(step, name, {}, {})
+
+    def _rendered_thought(self, event: Thought) -> str:
+        """The reply in the response format, as it ought to have been written; long arguments keep head and tail.
+
+        Where the format is bound by a schema, the history need not show it: of the thoughts the first one is enough,
+        and a small model is not tempted to write the same plan again.
+        """
+        assert self._started is not None, "a run's first event is RunStarted"
+        names = THOUGHTS if self._started.asking == "text" else THOUGHTS[:1]
+        thoughts = {name: getattr(event.thoughts, name) for name in names}
+
+        def render(args: Mapping[str, Any]) -> str:
+            command = {"name": event.call.name, "args": args}
+            return json.dumps({"thoughts": thoughts, "command": command}, ensure_ascii=False)
+
+        limit, count = self._message_limit, self._count
+        whole = render(event.call.args)
+        if fits(whole, limit, count):
+            return whole
+        room = max(16, (limit - count(render({}))) // max(1, len(event.call.args)))
+        args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
+        return shorten(render(args), limit, count)
+
+    def _say(
+        self,
+        text: str,
+        marks: Marks | None = None,
+        lead: str = "",
+        *,
+        beside: bool = False,
+        paged: bool = False,
+        read_on: str = "",
+    ) -> None:
+        """Add to what came of the newest reply, or was said `beside` it; what is said before any reply opens the run.
+
+        The text is cut to its room, which is larger where it is `paged` by its command; `marks` around it, and the
+        `lead` before them, stay whole. `read_on` is the command that shows what is cut out, up to its arguments for it.
+        """
+        said = _Said(text, marks, lead, beside, paged, read_on)
+        if self._exchanges:
+            self._said.append(said)
+            self._add_said(said)
+            self._trim(self.shares.history)
+            return
+        _, shown = self._fitted(said, self._message_limit)
+        self._opening += f"\n\n{shown}"
+        self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+
+    def _add_said(self, said: _Said) -> None:
+        newest = self._exchanges[-1]
+        limit = self._page_limit if said.paged else self._message_limit
+        text, shown = self._fitted(said, min(limit, self._half_of_the_rest))
+        tokens = self._count(shown) + 1
+        (newest.user if isinstance(newest.reply, str) or not said.beside else newest.beside).append(shown)
+        newest.told.append(f"{said.lead} {text}" if said.marks else shown)
+        newest.tokens += tokens
+        self._tokens += tokens
+
+    @property
+    def _half_of_the_rest(self) -> int:
+        """Half of the tokens there would be for what came of the newest reply, were it the only step left."""
+        taken = self._exchanges[-1].tokens if self._exchanges else 0
+        return (self.shares.history - self._opening_tokens - taken) // 2
+
+    def has_room(self, text: str) -> bool:
+        """Whether a page fits into what one result may take: a quarter of the window, at most."""
+        room = min(self._page_limit, self._half_of_the_rest) - NOTE - _FRAME
+        return fits(text, max(32, room), self._count)
+
+    def _fitted(self, said: _Said, limit: int) -> tuple[str, str]:
+        """The text within its room, and the same as it is shown."""
+        frame = self._count(said.lead + said.marks.around("") if said.marks else said.lead)
+        text = self._cut(said.text, max(32, limit - frame), said.read_on)
+        return text, f"{said.lead}\n{said.marks.around(text)}" if said.marks else said.lead + text
+
+    def _cut(self, text: str, limit: int, read_on: str) -> str:
+        """The text within `limit` tokens. Where it quotes others, these are cut, each within its marks, or left out."""
+        parts = split(text)
+        frames = [self._count(marks.around("")) for _, marks in parts if marks]
+        if not frames or fits(text, limit, self._count):
+            return ends(text, limit, self._count, read_on)
+        own = _own_words(text)
+        room = (limit - self._count(own) - sum(frames)) // len(frames)
+        if room < _QUOTED_LEAST:
+            return shorten(own, limit, self._count)
+        cut = (marks.around(shorten(part, room, self._count)) if marks else part for part, marks in parts)
+        return "".join(cut)
+
+    def _drop_waiting(self) -> None:
+        if self._waiting:
+            self._say(f"Not run: the further commands of that reply ({self._waiting}).")
+        self._waiting = 0
+
+    def _told(self, event: AgentMessage) -> None:
+        lead = f"From {event.sender}:"
+        if source := str(event.data.get("untrusted") or ""):
+            marks = Marks.of(event.text, source, run=event.run, step=event.step)
+            self._say(defuse(event.text), marks, lead, beside=True)
+        else:
+            self._say(f"{lead} {event.text}", beside=True)
+
+    def _returned(self, event: Returned) -> None:
+        exchange = self._exchanges[-1] if self._exchanges else None
+        name = exchange.call.name if exchange and exchange.call else "The command"
+        paged = "page" in event.data
+        read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
+        outcome = event.outcome
+        brief = _own_words(event.text)
+        if source := str(event.data.get("untrusted") or ""):
+            marks = Marks.of(event.text, source, run=event.run, step=event.step)
+            self._say(defuse(event.text), marks, f"{name} {outcome}:", paged=paged, read_on=read_on)
+            brief = f"(text from {name_source(source, _SOURCE_SHOWN)})"
+        else:
+            self._say(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on)
+        if event.data.get("masked"):
+            self._say(TOLD)
+        self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
+        if exchange and exchange.call and not event.put_off:
+            if event.ok:
+                self._done.append(_one_line(str(exchange.call), 80))
+            else:
+                failure = f"{_one_line(str(exchange.call), 120)}: {_one_line(brief, 240)}"
+                self._failures.append((event.step, failure))
+
+    def _note_outcome(self, outcome: str) -> None:
+        if self._exchanges:
+            self._exchanges[-1].summary += f" -> {outcome}"
+
+    # Trimming ----------------------------------------------------------------------------------------------------
+
+    def _trim(self, limit: int) -> None:
+        """Over the limit, the oldest steps go until two thirds of it are free; the newest always stays."""
+        if self.tokens <= limit:
+            return
+        while len(self._exchanges) > 1 and self.tokens > limit // 3:
+            oldest = self._exchanges.popleft()
+            self._tokens -= oldest.tokens
+            self._summarise(oldest)
+        self._fade_summary()
+        self._write_opening()
+        if self.tokens > limit and self._exchanges:
+            self._render_newest()
+
+    def _render_newest(self) -> None:
+        """The newest step once more, in the room there is for it now."""
+        assert self._newest is not None, "it was opened by a reply"
+        newest = self._exchanges[-1]
+        self._tokens -= newest.tokens
+        newest.reply = self._rendered(self._newest)
+        newest.tokens = self._tokens_of(newest.reply)
+        newest.user, newest.beside, newest.told = [], [], []
+        self._tokens += newest.tokens
+        for said in self._said:
+            self._add_said(said)
+
+    def _summarise(self, exchange: Exchange) -> None:
+        line = f"{exchange.step}. {_one_line(exchange.summary, 240)}"
+        self._summary.append(line)
+        self._summary_tokens += self._count(line) + 1
+
+    def _fade_summary(self) -> None:
+        """Of the lines that are too many by now, keep how often each command was used."""
+        while self._summary_tokens > self._summary_limit and len(self._summary) > 1:
+            faded = self._summary.popleft()
+            self._summary_tokens -= self._count(faded) + 1
+            self._faded[faded.partition(". ")[2].partition("(")[0]] += 1
+
+    def _write_opening(self) -> None:
+        lines = ["Commands used before, in short:"] if self._summary else [OPENING]
+        if self._faded:
+            lines.append("Long ago: " + ", ".join(f"{name} ({n} times)" for name, n in self._faded.most_common(12)))
+        self._opening = "\n".join([*lines, *self._summary])
+        self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+
+
+def _replies(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
+    """The steps, those with native tool calls of one reply together."""
+    reply: list[Exchange] = []
+    for exchange in exchanges:
+        calls = reply and not isinstance(reply[0].reply, str) and not isinstance(exchange.reply, str)
+        if calls and exchange.goes_on:
+            reply.append(exchange)
+            continue
+        if reply:
+            yield reply
+        reply = [exchange]
+    if reply:
+        yield reply
+
+
+def _with_calls(reply: Sequence[Exchange]) -> Iterator[Message]:
+    """The calls of one reply, what the tool of each said, and what else there was to say."""
+    calls = [exchange.reply for exchange in reply if isinstance(exchange.reply, ToolCall)]
+    yield Message("assistant", "", tuple(calls))
+    for call, exchange in zip(calls, reply, strict=True):
+        yield Message("tool", "\n\n".join(exchange.user) or _NOTHING, answers=call.id)
+    if beside := [said for exchange in reply for said in exchange.beside]:
+        yield Message("user", "\n\n".join(beside))
+
+
+def _own_words(text: str) -> str:
+    """The text with those of others that it quotes left out."""
+    return "".join("(text from outside)" if marks else part for part, marks in split(text))
+
+
+def _one_line(text: str, limit: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"

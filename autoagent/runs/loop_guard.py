@@ -1,0 +1,131 @@
+"""Repeats, as a fold over the log: which call need not run again, and which command is not offered for a while.
+
+A repeat that gives nothing new is barred: a change that changes nothing before it runs, a look that shows the same
+once it has been taken, as only looking tells. When a run that gets nowhere is to end, standstill.py says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoagent.core.commands import Call, CommandSpec, Proposal
+from autoagent.core.events import Decided, Event, Feedback, Rejected, Resumed, Returned, Started, Thought
+
+QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A call that ran: in which step, how what it gave begins, and the hash of that; `outside`: it came from there;
+    `ok`: it did not fail.
+
+    The whole text is not kept: a run may read for days.
+    """
+
+    step: int
+    begins: str
+    outside: bool = False
+    gave: int = 0
+    ok: bool = True
+
+
+def refusal(earlier: Earlier, failing: str = "") -> str:
+    """What the model is told of a barred repeat: that it is done or has failed, and where to go from there.
+
+    `failing`: the goals whose checks fail, for which it will not do to have done it.
+    """
+    gave = "" if earlier.outside else f"It gave: {earlier.begins} "  # no marks fit in here
+    if not earlier.ok:
+        return (
+            f"it failed in step {earlier.step}, and nothing has changed since, so it would fail again. {gave}"
+            "Use it with other arguments, or first another command that mends the cause."
+        )
+    done = f"it was done already in step {earlier.step}, and nothing has changed since. {gave}"
+    if failing:
+        return f"{done}{failing} Use it with other arguments, or another command."
+    return f"{done}Use another command for the next goal; if every goal is met, use task_complete."
+
+
+def shown_before(earlier: Earlier, failing: str = "") -> str:
+    """What the model is told in place of a result that it is shown already; `failing` as by `refusal`."""
+    if earlier.ok:
+        next_one = f"{failing} Use another command." if failing else "If every goal is met, use task_complete."
+        return f"[the same as in step {earlier.step}] {next_one}"
+    return f"[failed as in step {earlier.step}] Use it with other arguments, or first another command."
+
+
+class LoopGuard:
+    """Add every event in order; ask `barred` before a call is authorized, `same` after it ran.
+
+    `barred_names`: commands with which the agent insists on a repeat. They are not offered again until another has
+    run: a small model that is bound to what is offered gets out of its circle that way.
+    """
+
+    def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
+        self._specs = specs
+        self._results: dict[str, Earlier] = {}
+        self.barred_names: set[str] = set()
+        self._pending: Call | None = None
+        self._insisted = ""  # the newest repeat
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case Thought() | Started():
+                self._pending = event.call  # as it was asked for, then as it runs
+            case Rejected() if event.command:  # its values are not known yet: something else has to come first
+                self.barred_names.add(event.command)
+            case Decided(allowed=False, by="loop guard") if self._pending:
+                self._repeated(self._pending)
+                self.barred_names.add(self._pending.name)
+            case Decided(allowed=False, by="guard") if self._pending:
+                if self._repeated(self._pending):  # nobody is there to allow it, however often it is asked for
+                    self.barred_names.add(self._pending.name)
+            case Returned(data={"repeat": True}) if self._pending:
+                if self._repeated(self._pending):
+                    self.barred_names.add(self._pending.name)
+            case Returned() if self._pending:
+                self.barred_names.clear()
+                self._insisted = ""
+                self._returned(self._pending, event)
+            case Feedback() | Resumed():  # the user had the word, and may have changed anything
+                self.barred_names.clear()
+                self._results.clear()
+
+    def barred(self, proposal: Proposal) -> Earlier | None:
+        """The earlier run of this call, if it is to change something, and its preview shows no change any more."""
+        if proposal.changes or proposal.spec.repeatable or proposal.spec.risk == "read":
+            return None
+        return self._results.get(_key(proposal.call))
+
+    def same(self, call: Call, text: str) -> Earlier | None:
+        """The earlier run of this call, if it is a look that has just shown the same text again."""
+        spec = self._specs.get(call.name)
+        earlier = self._results.get(_key(call))
+        if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
+            return None
+        return earlier if earlier.gave == hash(text) else None
+
+    def _repeated(self, call: Call) -> bool:
+        """Note a repeat; whether it is insisted on."""
+        key = _key(call)
+        insisted, self._insisted = self._insisted == key, key
+        return insisted
+
+    def _returned(self, call: Call, event: Returned) -> None:
+        key, gave = _key(call), hash(event.text)
+        spec = self._specs.get(call.name)
+        if event.ok and (spec is None or spec.risk != "read"):
+            self._results.clear()  # the world changed: any result may now be another
+        if event.known:
+            begins, outside = event.text[:QUOTED_CHARACTERS], bool(event.data.get("untrusted"))
+            ok = event.ok and not event.data.get("failed")  # a program that failed is a result as well
+            self._results[key] = Earlier(event.step, begins, outside, gave, ok)
+        else:
+            self._results.pop(key, None)
+
+
+def _key(call: Call) -> str:
+    return call.name + json.dumps(call.args, sort_keys=True, ensure_ascii=False)

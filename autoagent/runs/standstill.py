@@ -1,0 +1,210 @@
+"""The loop guard: whether the agent gets anywhere, as a fold over the log. docs/runs.md tells its rules.
+
+A step is progress where it brings something new: a text that was not read before, a state of the workspace that was
+not there before, other words to somebody, a goal whose check passes now. Every other step counts as one step without
+progress, whatever it is, so that no mix of them goes on for ever; a step of progress and a word of the user start
+the count again. Results are compared with what varies by itself set aside: times, durations, addresses, pids.
+
+Not covered: a loop each round of which brings something new, such as a line that is longer every time, a call with
+other arguments that succeeds, or the words of another model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from typing import Literal
+
+from autoagent.core.commands import Call, CommandSpec
+from autoagent.core.events import (
+    AgentMessage,
+    Checked,
+    Decided,
+    Event,
+    Feedback,
+    Rejected,
+    Resumed,
+    Returned,
+    Snapshot,
+    Started,
+    Thought,
+)
+
+Alarm = Literal["", "model", "user", "stop"]
+"""Who is to hear of a standstill now; `stop` ends the run."""
+
+ALARMS: tuple[Alarm, ...] = ("", "model", "user", "stop")
+ROUNDS = (3, 4, 6)  # times that the very same came without progress, at which each alarm is raised
+STEPS = (8, 12, 20)  # steps without progress, of whatever kind, at which it is
+NUMBERS = 4  # results that differ from an earlier one in numbers alone, for each step that is counted
+COMPARED = 50_000  # characters of a result in which what varies is set aside
+WAITS = 25  # looks at what still goes on, and waits for it, for each step that is counted
+
+_UNIT = NUMBERS * WAITS  # a step without progress; whole numbers give the same verdict however they are added up
+
+# What varies by itself. Not every number: that of the tests that fail is the news.
+_VARYING = re.compile(
+    r"""
+      \b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?(?:Z|[+-]\d\d:?\d\d)?   # 2026-01-31T12:00:00Z
+    | \b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+)(?:[A-Z][a-z]{2}\s+\d+|\d+\s+[A-Z][a-z]{2})\b  # Sat Jan 31
+    | \b\d+:\d\d(?::\d\d)?(?:[.,]\d+)?(?:\s?[AP]M)?\b                                 # 12:00:00
+    | \b1[5-9]\d{8}(?:\d{3})?(?:\.\d+)?\b                                              # seconds since the epoch
+    | \b(?:\d+m)?\d+(?:[.,]\d+)?\s?(?:ns|us|µs|ms|s|secs?|seconds?|min|mins|minutes?|h|hrs?|hours?)\b   # 3.32s, 0m3s
+    | \b0x[0-9a-fA-F]+\b
+    | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b
+    | /tmp/[^/\s'":,;)]+ | \bpytest-\d+\b
+    | (?i:\b(?:pid|process|attempt|try|retry|request|counter|seed|port)\b[\s:=\#]*\d+)
+    """,
+    re.VERBOSE,
+)
+_NUMBER = re.compile(r"\d+")
+
+
+class Standstill:
+    """Add every event in order; after each step, `alarm` says who is to hear that nothing is new, and `says` what."""
+
+    def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
+        self._specs = specs
+        self.alarm: Alarm = ""
+        self._call: Call | None = None
+        self._trees: set[str] = set()  # states of the workspace that were there
+        self._state: Literal["", "new", "old"] = ""  # that the running command has led to; '' where it is not known
+        self._changes: set[Hashable] = set()  # what came of steps that changed files
+        self._rest: set[Hashable] = set()  # what came of all others since the last change that was progress
+        self._nearly: set[Hashable] = set()  # the same, but for the numbers in it, since the last new state
+        self._newest: dict[str, Hashable] = {}  # what came of each call when it last ran
+        # Since the last progress: how often each thing came, what came last, the steps, and how much they count.
+        self._times: Counter[Hashable] = Counter()
+        self._last: Hashable = ""
+        self._steps = self._weight = self._level = 0
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        match event:
+            case Thought():
+                self._call = event.call
+            case Rejected():
+                self._count("unusable")
+            case Decided(allowed=False) if self._call:
+                key = _key(self._call)
+                self._count(self._newest.get(key, key))
+            case Started():
+                self._call, self._state = event.call, ""
+            case Snapshot():
+                self._state = "old" if event.tree in self._trees else "new"
+                self._trees.add(event.tree)
+            case Returned(known=True) if self._call:
+                self._returned(self._call, event)
+            case Checked(met=True):
+                self._heard(("met", event.goal))
+            case AgentMessage():
+                self._heard(("told", event.sender, without_varying(event.text)))
+            case Feedback() | Resumed():  # the user had the word, and may have changed anything
+                self._changes.clear()
+                self._rest.clear()
+                self._nearly.clear()
+                self._start_again()
+
+    @property
+    def says(self) -> str:
+        """What there is to say of the standstill."""
+        again, kinds = self._times[self._last], len(self._times)
+        if again >= ROUNDS[0] and self._last == _END:
+            return f"The run was not ended {again} times, and nothing is new since."
+        if again >= ROUNDS[0] and min(self._times.values()) >= again - 1:  # a circle
+            return f"The same {'call' if kinds == 1 else f'{kinds} steps'} with the same results, {again} times over."
+        return f"{self._steps} steps in a row have brought nothing new."
+
+    # What a step comes to ----------------------------------------------------------------------------------------
+
+    def _returned(self, call: Call, event: Returned) -> None:
+        key = _key(call)
+        if event.wants_a_look:  # the end was put off: whatever is said of that, nothing is new
+            self._count(_END)
+        elif event.data.get("repeat"):
+            self._count(self._newest.get(key, key))
+        else:
+            self._compare(call, event)
+
+    def _compare(self, call: Call, event: Returned) -> None:
+        """Tell by what came of earlier steps whether this one has brought anything new."""
+        changed = tuple(map(str, event.data.get("changed", ())))
+        has_failed = not event.ok or bool(event.data.get("failed"))
+        about = call.name if has_failed else _key(call)  # the same failure of another call is nothing new
+        text = without_varying(event.text)
+        came = hash((about, text, changed))
+        nearly = hash((about, _NUMBER.sub("0", _without(call, text) if has_failed else text), changed))
+        known = self._changes if changed else self._rest
+        leads_on = bool(changed) and self._state == "new"
+        if leads_on:
+            self._nearly.clear()  # the number of what is left to do is news
+        if came in known or (changed and self._state == "old"):
+            if "waits" in event.data:
+                self._count(came, _UNIT // WAITS if event.data["waits"] else _UNIT, again=0)
+            else:  # to add the same line for ever leads on too, so it counts
+                self._count(came, again=0 if leads_on else 1)
+        elif nearly in self._nearly and has_failed:
+            self._count(came, again=0)
+        elif nearly in self._nearly and not self._only_looks(call):
+            self._count(came, _UNIT // NUMBERS, again=0)
+        else:
+            if changed:
+                self._rest.clear()  # all may be looked at anew
+            self._start_again(came)
+        known.add(came)
+        self._nearly.add(nearly)
+        self._newest[_key(call)] = came
+
+    def _heard(self, news: Hashable) -> None:
+        """What comes beside the steps is progress the first time, and else nothing."""
+        if news not in self._changes:
+            self._changes.add(news)
+            self._start_again()
+
+    def _count(self, what: Hashable, weight: int = _UNIT, *, again: int = 1) -> None:
+        """Count a step without progress; `again`: how often more the very same has come."""
+        before = self._level
+        self._steps += 1
+        self._weight += weight
+        self._last = what
+        self._times[what] += again
+        rounds, steps = self._times[what], self._weight // _UNIT
+        by_rounds = sum(rounds >= limit for limit in ROUNDS)
+        self._level = max(before, by_rounds, sum(steps >= limit for limit in STEPS))
+        self.alarm = ALARMS[self._level] if self._level > before else ""
+
+    def _start_again(self, what: Hashable = "") -> None:
+        """Progress: of all that may come again, `what` has come once."""
+        self._times = Counter({what: 1} if what else {})
+        self._last = what
+        self._steps = self._weight = self._level = 0
+        self.alarm = ""
+
+    def _only_looks(self, call: Call) -> bool:
+        """Whether its command is declared to show what is there: a number of that is news."""
+        spec = self._specs.get(call.name)
+        return spec is not None and spec.risk == "read"
+
+
+_END = "end"
+
+
+def without_varying(text: str) -> str:
+    """The text with times, durations, addresses, pids and the like set aside, as far as it is looked through."""
+    head, rest = text[:COMPARED], text[COMPARED:]
+    lines = (_VARYING.sub("~", line) if _NUMBER.search(line) else line for line in head.split("\n"))
+    return "\n".join(lines) + rest
+
+
+def _without(call: Call, text: str) -> str:
+    """The text of a failure without the arguments it quotes."""
+    for value in call.args.values():
+        if isinstance(value, str) and value.strip():
+            text = text.replace(value, "~")
+    return text
+
+
+def _key(call: Call) -> str:
+    return call.name + json.dumps(call.args, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,96 @@
+"""The figures of a run so far, for the status line and the report at its end: a fold over its events."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from autoagent.core.events import (
+    Checked,
+    Ended,
+    Event,
+    Prompted,
+    Rejected,
+    Returned,
+    Rewound,
+    RunStarted,
+    Spent,
+    Started,
+    Thought,
+    Undone,
+)
+from autoagent.core.model import Usage
+from autoagent.core.task import Task
+from autoagent.runs.budget import Budget, RunLimits
+
+
+class RunStats:
+    """Add every event in order; for a run that is resumed, those of its log first.
+
+    Sub-agents count in what was spent, run and changed; steps, goals and the end are the run's own.
+    """
+
+    def __init__(self) -> None:
+        self._spent = Budget(RunLimits())
+        self._spent_by_others = Budget(RunLimits())  # by sub-agents
+        self._now = 0.0
+        self.run = ""
+        self.task: Task | None = None
+        self.model = ""
+        self.unpriced = ""  # the first model, or command, of which nobody knows what it costs
+        self.budget = 0.0  # USD; 0 for none
+        self.step = 0
+        self.commands: Counter[str] = Counter()  # started, by name
+        self.changed: dict[str, None] = {}  # workspace paths, in the order they were first changed
+        self.met: dict[int, bool] = {}  # goals with a check, counted from 0, as last checked; none after an undo
+        self.share = 0.0  # of the window that the last prompt took
+        self.ended: Ended | None = None
+        self._window = 0
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self._now = event.t
+        match event:
+            case Started():
+                self.commands[event.call.name] += 1
+            case Returned():
+                self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
+            case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)):
+                self.unpriced = self.unpriced or self.model
+            case Spent(usage=Usage(cost=None)):
+                self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)
+        if event.agent:
+            self._spent_by_others.add_former(event)
+            return
+        self._spent.add(event)
+        self.step = max(self.step, event.step)
+        match event:
+            case RunStarted():
+                self.run, self.task, self.model, self._window = event.run, event.task, event.model, event.window
+                self.budget = event.settings.get("budget") or event.task.budget
+                self.ended = None
+            case Prompted():
+                self.share = event.tokens / self._window if self._window else 0.0
+            case Checked():
+                self.met[event.goal] = event.met
+            case Rewound() | Undone():
+                self.met.clear()
+            case Ended():
+                self.ended = event
+
+    @property
+    def usage(self) -> Usage:
+        return self._spent.usage + self._spent_by_others.usage
+
+    @property
+    def tokens(self) -> int:
+        return self._spent.tokens + self._spent_by_others.tokens
+
+    @property
+    def updated(self) -> float:
+        """When the last event happened, in seconds since the epoch."""
+        return self._now
+
+    @property
+    def seconds(self) -> float:
+        """Seconds at work, over all processes of the run, up to the last event."""
+        return self._spent.time.recorded

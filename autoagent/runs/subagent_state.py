@@ -1,0 +1,76 @@
+"""Where a sub-agent stands: a fold over its events, in this process or an earlier one."""
+
+from __future__ import annotations
+
+from autoagent.core.agents import SubAgent
+from autoagent.core.events import AgentMessage, Checked, Ended, Event, Outcome, Returned, RunStarted, Tainted, Thought
+from autoagent.core.memory import PRIVATE, Origin
+from autoagent.core.task import Task
+
+SAID = 600  # characters of its last words
+
+
+class SubAgentState:
+    """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
+
+    `outcome` is None while it runs; `changed` holds the workspace paths it has changed, in that order. `origin` is what
+    its words come from, after what it has read; what its task comes from, whoever started it had read before.
+    """
+
+    def __init__(self, key: str, task: Task | None = None) -> None:
+        self.key = key
+        self.task = task or Task("an agent", "", ())
+        self.step = 0
+        self.said = ""
+        self.changed: dict[str, None] = {}
+        self.began = False
+        self.outcome: Outcome | None = None
+        self._commands: tuple[str, ...] = ()
+        self._sources: dict[str, None] = {}
+        self._private = False
+        self._since = self._last = 0.0
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self.step = max(self.step, event.step)
+        self._last = event.t
+        if isinstance(event, (Returned, AgentMessage, Tainted, Checked)):
+            read = (str(event.data.get(name) or "") for name in ("untrusted", "quoted"))
+            self._sources |= dict.fromkeys(filter(None, read))
+            self._private = self._private or bool(event.data.get("private"))
+        match event:
+            case RunStarted():
+                self.task, self._commands, self._since, self.began = event.task, event.commands, event.t, True
+            case Thought():
+                self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
+            case Returned():
+                self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
+                self.said = str(event.data.get("finished") or self.said)
+            case Ended():
+                self.outcome = Outcome(event.status, event.reason)
+
+    @property
+    def origin(self) -> Origin:
+        """What its words come from."""
+        return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
+
+    @property
+    def label(self) -> str:
+        """How it is called where there are others: `Anna (1)`."""
+        return f"{self.task.name} ({self.key})"
+
+    def now(self, time: float | None = None) -> SubAgent:
+        """Its record at this time; without one, at its last event."""
+        until = self._last if time is None or self.outcome else time
+        return SubAgent(
+            key=self.key,
+            name=self.task.name,
+            task=self.task.role,
+            commands=self._commands,
+            status=self.outcome.status if self.outcome else "running",
+            reason=self.outcome.reason if self.outcome else "",
+            steps=self.step,
+            seconds=max(0.0, until - self._since) if self.began else 0.0,
+            said=self.said if len(self.said) <= SAID else f"{self.said[:SAID]}…",
+            origin=self.origin,
+        )

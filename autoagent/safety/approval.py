@@ -1,0 +1,429 @@
+"""Who may run a command: the answers a person can give, and the authorizers that give them.
+
+Whatever is not plainly an authorization runs nothing: look-alikes are asked again, failures refuse. A proposal with a
+warning (see guard) is answered for itself: nothing that was allowed in advance covers it but a rule of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from autoagent.core.commands import Parameter, Proposal, Verdict
+from autoagent.core.errors import SettingsError, StateError, StopRun
+from autoagent.core.events import Outcome, Status
+from autoagent.core.protocols import Authorizer
+from autoagent.safety.rules import Rule, Rulebook
+from autoagent.text.redaction import MASK, holds_mask
+
+MOST_IN_ADVANCE = 9999  # the largest N of `y -N`
+
+
+class Questioner(Protocol):
+    """A person at a keyboard, or the lines of a pipe."""
+
+    def ask(self, prompt: str) -> str:
+        """One line of answer. Raises EOFError where nobody can answer, KeyboardInterrupt for Ctrl-C."""
+
+    def say(self, text: str) -> None:
+        """Show a text of one or more lines."""
+
+    def show_whole(self, proposal: Proposal) -> None:
+        """Show a proposal with nothing left out of its arguments and its diff."""
+
+    def discard_typeahead(self) -> None:
+        """Forget what was typed before the question could be read; nothing where the input is no terminal."""
+
+
+# The grammar of answers ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UserAnswer:
+    """A line understood.
+
+    `count`: commands to run, for `run`; `text`: the feedback, the `rule` to save, or why it is asked `again`.
+    """
+
+    kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "rule", "explain"]
+    count: int = 0
+    text: str = ""
+
+
+_LETTERS: Mapping[str, UserAnswer] = {
+    "e": UserAnswer("edit"), "d": UserAnswer("whole"), "a": UserAnswer("always"), "?": UserAnswer("explain"),
+}  # fmt: skip
+
+# Letters and dashes of other keyboards and fonts that look like those of an authorization.
+_DISGUISED = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO------")  # noqa: RUF001 (they are the point)
+
+
+def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
+    """What a line typed at the question means. `yes` and `no` are the keys that run and that stop.
+
+    Spaces and case do not matter. Text is feedback, unless it begins like an authorization and is none.
+    """
+    text = line.strip()
+    folded = " ".join(text.lower().split())
+    yes, no = yes.strip().lower(), no.strip().lower()
+    if not folded:
+        return UserAnswer("again")
+    if folded in (no, "exit", "quit") or (folded == "no" and no == "n"):
+        return UserAnswer("stop")
+    if (answer := _authorization(folded, yes)) is not None:
+        return answer
+    if folded in _LETTERS:
+        return _LETTERS[folded]
+    if rule := re.fullmatch(r"[aA]\s+([a-z_]+:\S.*|[a-z]+(?:_[a-z]+)+)", text):
+        return UserAnswer("rule", text=rule[1])
+    if folded in ("n", "no") or _authorization(folded, "y") is not None:  # the usual keys, where others are set
+        return UserAnswer("again", text=f"The keys are {yes!r} to run it and {no!r} to stop.")
+    plain = _undisguised(text)
+    if plain != text and (read := read_answer(plain, yes, no)).kind != "feedback":
+        return UserAnswer(
+            "again", text=read.text or "That only looks like an answer: there are other characters in it."
+        )
+    return UserAnswer("feedback", text=text)
+
+
+def _undisguised(text: str) -> str:
+    """The text in plain letters, without the invisible ones."""
+    if text.isascii():
+        return text
+    plain = unicodedata.normalize("NFKC", text).translate(_DISGUISED)
+    return "".join(char for char in plain if unicodedata.category(char) != "Cf")
+
+
+def _authorization(folded: str, yes: str) -> UserAnswer | None:
+    """The answer to a line that begins like an authorization; None for one that does not."""
+    if yes == "y" and re.fullmatch(r"y{2,}|ye|yess+", folded):
+        return UserAnswer("again", text="To authorize, type y.")
+    keys = "y|yes" if yes == "y" else re.escape(yes)
+    begins = re.fullmatch(rf"(?:{keys})(?![^\W\d_])\s*(.*)", folded)
+    if begins is None:
+        return None
+    rest = begins[1]
+    if not rest:
+        return UserAnswer("run", 1)
+    if count := re.fullmatch(r"-\s?([0-9]+)", rest):
+        digits = count[1].lstrip("0")
+        if not digits:
+            return UserAnswer("again", text=f"{yes} -0 runs nothing.")
+        if len(digits) > len(str(MOST_IN_ADVANCE)):
+            return UserAnswer("again", text=f"At most {MOST_IN_ADVANCE} commands can be authorized in advance.")
+        return UserAnswer("run", int(digits))
+    if re.match(r"[^\W\d_]", rest) or (rest[0] in ",.;:!('\"" and re.search(r"[^\W\d_]", rest)):
+        return None  # "yes, but into another file": words, so feedback
+    return UserAnswer("again", text=f"To authorize, type {yes}, or {yes} -N with N a whole number, such as {yes} -5.")
+
+
+# Authorizers -----------------------------------------------------------------------------------------------------
+
+
+class Ask:
+    """Asks a person about every command, unless it was authorized in advance.
+
+    Ctrl-C takes back all that was. An edit allows nothing: the edited call comes back as a new proposal. A proposal
+    with a warning is always asked about, and uses up nothing of what was authorized in advance. `rulebook` takes the
+    rules that are made at the question. `mask` takes secrets out of the arguments that are shown to be edited.
+    """
+
+    def __init__(
+        self,
+        terminal: Questioner,
+        yes: str = "y",
+        no: str = "n",
+        rulebook: Rulebook | None = None,
+        mask: Callable[[Any], Any] = lambda value: value,
+    ) -> None:
+        self._terminal = terminal
+        self._mask = mask
+        self._yes = yes
+        self._no = no
+        self._rulebook = rulebook
+        self._credit = 0  # commands that still run without a question
+        self._always: set[str] = set()
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        return self._in_advance(proposal) or self._asked(proposal)
+
+    def _in_advance(self, proposal: Proposal) -> Verdict | None:
+        name = proposal.call.name
+        if proposal.warning:
+            return None
+        if name in self._always:
+            return Verdict(True, f"user (always {name})")
+        if self._credit:
+            self._credit -= 1
+            left = f"{self._credit} more to come" if self._credit else "the last one"
+            self._terminal.say(f"Authorized in advance; {left}.")
+            return Verdict(True, "user (in advance)")
+        return None
+
+    def _asked(self, proposal: Proposal) -> Verdict:
+        name, question = proposal.call.name, self._question(proposal)
+        while True:
+            answer = read_answer(self._listen(question), self._yes, self._no)
+            if answer.kind == "run":
+                if answer.count > 1 or not proposal.warning:
+                    self._credit = answer.count - 1
+                return Verdict(True, "user")
+            if answer.kind == "always" and not proposal.warning:
+                self._always.add(name)
+                return Verdict(True, f"user (always {name})")
+            if answer.kind == "rule" and (rule := self._made_rule(answer.text, proposal)) is not None:
+                return Verdict(True, f"user (rule {rule})")
+            if answer.kind == "feedback":
+                return Verdict(False, "user", answer.text)
+            if answer.kind == "stop":
+                raise _ended("stopped")
+            if answer.kind == "edit" and (args := self._edit(proposal)) is not None:
+                return Verdict(False, "user", args=args)
+            self._respond(answer, proposal)
+
+    def _respond(self, answer: UserAnswer, proposal: Proposal) -> None:
+        """Say what an answer comes to that decides nothing."""
+        if answer.kind == "whole":
+            self._terminal.show_whole(proposal)
+        elif answer.kind == "explain":
+            self._terminal.say(self._explanation(proposal))
+        elif answer.kind == "always":
+            self._terminal.say(
+                f"'a' does not hold where there is a warning: {self._yes} runs it this once, and a rule, such as "
+                f"'a {proposal.call.name}', holds from now on. Nothing was run."
+            )
+        elif answer.kind == "again" and answer.text:
+            self._terminal.say(f"{answer.text} Nothing was run.")
+
+    def interrupted(self) -> str:
+        self._credit = 0
+        self._always.clear()
+        self._terminal.say("")  # the terminal has echoed ^C
+        question = f"Interrupted. Enter goes on, text is feedback, {self._no} saves and stops; Ctrl-C again stops too."
+        while True:
+            try:
+                line = self._answer(question)
+            except KeyboardInterrupt:
+                raise _ended("interrupted") from None
+            answer = read_answer(line, self._yes, self._no)
+            if answer.kind == "stop":
+                raise _ended("stopped")
+            if answer.kind == "feedback":
+                return answer.text
+            if not line.strip() or answer == UserAnswer("run", 1):
+                return ""
+            self._terminal.say("Nothing waits to be authorized now. Enter goes on.")
+
+    def waits_on(self, reason: str) -> bool:
+        question = f"{reason}\nKeep trying? Enter = yes, {self._no} = save and stop"
+        while True:
+            self._terminal.discard_typeahead()
+            try:
+                line = self._terminal.ask(question)
+            except EOFError:
+                return False
+            answer = read_answer(line, self._yes, self._no)
+            if answer.kind == "stop":
+                raise _ended("stopped")
+            if not line.strip() or answer == UserAnswer("run", 1):
+                return True
+            self._terminal.say("There is no model to read that. Enter tries again.")
+
+    def _question(self, proposal: Proposal) -> str:
+        if proposal.warning:
+            return (
+                f"Run it all the same? {self._yes} = yes, this once, {self._no} = save and stop, or type feedback\n"
+                "(e = edit, d = show all, ? = help)"
+            )
+        return (
+            f"Run it? {self._yes} = yes, {self._yes} -N = yes to N commands, {self._no} = save and stop, "
+            "or type feedback\n"
+            "(e = edit, d = show all, a = always, ? = help)"
+        )
+
+    def _explanation(self, proposal: Proposal) -> str:
+        name, yes, no = proposal.call.name, self._yes, self._no
+        return (
+            f"{proposal.spec.label} ({name}, risk: {proposal.risk})\n"
+            f"{yes}     run this command\n"
+            f"{yes} -5  run it and the next 4 without a question\n"
+            f"{no}     save the run and stop; it can be resumed\n"
+            "e     edit the arguments, then be asked again\n"
+            "d     show all arguments and the whole diff\n"
+            f"a     run every {name} without a question until this run ends or Ctrl-C is pressed\n"
+            f"a {name}:PATTERN\n"
+            "      save a rule for such calls in every run; you see first what it lets through\n"
+            "text  is feedback to the agent; the command is not run\n"
+            "Ctrl-C twice saves and stops."
+        )
+
+    def _made_rule(self, text: str, proposal: Proposal) -> Rule | None:
+        """The rule, saved once the user has confirmed it; None where it stays unsaved, and nothing is decided."""
+        if self._rulebook is None:
+            self._terminal.say("No rules can be saved here. Nothing was run.")
+            return None
+        try:
+            rule = self._rulebook.parse(text)
+            if not self._rulebook.fits(rule, proposal.call):
+                self._terminal.say(f"The rule {rule} does not let this call through. Nothing was run or saved.")
+                return None
+            self._terminal.say(self._rulebook.forecast(rule))
+            question = f"Save the rule {rule}? {self._yes} = yes, Enter = no"
+            if read_answer(self._listen(question), self._yes, self._no) != UserAnswer("run", 1):
+                self._terminal.say("The rule was not saved. Nothing was run.")
+                return None
+            self._rulebook.save(rule)
+        except (SettingsError, StateError) as error:
+            self._terminal.say(f"{error} Nothing was run.")
+            return None
+        self._terminal.say(f"Saved; `autoagent rules remove '{rule}'` revokes it.")
+        return rule
+
+    def _listen(self, question: str) -> str:
+        """A line of answer; the first Ctrl-C comes back to the question, a second ends the run."""
+        try:
+            return self._answer(question)
+        except KeyboardInterrupt:
+            self._terminal.say("Nothing was run. Ctrl-C again saves and stops.")
+        try:
+            return self._answer(question)
+        except KeyboardInterrupt:
+            raise _ended("interrupted") from None
+
+    def _answer(self, question: str) -> str:
+        self._terminal.discard_typeahead()
+        try:
+            return self._terminal.ask(question)
+        except EOFError:
+            raise _ended("unanswered") from None
+
+    def _edit(self, proposal: Proposal) -> dict[str, Any] | None:
+        """New arguments, or None where they stay as they are."""
+        args = dict(proposal.call.args)
+        shown = dict(self._mask(args))
+        self._terminal.say(json.dumps(shown, ensure_ascii=False, indent=2))
+        while line := self._listen("New arguments: one line of JSON, or NAME=VALUE; Enter keeps them").strip():
+            try:
+                edited = _with_secrets(edit_arguments(shown, line, proposal.spec.parameters), shown, args)
+            except ValueError as error:
+                self._terminal.say(f"{error} Nothing was changed.")
+                continue
+            return edited if edited != args else None
+        return None
+
+
+def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """The arguments after an edit: a JSON object replaces them all, `name=value` one of them.
+
+    The value of a string may be written bare. Raises ValueError, with a sentence, for a line that is neither.
+    """
+    if line.startswith("{"):
+        try:
+            return dict(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"That is not valid JSON: {error.msg} at column {error.colno}.") from error
+    name, mark, value = (part.strip() for part in line.partition("="))
+    kinds = {p.name: p.kind for p in parameters}
+    if not mark or name not in kinds:
+        raise ValueError(f"Write NAME=VALUE with one of: {', '.join(kinds)}; or a JSON object.")
+    if kinds[name] == "string" and not value.startswith('"'):
+        return {**args, name: value}
+    try:
+        return {**args, name: json.loads(value)}
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name} is of type {kinds[name]}, and {value!r} is not.") from error
+
+
+def _with_secrets(edited: Mapping[str, Any], shown: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """The edited arguments; one left as it was shown is what it was, with its secret.
+
+    Raises ValueError for one that was changed around a secret which was not shown.
+    """
+    kept = {name for name, value in edited.items() if name in args and value == shown[name]}
+    for name in edited.keys() - kept:
+        if name in args and shown[name] != args[name] and holds_mask(edited[name]):
+            raise ValueError(f"{MASK} stands in {name} for a secret that is not shown; write the whole value anew.")
+    return {name: args[name] if name in kept else value for name, value in edited.items()}
+
+
+class Continuous:
+    """Allows every command without a warning. Those with one are asked about, or refused where nobody can answer.
+
+    Ctrl-C ends the run, or asks where there is somebody to ask.
+    """
+
+    def __init__(self, ask: Authorizer | None = None) -> None:
+        self._ask = ask
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        if not proposal.warning:
+            return Verdict(True, "continuous mode")
+        if self._ask is not None:
+            return self._ask.decide(proposal)
+        reason = f"{proposal.warning} Nobody is here to allow it. Go on without it, with what you have."
+        return Verdict(False, "guard", reason)
+
+    def interrupted(self) -> str:
+        if self._ask is None:
+            raise _ended("interrupted")
+        return self._ask.interrupted()
+
+    def waits_on(self, reason: str) -> bool:
+        return False  # there was patience for an agent that is left alone
+
+
+class RuleAuthorizer:
+    """Allows what a rule lets through, without a question and in spite of a warning; leaves all else to `inner`."""
+
+    def __init__(self, rulebook: Rulebook, inner: Authorizer) -> None:
+        self._rulebook = rulebook
+        self._inner = inner
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        self._rulebook.see(proposal.call, proposal.agent)
+        if (rule := self._rulebook.allows(proposal.call)) is not None:
+            return Verdict(True, f"rule {rule}")
+        return self._inner.decide(proposal)
+
+    def interrupted(self) -> str:
+        return self._inner.interrupted()
+
+    def waits_on(self, reason: str) -> bool:
+        return self._inner.waits_on(reason)
+
+
+class FailClosed:
+    """Refuses where `inner` fails, so that decide raises StopRun and KeyboardInterrupt alone."""
+
+    def __init__(self, inner: Authorizer) -> None:
+        self._inner = inner
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        try:
+            return self._inner.decide(proposal)
+        except StopRun:
+            raise
+        except Exception as error:  # whatever broke, nobody has allowed the call
+            reason = f"Whether it may run could not be decided ({type(error).__name__}: {error})."
+            return Verdict(False, "fault", reason)
+
+    def interrupted(self) -> str:
+        return self._inner.interrupted()
+
+    def waits_on(self, reason: str) -> bool:
+        return self._inner.waits_on(reason)
+
+
+_REASONS: Mapping[Status, str] = {
+    "stopped": "Ended by the user.",
+    "interrupted": "Ended by Ctrl-C.",
+    "unanswered": "A question was asked and nobody could answer it; pass -c to run without questions.",
+}
+
+
+def _ended(status: Status) -> StopRun:
+    return StopRun(Outcome(status, _REASONS[status]))

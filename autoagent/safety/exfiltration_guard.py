@@ -1,0 +1,292 @@
+"""The guard of three: a run that has read untrusted text, holds private data, and is about to act outward or
+irreversibly, needs a fresh answer of a person for it. Any two of the three are harmless together.
+
+A text from outside may tell the model to send away what it knows. Whether the model obeys cannot be seen; that all
+three have come together can. So the guard does not judge what a call says, only what the run has read before it.
+
+- Untrusted: a result marked so by its command, or of one that declares that it is from outside; what is shown of a
+  tainted file; what a program prints in a tainted run or in a workspace with tainted files; a memory that is not
+  trusted.
+- Private: a result marked so by its command; a file of the user's of which anything is shown, or may have been, by a
+  program, which without a sandbox is any file anywhere; an answer of the user's; a memory of the user's or of a run
+  that held private data. Ordinary memories are not, nor are the goals, feedback, and files that this run has made or
+  that are tainted: else no research could go on by itself.
+- Outward or irreversible: risk `network`, `run` or `irreversible`, and words to a sub-agent that can do any such thing.
+
+What a command does is declared with it (see Effects), and no command is known by its name here. One that declares
+nothing counts as the worst: its results are untrusted and private, and each of its calls needs an answer. What is shown
+of files is declared by nobody: the workspace tells the guard of all that it hands out to a call.
+
+What an untrusted run writes and remembers is untrusted in turn. Taint is never taken back within a run.
+
+Not covered: what a call within the workspace does (wrong files written, texts falsified); names of files, which are
+not taken for private data; data that leaves in the prompts to the model's own endpoint; files that the user makes
+while a run goes on at a path that this run had made; what a sub-agent's command wrote just before a crash; a person who
+answers without reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autoagent.core.commands import Call, CommandSpec, Effects, Proposal, Result, Risk
+from autoagent.core.events import AgentMessage, Checked, Event, Returned, RunStarted, Started, Tainted, Undone
+from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory
+from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.text.quoting import marked, name_source
+
+__all__ = ["ExfiltrationGuard", "Seen", "TaintedFiles"]
+
+OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})
+NAMED = 3  # sources and pieces of private data that a warning names
+
+
+class Seen:
+    """What a call has been shown of the workspace, judged at the moment it was: a source of tainted files, '' for none,
+    and whether there was a file of the user's. Satisfies workspace.Observer.
+
+    `could`: a program of the call could have read a file of the user's, whatever it then did to it.
+    """
+
+    def __init__(self, tainted: TaintedFiles, made: set[str], *, could: bool = False) -> None:
+        self._tainted = tainted
+        self._made = made
+        self.source = ""
+        self.private = False
+        self.could = could
+
+    def content(self, where: str) -> None:
+        """The content of this file."""
+        self.source = self.source or self._tainted.source_of(where)
+        self.private = self.private or self._tainted.holds_own(where, self._made)
+
+    def names(self, where: str) -> None:
+        """The names of what is in this folder, and below it: they are not taken for private data."""
+        self.source = self.source or self._tainted.source_of(where)
+
+
+class ExfiltrationGuard:
+    """Add every event of the run in order; `examine` a proposal before it is decided on, let it `observe` the call, and
+    `label` the result before it is recorded, so that all later readers of the log see what it carries.
+
+    `specs` are those of all commands there are: one that is not among them declares nothing. `network`: programs reach
+    the network, so that what they print is from outside. `confined` is set to false where programs are held back from
+    nothing: they may read whatever is the user's, wherever it lies. `origin` is that of the task: of a sub-agent,
+    that of the agent that gave it. `add` raises StateError where a tainted file cannot be recorded.
+    """
+
+    def __init__(
+        self,
+        tainted: TaintedFiles,
+        specs: Iterable[CommandSpec] = (),
+        *,
+        network: bool = False,
+        origin: Origin | None = None,
+    ) -> None:
+        self._tainted = tainted
+        self._specs = {spec.name: spec for spec in specs}
+        self._network = network
+        self.confined = True
+        self._sources: dict[str, str] = {}  # what tainted the run, and in words when; the newest last
+        self._held: dict[str, None] = {}  # the private data it holds, in words
+        self._made: set[str] = set()  # workspace paths of files whose whole content is this run's
+        self._pending: Call | None = None
+        self._agents_reach_out = True
+        self._run, self._step = "", 0
+        self._carried((origin or Origin()).labels, "the task it was given")
+
+    @property
+    def source(self) -> str:
+        """The newest source of untrusted text that the run has read, such as a URL; '' while there is none."""
+        return next(reversed(self._sources), "")
+
+    @property
+    def private(self) -> bool:
+        """Whether the run holds private data."""
+        return bool(self._held)
+
+    @property
+    def origin(self) -> Origin:
+        """What a memory made now comes from."""
+        return Origin(", ".join(filter(None, (PRIVATE if self.private else "", self.source))), not self.source)
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self._run, self._step = event.run, event.step
+        match event:
+            case RunStarted():
+                self._agents_reach_out = any(map(self._reaches_out, event.commands))
+            case Tainted():
+                self._carried(event.data, f"memory {event.memory}")
+            case Started():
+                self._pending = event.call
+            case Returned():
+                self._returned(event)
+            case Checked():
+                self._carried(event.data, f"the check of goal {event.goal + 1}, step {event.step}")
+            case Undone():
+                self._made.clear()  # files of the user's may be back at their places
+            case AgentMessage():
+                self._carried(event.data, f"words of {event.sender}, step {event.step}")
+                self._mark(event)
+
+    def news(self, memory: RetrievedMemory) -> dict[str, Any]:
+        """`untrusted` and `private`, as far as a memory that was recalled has either and the run does not carry it yet:
+        it does once that is recorded as Tainted."""
+        labels: dict[str, Any] = {}
+        untrusted = Origin(memory.source, memory.trusted).labels.get("untrusted")
+        if untrusted and untrusted not in self._sources:
+            labels["untrusted"] = untrusted
+        if memory.private and not self._held:
+            labels["private"] = True
+        return labels
+
+    def observe(self, call: Call) -> Seen:
+        """What is to be told of all that the workspace hands out to the call, which is just about to run."""
+        effects = self._effects(call)
+        runs_programs = effects is not None and effects.runs_programs
+        return Seen(self._tainted, self._made, could=runs_programs and self._within_reach)
+
+    def label(self, call: Call, result: Result, seen: Seen) -> Result:
+        """The result with `untrusted` and `private` among its data where it carries either.
+
+        Where it quotes in marks of its own (a look back, a check), the source is `quoted`.
+        """
+        if result.data.get("repeat"):  # it shows nothing, but names the step that did
+            return result
+        effects = self._effects(call)
+        source, private = seen.source, seen.private or seen.could
+        if effects is None:
+            source, private = source or self._printed_by or _undeclared(call), True
+        else:
+            if effects.runs_programs:
+                source = self._printed_by or source
+            if effects.from_outside:
+                source = source or self._fetched_from(call)
+            private = private or (effects.asks_user and result.ok)
+        data = dict(result.data)
+        name = "quoted" if data.get("review") or data.get("unmet") else "untrusted"
+        if source and not data.get(name):
+            data[name] = source
+        if private:
+            data["private"] = True
+        return replace(result, data=data)
+
+    @property
+    def printed(self) -> dict[str, Any]:
+        """`untrusted` and `private`, as far as what a program has just printed in the workspace carries either."""
+        labels = {"untrusted": self._printed_by, "private": self._within_reach}
+        return {name: value for name, value in labels.items() if value}
+
+    def cut_off(self, call: Call, changed: Sequence[str]) -> dict[str, Any]:
+        """The data of a result that a crash has hidden: what has changed since the call began, and where that may come
+        from. The run carries nothing new: it has read none of it yet.
+        """
+        effects = self._effects(call)
+        if effects is None:
+            source = self._printed_by or _undeclared(call)
+        elif effects.runs_programs:
+            source = self._printed_by
+        else:
+            source = self.source or (self._fetched_from(call) if effects.from_outside else "")
+        data = {"changed": list(changed), "tainted_by": source}
+        return {name: value for name, value in data.items() if changed and value}
+
+    def quote(self, text: str, path: str = "") -> str:
+        """A text for the model that shows a file, or with no `path` what a program printed: between marks where it may
+        come from outside."""
+        source = self._tainted.source_of(path) if path else self._printed_by
+        return marked(text, source, run=self._run, step=self._step) if source else text
+
+    def examine(self, proposal: Proposal) -> Proposal:
+        """The proposal, with a warning where only a fresh answer of a person may allow it."""
+        name, effects = proposal.call.name, self._effects(proposal.call)
+        if effects is None:
+            does = f"{name} does not declare what it does: it may read anything, and send it anywhere."
+            return replace(proposal, warning=does)
+        tells = effects.tells_agents and self._agents_reach_out
+        if not self._sources or not self._held or not (tells or proposal.risk in OUTWARD):
+            return proposal
+        does = "tells an agent that can act outward" if tells else _DOES[proposal.risk]
+        warning = (
+            f"This run has read text from outside ({_listed(self._sources.values())}) and holds private data "
+            f"({_listed(self._held)}). {name} {does}: what was read may have asked for it."
+        )
+        return replace(proposal, warning=warning)
+
+    def _effects(self, call: Call | None) -> Effects | None:
+        """What the command declares; None where it declares nothing, or is not known."""
+        spec = self._specs.get(call.name) if call else None
+        return spec.effects if spec else None
+
+    def _reaches_out(self, command: str) -> bool:
+        """Whether who has this command can act outward; of one that declares nothing that is to be feared."""
+        spec = self._specs.get(command)
+        return spec is None or spec.effects is None or spec.risk in OUTWARD
+
+    def _fetched_from(self, call: Call) -> str:
+        """What the result of a call comes from whose command is from outside: the address it was given, or itself."""
+        addresses = (p.name for p in self._specs[call.name].parameters if p.meaning == "url")
+        return next((str(call.args[name]) for name in addresses if call.args.get(name)), call.name)
+
+    @property
+    def _within_reach(self) -> bool:
+        """Whether a program could read a file of the user's: in the workspace, or where nothing confines it."""
+        return not self.confined or self._tainted.holds_own(".", self._made)
+
+    @property
+    def _printed_by(self) -> str:
+        """What the words of a program come from, if from outside."""
+        return self.source or self._tainted.source_of(".") or ("the network" if self._network else "")
+
+    def _returned(self, event: Returned) -> None:
+        call, self._pending = self._pending, None
+        self._carried(event.data, f"{_short(call)}, step {event.step}")
+        self._mark(event)
+        effects = self._effects(call)
+        if event.known and effects is not None and not effects.amends:
+            self._made.update(map(str, event.data.get("changed", ())))
+
+    def _carried(self, labels: Mapping[str, Any], by: str) -> None:
+        """The run has read what carries these labels; `by` names it."""
+        for source in filter(None, (str(labels.get(name) or "") for name in ("untrusted", "quoted"))):
+            self._sources.pop(source, None)  # it is the newest now
+            self._sources[source] = f"{name_source(source)}: {by}"
+        if labels.get("private"):
+            self._held[by] = None
+
+    def _mark(self, event: Returned | AgentMessage) -> None:
+        """What a run that has read untrusted text changes is tainted. It may be the user's as well where the run holds
+        such data, which it may have written there, and after a crash."""
+        if source := self.source or str(event.data.get("tainted_by") or ""):
+            changed = [str(path) for path in event.data.get("changed", ())]
+            shared = self.private or (isinstance(event, Returned) and not event.known)
+            self._tainted.mark(changed, source, run=event.run, seq=event.seq, shared=shared)
+
+
+_DOES: dict[Risk, str] = {
+    "network": "reaches out to the network",
+    "run": "runs a program",
+    "irreversible": "cannot be undone",
+}
+
+
+def _undeclared(call: Call) -> str:
+    return f"{call.name}, which does not declare what it shows"
+
+
+def _short(call: Call | None) -> str:
+    """`read_file secret.txt`"""
+    if call is None:
+        return "a command"
+    first = next(iter(call.args.values()), "")
+    return f"{call.name} {name_source(str(first), 40)}" if first else call.name
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The newest few, the newest first."""
+    newest = list(names)[::-1]
+    more = f" and {len(newest) - NAMED} more" if len(newest) > NAMED else ""
+    return "; ".join(newest[:NAMED]) + more

@@ -1,0 +1,306 @@
+"""Rules that let calls run without a question: `COMMAND`, or `COMMAND:PATTERN` on the command's first argument.
+
+What a pattern means follows from that argument; `*` stands for any text but what could change the meaning:
+
+- a path (`write_to_file:notes/*`): matched with the place the path leads to, or with its own for a command that takes
+  a link for itself (`delete_file`); `*` stays within a folder, `**` does not.
+- a URL (`browse_website:https://docs.python.org/*`): scheme, host and port as they are, `*` in a host within one label;
+  no user name, no `..`.
+- a shell line (`execute_shell:git status`): the whole line; `*` stands for no character that a shell reads as more than
+  itself, such as `;`, `|`, `$`, quotes or a new line.
+- any other text: the whole of it.
+- code, and whatever its command does not declare to be one of these: the whole of it; `*` is an asterisk.
+
+The other arguments are not looked at. Rules come from the user alone: flags, his config, and a file beside that which
+has the rules for each folder; nothing in a folder itself is read.
+
+Not covered: what a program does that a rule lets run. `execute_shell:git *` lets every option of git through, also
+those that run other programs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from autoagent.config.text_file import read_text, write_text
+from autoagent.core.commands import Call, CommandSpec
+from autoagent.core.errors import CommandError, SettingsError, StateError
+from autoagent.core.events import Event, Started, Thought
+from autoagent.text.sanitize import shorten
+
+CALLS_SHOWN, CALL_SHOWN = 20, 160  # before a rule is saved: calls, characters of each
+
+_PLAIN = r"[^;&|<>()$`\\\"'*?\[\]{}~#!^\x00-\x1f\x7f\x85\u2028\u2029]"  # of a shell line: each stands for itself
+_RULE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; `pattern` None lets every call of the command through."""
+
+    command: str
+    pattern: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Rule:
+        """`COMMAND` or `COMMAND:PATTERN`. Raises SettingsError for what is neither."""
+        found = _RULE.fullmatch(text.strip())
+        if found is None or (found[2] is not None and not found[2].strip()):
+            raise SettingsError(
+                f"The rule {text!r} is none: write COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."
+            )
+        return cls(found[1], None if found[2] is None else found[2].strip())
+
+    def __str__(self) -> str:
+        return self.command if self.pattern is None else f"{self.command}:{self.pattern}"
+
+
+class Place(Protocol):
+    """Where a path of the workspace leads, relative to its root; without `follow`, a link as its last part stays.
+
+    Raises CommandError where it must not lead.
+    """
+
+    def __call__(self, path: str, *, follow: bool = True) -> str: ...
+
+
+def place_of(path: str, *, follow: bool = True) -> str:
+    """The path in its shortest form, as far as that can be told without the disk. Raises CommandError outside."""
+    place = posixpath.normpath(path)
+    if place.startswith(("/", "../")) or place == "..":
+        raise CommandError(f"{path} is outside the workspace.")
+    return place
+
+
+def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) -> bool:
+    """Whether the rule lets a call through. `spec` is that of the call's command."""
+    if rule.command != call.name:
+        return False
+    if rule.pattern is None:
+        return True
+    if not spec.parameters:
+        return False
+    first = spec.parameters[0]
+    value = str(call.args.get(first.name, first.default))
+    match first.meaning:
+        case "path" | "entry":
+            return _path_matches(rule.pattern, value, place, follow=first.meaning == "path")
+        case "url":
+            return _url_matches(rule.pattern, value)
+        case "shell":
+            return _fits(_single_spaced(rule.pattern), _single_spaced(value), _PLAIN)
+        case "exact":
+            return rule.pattern == value.strip()
+        case "text":
+            return _fits(rule.pattern, value, ".")
+
+
+def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
+    """The rule under its command's present name. Raises SettingsError where it can never let anything through."""
+    names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
+    spec = names.get(rule.command)
+    if spec is None:
+        near = get_close_matches(rule.command, names, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise SettingsError(f"The rule {rule}: there is no command {rule.command!r}.{hint} See `autoagent commands`.")
+    if rule.pattern is not None:
+        if not spec.parameters:
+            raise SettingsError(f"The rule {rule}: {spec.name} has no argument; leave out the pattern.")
+        if spec.parameters[0].meaning == "url" and not re.match(r"https?://[^/]", rule.pattern):
+            raise SettingsError(f"The rule {rule}: the pattern must begin with https:// or http:// and a host.")
+    return Rule(spec.name, rule.pattern)
+
+
+def _fits(pattern: str, value: str, star: str) -> bool:
+    """Whether the whole value fits a pattern in which `*` stands for any number of `star`, a regular expression."""
+    parts = (re.escape(part) for part in re.split(r"\*+", pattern))
+    return re.fullmatch(f"(?:{star})*".join(parts), value, re.DOTALL) is not None
+
+
+def _path_matches(pattern: str, path: str, place: Place, *, follow: bool) -> bool:
+    try:
+        where = place(path, follow=follow)
+    except CommandError:
+        return False
+    stars = {"**": ".*", "*": "[^/]*"}
+    parts = re.split(r"(\*\*|\*)", posixpath.normpath(pattern))
+    return re.fullmatch("".join(stars.get(part, re.escape(part)) for part in parts), where, re.DOTALL) is not None
+
+
+def _url_matches(pattern: str, url: str) -> bool:
+    try:
+        wanted, given = urlsplit(pattern), urlsplit(url)
+        same_port = wanted.port == given.port
+    except ValueError:
+        return False
+    path = unquote(unquote(given.path))
+    if "@" in given.netloc or "\\" in unquote(url) or ".." in path.split("/"):
+        return False
+    return (
+        same_port
+        and wanted.scheme == given.scheme
+        and _fits(wanted.hostname or "", given.hostname or "", "[^./]")
+        and _fits(_behind_host(pattern), _behind_host(url), r"[^\s\x00-\x1f\x7f]")
+    )
+
+
+def _behind_host(url: str) -> str:
+    """Path and what follows it, at least a slash."""
+    after = re.sub(r"^[^/]*//[^/?#]*", "", url)
+    return after if after.startswith("/") else f"/{after}"
+
+
+def _single_spaced(line: str) -> str:
+    """Runs of spaces and tabs as one. A new line is no space: it begins another command."""
+    return re.sub(r"[ \t]+", " ", line.strip(" \t"))
+
+
+# The saved rules -------------------------------------------------------------------------------------------------
+
+
+class SavedRules:
+    """The rules for one folder, in a JSON file among the user's own settings, which nobody else may write.
+
+    All methods raise StateError where the file cannot be used.
+    """
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path = path
+        self._folder = str(folder)
+
+    def load(self) -> list[Rule]:
+        """The rules, oldest first; none where there is no file."""
+        try:
+            return [Rule.parse(text) for text in self._folders().get(self._folder, [])]
+        except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
+            raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
+
+    def _folders(self) -> dict[str, list[str]]:
+        """The rules of all folders."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StateError(f"The rules {self.path} cannot be read: {error.strerror}.") from error
+        if not status.st_size:  # a killed agent can leave an empty one (sandbox/bubblewrap.py)
+            return {}
+        if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), 0):
+            raise StateError(f"Others may have written the rules {self.path}: look at them, then chmod 600 it.")
+        try:
+            folders: dict[str, list[str]] = dict(json.loads(read_text(self.path))["folders"])
+            return folders
+        except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
+            raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
+
+    def add(self, rule: Rule) -> bool:
+        """Save a rule; False where it is there already."""
+        with self._turn():
+            rules = self.load()
+            if rule in rules:
+                return False
+            self._save([*rules, rule])
+        return True
+
+    def remove(self, rule: Rule) -> bool:
+        """Revoke a rule; False where it is not there."""
+        with self._turn():
+            rules = self.load()
+            if rule not in rules:
+                return False
+            self._save([other for other in rules if other != rule])
+        return True
+
+    def _save(self, rules: Sequence[Rule]) -> None:
+        folders = {**self._folders(), self._folder: [str(rule) for rule in rules]}
+        text = json.dumps({"v": 2, "folders": folders}, ensure_ascii=False, indent=2)
+        try:
+            write_text(self.path, f"{text}\n", private=True)
+        except (OSError, SettingsError) as error:
+            raise StateError(f"The rules {self.path} cannot be written: {error}") from error
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One writer at a time, of all folders."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StateError(f"The rules {self.path} cannot be written: {error.strerror}.") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+# The rules of a run ----------------------------------------------------------------------------------------------
+
+
+class Rulebook:
+    """The rules that hold in a run, and the calls that were proposed in it.
+
+    `specs` are those of all commands, `given` the rules of flags and settings; `place` tells where a path of the
+    workspace leads. Raises SettingsError for a given rule that is none, StateError where the saved ones cannot be used.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[CommandSpec],
+        given: Iterable[str] = (),
+        saved: SavedRules | None = None,
+        *,
+        place: Place = place_of,
+    ) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._saved = saved
+        self._place = place
+        self._rules = [*map(self.parse, given), *(saved.load() if saved else ())]
+        self._seen: dict[tuple[str, str], Call] = {}  # by agent and id, as they were proposed last
+
+    def add(self, event: Event) -> None:
+        """Take up an event of the run before it was resumed."""
+        if isinstance(event, (Thought, Started)):
+            self.see(event.call, event.agent)
+
+    def see(self, call: Call, agent: str = "") -> None:
+        """Take up a call that is proposed."""
+        self._seen[agent, call.id] = call
+
+    def parse(self, text: str) -> Rule:
+        """The rule that a text is. Raises SettingsError where it is none, or never lets anything through."""
+        return checked(Rule.parse(text), self._specs.values())
+
+    def fits(self, rule: Rule, call: Call) -> bool:
+        """Whether the rule lets the call through."""
+        spec = self._specs.get(call.name)
+        return spec is not None and matches(rule, call, spec, self._place)
+
+    def allows(self, call: Call) -> Rule | None:
+        """The first rule that lets the call through."""
+        return next((rule for rule in self._rules if self.fits(rule, call)), None)
+
+    def forecast(self, rule: Rule) -> str:
+        """Which of the calls so far the rule would have let through, in lines."""
+        seen = list(self._seen.values())  # sub-agents propose calls meanwhile
+        past = [call for call in seen if self.fits(rule, call)]
+        head = f"{rule} would have let through {len(past)} of the {len(seen)} calls of this run:"
+        more = [f"  and {len(past) - CALLS_SHOWN} earlier ones"] if len(past) > CALLS_SHOWN else []
+        return "\n".join([head, *(f"  {shorten(str(call), CALL_SHOWN)}" for call in past[-CALLS_SHOWN:]), *more])
+
+    def save(self, rule: Rule) -> None:
+        """Let the rule hold from now on, here and in later runs. Raises StateError."""
+        if self._saved is not None:
+            self._saved.add(rule)
+        self._rules.append(rule)

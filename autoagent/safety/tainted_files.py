@@ -1,0 +1,191 @@
+"""Which files of the workspace hold text from outside, as a small durable record: taint outlives the run.
+
+One JSON object a line, appended and synced before the run goes on. A file that is still as it was left then is no data
+of the user's; one that was touched since may be both: it stays tainted, and it counts as the user's own.
+
+Not covered: tainted files that were copied or renamed by something other than the agent, and taint that only another
+state folder knows of.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import stat
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from autoagent.core.errors import StateError
+from autoagent.core.record_codec import from_line
+from autoagent.workspace.gate import folder_named
+
+LOOKED_AT = 20_000  # files, in search of one of the user's own; where there are more, one is taken to be there
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A workspace path, what tainted it, when (event `seq` of a run), and how the file was left.
+
+    `changed` is the time of its last change of any kind (ctime, which no program can set back); for a folder, which
+    stands for all that is in it, the time of the mark. Both in nanoseconds since the epoch; 0 where what is there may
+    be the user's as well.
+    """
+
+    workspace: str
+    path: str
+    source: str
+    run: str
+    seq: int
+    size: int
+    changed: int
+
+
+class TaintedFiles:
+    """The tainted files beneath `workspace_root`; `path` is the record, in a folder of the agent's own.
+
+    Paths are relative to the root, or absolute inside it. Raises StateError where the record cannot be used. The agents
+    of a run share one, each in a thread of its own.
+    """
+
+    def __init__(self, path: Path, workspace_root: Path) -> None:
+        self._path = path
+        self._root = Path(os.path.realpath(workspace_root))
+        self._marks: dict[str, Mark] = {}
+        for mark in self._recorded():
+            self._marks[mark.path] = mark
+
+    def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
+        """Record files or folders as tainted by `source` from this event on; what is not there is passed over.
+
+        `shared`: they may hold what is the user's own as well. Events that are folded once more, for a run that is
+        resumed, change nothing.
+        """
+        fresh = []
+        for path in paths:
+            where = self._locate(path)
+            known = self._marks.get(where)
+            if known is not None and known.run == run and known.seq >= seq:
+                continue
+            if (mark := self._as_left(where, source, run, seq)) is not None:
+                self._marks[where] = replace(mark, changed=0) if shared else mark
+                fresh.append(self._marks[where])
+        if fresh:
+            self._append(fresh)
+
+    def inherit(self, origin: Path, runs: Collection[str], events: int) -> None:
+        """Take up the marks of the workspace `origin`, of which this one is a copy from when the log of `runs` had so
+        many events.
+
+        Marks of these runs that are later than that count only where the file is here as they left it there. What is
+        not as it was left there, or may not be, counts as the user's own too.
+        """
+        theirs = TaintedFiles(self._path, origin)
+        found: dict[str, Mark] = {}
+        for mark in theirs._recorded():
+            same = all(theirs._is_left_by(mark, file) and theirs._equals(self, file) for file in self._files(mark.path))
+            if (same or mark.run not in runs or mark.seq < events) and (
+                mine := self._as_left(mark.path, mark.source, mark.run, mark.seq)
+            ):
+                found[mark.path] = mine if same else replace(mine, changed=0)
+        if found:
+            self._marks |= found
+            self._append(list(found.values()))
+
+    def source_of(self, path: str) -> str:
+        """What tainted the file, the folder it is in, or a file in the folder; '' where nothing did."""
+        where = self._locate(path)
+        if (mark := self._nearest(where)) is not None:
+            return mark.source
+        if not self._marks or not (self._root / where).is_dir():
+            return ""
+        beneath = "" if where == "." else f"{where}/"
+        return next((m.source for m in list(self._marks.values()) if m.path.startswith(beneath)), "")
+
+    def holds_own(self, path: str, made: Collection[str] = ()) -> bool:
+        """Whether the file, or one beneath the folder, is the user's: not `made`, nor tainted and as it was left."""
+        where = self._locate(path)
+        for count, file in enumerate(self._files(where)):
+            if count == LOOKED_AT or (file not in made and not self._is_as_left(file)):
+                return True
+        return False
+
+    def _locate(self, path: str) -> str:
+        return os.path.relpath(os.path.realpath(self._root / folder_named(path)), self._root)
+
+    def _files(self, where: str) -> Iterator[str]:
+        """The file itself, or those beneath the folder, without the agent's own."""
+        place = self._root / where
+        if not place.is_dir():
+            yield from [where] if os.path.lexists(place) else []
+            return
+        own = os.path.realpath(self._path.parent)
+        for folder, folders, names in os.walk(place):
+            folders[:] = [name for name in folders if os.path.realpath(os.path.join(folder, name)) != own]  # noqa: PTH118
+            yield from (os.path.relpath(os.path.join(folder, name), self._root) for name in names)  # noqa: PTH118
+
+    def _as_left(self, where: str, source: str, run: str, seq: int) -> Mark | None:
+        """The mark of what is there now; None where nothing is."""
+        try:
+            status = (self._root / where).lstat()
+        except OSError:  # deleted since: nothing is left that could be read
+            return None
+        changed = time.time_ns() if stat.S_ISDIR(status.st_mode) else status.st_ctime_ns
+        return Mark(str(self._root), where, source, run, seq, status.st_size, changed)
+
+    def _is_as_left(self, file: str) -> bool:
+        mark = self._nearest(file)
+        return mark is not None and self._is_left_by(mark, file)
+
+    def _is_left_by(self, mark: Mark, file: str) -> bool:
+        try:
+            status = (self._root / file).lstat()
+        except OSError:  # gone while its folder was looked through
+            return True
+        if mark.path != file:
+            return status.st_ctime_ns <= mark.changed
+        return (status.st_size, status.st_ctime_ns) == (mark.size, mark.changed)
+
+    def _equals(self, other: TaintedFiles, file: str) -> bool:
+        """Whether the file holds the same in the other workspace; what cannot be compared does not."""
+        with suppress(OSError):
+            return filecmp.cmp(self._root / file, other._root / file, shallow=False)
+        return False
+
+    def _nearest(self, where: str) -> Mark | None:
+        """The mark of the file or of the nearest folder it is in."""
+        places = (where, *map(str, PurePosixPath(where).parents))
+        return next((self._marks[place] for place in places if place in self._marks), None)
+
+    # The record --------------------------------------------------------------------------------------------------
+
+    def _recorded(self) -> Iterator[Mark]:
+        """The marks of this workspace, oldest first. A line that a crash tore is passed over: its event comes again."""
+        try:
+            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+        except OSError as error:
+            raise StateError(f"The record of tainted files {self._path} cannot be read: {error.strerror}.") from error
+        for line in lines:
+            try:
+                mark = from_line(Mark, line)
+            except ValueError:
+                continue
+            if mark.workspace == str(self._root):
+                yield mark
+
+    def _append(self, marks: Sequence[Mark]) -> None:
+        text = "".join(f"{json.dumps(asdict(mark))}\n" for mark in marks)
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(f"\n{text}".encode())  # begun on a new line: a crash may have torn the one before
+                file.flush()
+                os.fsync(descriptor)
+        except OSError as error:
+            raise StateError(
+                f"The record of tainted files {self._path} cannot be written: {error.strerror}."
+            ) from error

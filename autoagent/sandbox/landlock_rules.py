@@ -1,0 +1,131 @@
+"""What a process does to itself, once and for all, to become a confined one: Landlock, seccomp, no capabilities."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+
+from autoagent.sandbox import seccomp
+from autoagent.sandbox.syscalls import prctl, syscall
+
+OLDEST_ABI = 3  # the first that knows about emptying files
+ABI_OF_SIGNALS = 6
+
+# linux/landlock.h; the numbers of the calls are the same on all architectures.
+_CREATE, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION, _BENEATH = 1, 1
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_EVERYTHING = (1 << 15) - 1  # what ABI 3 has
+_MAKE_DEVICES = 1 << 6 | 1 << 11
+_ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
+_TCP = 0b11  # to bind and to connect; ABI 4
+_ABI_OF_TCP = 4
+_SCOPES = 0b11  # abstract Unix sockets and signals
+
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAP_AMBIENT = 24, 38, 22, 47  # linux/prctl.h
+_SECCOMP_MODE_FILTER, _PR_CAP_AMBIENT_CLEAR_ALL = 2, 4
+_CAPABILITY_VERSION = 0x20080522  # linux/capability.h
+
+
+class _FilterProgram(ctypes.Structure):
+    """struct sock_fprog"""
+
+    _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
+
+
+def landlock_abi() -> int:
+    """The version of Landlock that the kernel offers; 0 where it has none."""
+    try:
+        return syscall(_CREATE, None, 0, _VERSION)
+    except OSError:  # ENOSYS, EOPNOTSUPP, or a filter of system calls around us
+        return 0
+
+
+def confine(
+    visible: Collection[str],
+    writable: Collection[str],
+    devices: Collection[str],
+    out_of_reach: Collection[str],
+    network: bool,
+) -> None:
+    """Confine this process and all that come from it.
+
+    Args:
+        visible: files and folders to be read and executed; those that are not there are passed over.
+        writable: folders with all rights.
+        devices: files to be read and written.
+        out_of_reach: what lies in a writable folder and has no rights at all, there or not.
+        network: whether it may make sockets.
+
+    Raises:
+        OSError: a part of it is not to be had; the process must not go on.
+    """
+    abi = landlock_abi()
+    tcp = _TCP if abi >= _ABI_OF_TCP and not network else 0
+    attributes = struct.pack("=QQQ", _EVERYTHING, tcp, _SCOPES if abi >= ABI_OF_SIGNALS else 0)
+    size = 24 if abi >= ABI_OF_SIGNALS else 16 if abi >= _ABI_OF_TCP else 8  # as much of the struct as it knows
+    rules = syscall(_CREATE, attributes, size, 0)
+    for path in visible:
+        _allow(rules, path, _READ)
+    for path in devices:
+        _allow(rules, path, _READ_FILE | _WRITE_FILE)
+    for path in writable:
+        for place, rights in _around(path, out_of_reach):
+            _allow(rules, place, rights)
+    _drop_capabilities()
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    syscall(_RESTRICT_SELF, rules, 0)
+    os.close(rules)
+    _filter(seccomp.guard(sockets=network, groups=False))
+
+
+def keep_in_group() -> None:
+    """See to it that this process and all that come from it stay in its group. Raises OSError."""
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)  # what seccomp asks of an ordinary user
+    _filter(seccomp.group_keeper())
+
+
+def _filter(steps: bytes) -> None:
+    program = _FilterProgram(len(steps) // seccomp.STEP, steps)
+    prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))
+
+
+def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
+    """What in a folder gets which rights. They hold for all beneath, so that one with holes in it is only listed."""
+    if not any(place.startswith(folder + "/") for place in out_of_reach):
+        yield folder, _EVERYTHING & ~_MAKE_DEVICES
+        return
+    yield folder, _READ_DIR
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.path not in out_of_reach and not entry.is_symlink():
+                yield from _around(entry.path, out_of_reach)
+
+
+def _allow(rules: int, path: str, rights: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # not there, or out of reach for the user in any case
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
+            rights &= _ON_FILES
+        syscall(_ADD_RULE, rules, _BENEATH, struct.pack("=Qi", rights, place), 0)
+    finally:
+        os.close(place)
+
+
+def _drop_capabilities() -> None:
+    with suppress(OSError):  # an ordinary user may not, and has none; it also fails behind the last one
+        for capability in range(64):
+            prctl(_PR_CAPBSET_DROP, capability)
+    prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    header, none = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    if ctypes.CDLL(None, use_errno=True).capset(header, none) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

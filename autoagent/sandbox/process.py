@@ -1,0 +1,266 @@
+"""One program: started, read, watched, ended. What is around it is the business of a boundary."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from autoagent.core.errors import CommandError
+from autoagent.core.programs import ProcessExit
+from autoagent.sandbox.limits import MB, ProcessLimits
+from autoagent.sandbox.output import OutputBuffer
+from autoagent.sandbox.startup_gate import Held
+from autoagent.sandbox.usage import Use, shared_memory, use_of
+
+_FIRST_LOOK, _LOOK_EVERY = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
+_LOOK_SHARE = 0.05  # of the time at most goes into looking
+_END_PATIENCE = 5.0  # seconds that ending a tree may take by itself
+_LAST_WORDS = 5.0  # seconds that what is left in the pipe may take once the program has ended
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a program is started within a boundary: what really is executed, with which environment.
+
+    It is ended by the signal `ending` to its process group, and ends with the thread that started it; either way it
+    takes all its descendants with it, also those in sessions of their own. `descriptors` are handed to it and then
+    closed here, as is what it is `held` by. With `folded`, a status of 128 + n stands for signal n, as with a shell.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    descriptors: Sequence[int] = ()
+    held: Held | None = None
+    ending: signal.Signals = signal.SIGTERM
+    folded: bool = False
+
+
+class Boundary(Protocol):
+    """A kind of sandbox: what surrounds a program. `name`, `gaps` and `confines` as in protocols.Sandbox."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gaps(self) -> tuple[str, ...]: ...
+
+    @property
+    def confines(self) -> bool: ...
+
+    @property
+    def path(self) -> Sequence[str]:
+        """The folders in which programs are looked for."""
+
+    def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
+        """How to start a program in a folder of the workspace, with these variables beside the usual ones."""
+
+    def close(self) -> None:
+        """Leave nothing behind; nothing is launched afterwards."""
+
+
+class Process:
+    """A program that runs. The thread that makes one also waits for it: the program ends with its thread.
+
+    Its output goes to the descriptor `output`, or is kept for its Exit. `seconds` bounds the time, None does not.
+    Raises CommandError where it cannot be started.
+
+    Memory is what the processes have mapped: what they hold otherwise (files in memory that are not mapped, buffers of
+    pipes) is not seen. Between two looks at the limits they can be passed by what fits into that time.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        limits: ProcessLimits,
+        *,
+        seconds: float | None = None,
+        output: int | None = None,
+        data: bytes | None = None,
+    ) -> None:
+        self._launch, self._limits = launch, limits
+        self._deadline = time.monotonic() + seconds if seconds is not None else None
+        self._seconds = seconds or 0.0
+        self._kept = OutputBuffer(limits.head, limits.tail)
+        self._pipe: int | None = None
+        if output is not None:
+            self._process = _spawn(launch, output, data)
+        else:
+            self._pipe, write = os.pipe()
+            try:
+                self._process = _spawn(launch, write, data)
+            except BaseException:  # Ctrl-C too
+                os.close(self._pipe)
+                raise
+            finally:
+                os.close(write)
+        self._ended = os.pidfd_open(self._process.pid)
+        self._lock = threading.Lock()  # around what must not meet another process with the same number
+
+    @property
+    def pid(self) -> int:
+        """The process that stands for the tree."""
+        return self._process.pid
+
+    def wait(self) -> ProcessExit:
+        """Wait for its end, or end it at a limit; nothing of it is left then."""
+        limit = ""
+        try:
+            limit = self._watch()
+        finally:
+            self._end()
+            if self._pipe is not None:
+                self._read_rest(self._pipe)
+                os.close(self._pipe)
+            os.close(self._ended)
+        return self._exit(limit)
+
+    def end(self) -> None:
+        """Have it end; from any thread."""
+        with self._lock:
+            if self._process.returncode is None:  # or the number may be another's by now
+                os.killpg(self._process.pid, self._launch.ending)
+
+    def _watch(self) -> str:
+        """Read until the program ends ('') or has reached a limit (its name)."""
+        poll = select.poll()
+        poll.register(self._ended, select.POLLIN)
+        if self._pipe is not None:
+            poll.register(self._pipe, select.POLLIN)
+        look, offered = time.monotonic() + _FIRST_LOOK, False
+        while True:
+            until = look if self._deadline is None else min(look, self._deadline)
+            ready = [descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until - time.monotonic())))]
+            if self._ended in ready:
+                return ""
+            if self._pipe is not None and ready and not self._read(self._pipe):
+                poll.unregister(self._pipe)
+            now = time.monotonic()
+            if self._deadline is not None and now >= self._deadline:
+                return f"{self._seconds:,g} s"
+            if now >= look:
+                use = use_of(self.pid)
+                if limit := self._limit_reached(use):
+                    return limit
+                if not offered:
+                    offered = True
+                    _offer_to_the_oom_killer(use)
+                look = time.monotonic() + max(_LOOK_EVERY, (time.monotonic() - now) / _LOOK_SHARE)
+
+    def _limit_reached(self, use: Use) -> str:
+        limits = self._limits
+        if len(use.pids) > limits.processes:
+            return f"{limits.processes:,} processes"
+        if use.threads > limits.threads:
+            return f"{limits.threads:,} threads"
+        if use.cpu > limits.cpu:
+            return f"{limits.cpu:,g} s of processor time"
+        if use.memory > limits.memory and shared_memory(use) > limits.memory:
+            return f"{limits.memory / MB:,g} MB of memory"
+        return ""
+
+    def _read(self, pipe: int) -> bool:
+        """Take what the pipe holds; False at its end."""
+        piece = os.read(pipe, 65536)
+        self._kept.add(piece)
+        return bool(piece)
+
+    def _read_rest(self, pipe: int) -> None:
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        end = time.monotonic() + _LAST_WORDS
+        while (left := end - time.monotonic()) > 0 and poll.poll(1000 * left) and self._read(pipe):
+            pass
+
+    def _end(self) -> None:
+        if not self._has_ended(0):
+            self.end()
+            if not self._has_ended(_END_PATIENCE):
+                for pid in use_of(self.pid).pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+        with self._lock:
+            self._process.wait()
+
+    def _has_ended(self, patience: float) -> bool:
+        return bool(select.select([self._ended], [], [], patience)[0])
+
+    def _exit(self, limit: str) -> ProcessExit:
+        output, total = self._kept.kept(), self._kept.total
+        if limit:
+            return ProcessExit(output, total, limit=limit)
+        status = self._process.returncode
+        number = -status if status < 0 else status - 128
+        if number == signal.SIGXFSZ:  # of a program, or of one that a shell has run
+            return ProcessExit(output, total, limit=f"{self._limits.file / MB:,g} MB in one file")
+        if number > 0 and (status < 0 or self._launch.folded) and number in signal.valid_signals():
+            return ProcessExit(output, total, signal=_name(number))
+        return ProcessExit(output, total, status=status)
+
+
+def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
+    """The program, begun with its limits. Raises CommandError."""
+    held = launch.held
+    given = _in_memory(data) if data else os.open(os.devnull, os.O_RDONLY)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
+            launch.argv,
+            stdin=held.stdin.fileno() if held else given,
+            stdout=output,
+            stderr=output,
+            env=launch.env,
+            cwd="/",
+            pass_fds=[*launch.descriptors, *([given] if held and data else ())],
+            start_new_session=True,  # without a terminal
+        )
+        if held:
+            _release(process, held, f"/proc/self/fd/{given}" if data else os.devnull)
+        return process
+    except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise CommandError(f"The program cannot be started: {reason}.") from error
+    finally:
+        for descriptor in (*launch.descriptors, given):
+            os.close(descriptor)
+        if held:
+            held.close()
+
+
+def _release(process: subprocess.Popen[bytes], held: Held, stdin: str) -> None:
+    try:
+        held.release(stdin)
+    except BaseException:  # Ctrl-C too: it must not begin without its limits
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def _offer_to_the_oom_killer(use: Use) -> None:
+    """Where the machine's memory runs out, these go first, and what they start from now on; not the agent."""
+    for pid in use.pids:
+        with suppress(OSError):  # ended meanwhile, or not ours to change
+            Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
+
+
+def _in_memory(data: bytes) -> int:
+    """A descriptor to read the bytes from; they are never on a disk."""
+    descriptor = os.memfd_create("data")
+    with os.fdopen(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # the real-time signals have no names
+        return f"signal {number}"

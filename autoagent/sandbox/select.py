@@ -1,0 +1,85 @@
+"""Which kind of sandbox there is to be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from autoagent.core.errors import CommandError, SetupError
+from autoagent.core.programs import ProcessExit
+from autoagent.core.protocols import Sandbox
+from autoagent.sandbox.bubblewrap import Bubblewrap
+from autoagent.sandbox.landlock import Landlock
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.mounts import python_places
+from autoagent.sandbox.none import Unconfined
+from autoagent.sandbox.process import Boundary
+from autoagent.sandbox.programs import Programs
+from autoagent.workspace.gate import Workspace
+
+_PATIENCE = 30.0  # seconds that the trial of a kind may take
+
+
+_Kind = Callable[[Workspace, ProcessLimits, str], Boundary]
+_KINDS: tuple[tuple[str, _Kind], ...] = (("bubblewrap", Bubblewrap), ("landlock", Landlock), ("none", Unconfined))
+
+
+def open_sandbox(
+    workspace: Workspace,
+    limits: ProcessLimits,
+    *,
+    kind: str = "auto",
+    required: bool = False,
+    network: bool = False,
+    python: str = "",
+) -> Sandbox:
+    """The sandbox of a kind (`bubblewrap`, `landlock`, `none`), or with `auto` the strongest that works here.
+
+    Each is tried by running a program. `python` is the interpreter that programs find, by default the agent's own.
+    Why a stronger kind was not taken is among the `gaps`.
+
+    Raises:
+        SetupError: the kind asked for does not work here; or `required`, and nothing holds programs back; or `python`
+            is no interpreter that works.
+    """
+    if kind == "none" and required:
+        raise SetupError("A sandbox is required, and --sandbox none is none: leave out one of the two.")
+    python = python or sys.executable
+    python_places(python)  # that it does not work is no reason for a weaker kind
+    kinds = dict(_KINDS) if kind == "auto" else {kind: dict(_KINDS)[kind]}
+    reasons: list[str] = []
+    for name, make in kinds.items():
+        if name == "none" and required:
+            break
+        try:
+            boundary = _working(make, workspace, limits, python)
+        except SetupError as error:
+            reasons.append(f"No {name}: {error}")
+        else:
+            return Programs(workspace, boundary, limits, network=network, reasons=reasons)
+    raise SetupError(" ".join(["No sandbox works here.", *reasons]))
+
+
+def _working(make: _Kind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
+    """The boundary, once a program has run in it. Raises SetupError with the reason where none does."""
+    if not sys.platform.startswith("linux"):
+        raise SetupError("programs are run on Linux only.")
+    boundary = make(workspace, limits, python)
+    try:
+        done = Programs(workspace, boundary, limits).run(["true"], seconds=_PATIENCE)
+        problem = "" if done.status == 0 else _last_line(done.output) or _end(done)
+    except CommandError as error:
+        problem = str(error)
+    if problem:
+        boundary.close()
+        raise SetupError(problem)
+    return boundary
+
+
+def _end(done: ProcessExit) -> str:
+    return f"a program in it ended by {done.signal or done.limit or f'status {done.status}'}."
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,123 @@
+"""Compares what came of a session with what was expected; each difference becomes a line or a few for a person."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoagent.core.events import Started
+from autoagent.scenarios.scenario import Expected, ExpectedFile, Part, ScenarioSession
+from autoagent.text.sanitize import escape, shorten, shorten_lines
+
+_DIFFERENCES = 20  # lines of a file's difference
+_WRITTEN = 200  # characters of a part, as it is repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of a session that ended by itself. `events` are numbers by type; `folder` is as it was left.
+
+    Of the script, `replies` were left over and `surplus` too few; of the answers, `answers` were left over.
+    """
+
+    code: int
+    screen: str
+    prompts: Sequence[str]
+    replies: int
+    surplus: int
+    answers: int
+    events: Mapping[str, int]
+    folder: Path
+
+
+def differences(session: ScenarioSession, came: Came) -> Iterator[str]:
+    """Each begins with the `file:line` of what was expected."""
+    expected = session.expected
+    if came.code != expected.code:
+        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {came.code}."
+    yield from _on_screen(expected, came.screen)
+    yield from _in_prompts(expected, came.prompts)
+    for file in expected.files:
+        yield from _file(file, came.folder)
+    yield from _counts(expected, came.events)
+    yield from _script(session, came)
+
+
+def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
+    position, before = 0, ""
+    for part in expected.screen:
+        found = part.pattern.search(screen, position)
+        if found is None:
+            where = f" after {before}" if before else ""
+            earlier = " It is there only before that." if part.pattern.search(screen) else ""
+            yield f"{part.place}: screen: {_shown(part)} did not come{where}.{earlier}"
+            break  # where the next ones belong, nobody knows
+        position, before = found.end(), _shown(part)
+    for part in expected.not_on_screen:
+        if part.pattern.search(screen):
+            yield f"{part.place}: not_on_screen: {_shown(part)} is there."
+
+
+def _in_prompts(expected: Expected, prompts: Sequence[str]) -> Iterator[str]:
+    for part in expected.prompt:
+        if not any(part.pattern.search(prompt) for prompt in prompts):
+            yield f"{part.place}: prompt: {_shown(part)} is in none of the {len(prompts)} prompts."
+    for part in expected.not_in_prompt:
+        for number, prompt in enumerate(prompts, 1):
+            if part.pattern.search(prompt):
+                yield f"{part.place}: not_in_prompt: {_shown(part)} is in prompt {number} of {len(prompts)}."
+                break
+
+
+def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
+    where, path = f"{expected.place}: files: {expected.path}", folder / expected.path
+    if not path.is_file():
+        if path.exists():
+            yield f"{where} is no file."
+        elif not expected.absent:
+            beside = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+            there = f"; beside it: {', '.join(beside)}" if beside else ""
+            yield f"{where} is not there{there}."
+        return
+    text = path.read_bytes().decode("utf-8", "replace")
+    if expected.absent:
+        yield f"{where} is there."
+    elif expected.pattern is not None and not expected.pattern.search(text):
+        yield f"{where}: {expected.pattern.pattern!r} is not in it. It holds:\n{_excerpt(text.splitlines())}"
+    elif expected.content is not None and expected.content != text:
+        yield f"{where} is not as expected:\n{_excerpt(_diff(expected.content, text))}"
+
+
+def _diff(expected: str, found: str) -> list[str]:
+    """Line by line; a line end that is missing at the end is a difference like any other."""
+    before, after = (text.replace("\n", "\\n\n").splitlines() for text in (expected, found))
+    return list(difflib.unified_diff(before, after, "expected", "found", n=1, lineterm=""))
+
+
+def _excerpt(lines: Sequence[str]) -> str:
+    return "\n".join(f"  {escape(line)}" for line in shorten_lines(lines, _DIFFERENCES))
+
+
+def _counts(expected: Expected, events: Mapping[str, int]) -> Iterator[str]:
+    commands = events.get(Started.type, 0)
+    if expected.commands not in (None, commands):
+        yield f"{expected.place}: commands: expected {expected.commands}, but {commands} were run."
+    for kind, number in expected.events.items():
+        if events.get(kind, 0) != number:
+            yield f"{expected.place}: events: {kind}: expected {number}, but there were {events.get(kind, 0)}."
+
+
+def _script(session: ScenarioSession, came: Came) -> Iterator[str]:
+    place = session.expected.place
+    if came.surplus:
+        yield f"{place}: replies: the model was asked again after the last of the {len(session.replies)} replies."
+    elif came.replies:
+        yield f"{place}: replies: {came.replies} of {len(session.replies)} were not asked for."
+    if came.answers:
+        yield f"{place}: answers: {came.answers} of {len(session.answers)} were not asked for."
+
+
+def _shown(part: Part) -> str:
+    return repr(shorten(part.written, _WRITTEN))

@@ -1,0 +1,276 @@
+"""Reads a scenario's file; whatever in it cannot be meant is named with its line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from autoagent.config.scenario_bounds import WAY_OUT
+from autoagent.config.settings import Settings, parse
+from autoagent.config.yaml_file import YamlEntry, read_mapping
+from autoagent.core.errors import SettingsError
+from autoagent.core.events import EVENTS
+from autoagent.scenarios.scenario import CONFIG, Expected, ExpectedFile, GivenFile, Part, Scenario, ScenarioSession
+
+SECONDS = 60.0  # a scenario may take, where it does not say
+LONGEST_ANSWER = 1000  # characters; a terminal takes no more than some thousands at once
+
+_OF_THE_SCREEN = {"LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
+
+_SESSION = ("arguments", "goals", "terminal", "replies", "answers", "expect")
+_SCENARIO = ("about", "files", "settings", "environment", "seconds", *_SESSION, "then")
+_EXPECTED = ("exit", "screen", "not_on_screen", "prompt", "not_in_prompt", "files", "commands", "events")
+
+
+def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
+    """The scenario in a file; not `trusted`, it may take files, variables and paths from nowhere else.
+
+    Raises SettingsError, which names file and line of what cannot be used.
+    """
+    entries = read_mapping(path, _SCENARIO, "key")
+    first = {key: entry for key, entry in entries.items() if key in _SESSION}
+    later = [entry.members(_SESSION) for entry in entries["then"].items()] if "then" in entries else []
+    scenario = Scenario(
+        path=path,
+        about=entries["about"].text() if "about" in entries else "",
+        files=_given_files(entries["files"]) if "files" in entries else (),
+        settings=_settings(entries["settings"]) if "settings" in entries else {},
+        environment=_environment(entries["environment"]) if "environment" in entries else {},
+        seconds=_seconds(entries["seconds"]) if "seconds" in entries else SECONDS,
+        sessions=tuple(_session(path, session) for session in (first, *later)),
+    )
+    if not trusted:
+        _confine(entries, (first, *later))
+    return scenario
+
+
+# Around the sessions ---------------------------------------------------------------------------------------------
+
+
+def _given_files(entry: YamlEntry) -> tuple[GivenFile, ...]:
+    return tuple(_given_file(name, file) for name, file in entry.members().items())
+
+
+def _given_file(name: str, entry: YamlEntry) -> GivenFile:
+    path = _inside(name, entry)
+    if path == CONFIG:
+        raise SettingsError(f"{entry.where}: what is to stand there goes under `settings`.")
+    if entry.node.id == "scalar":
+        return GivenFile(path, content=_exactly(entry))
+    source = entry.members(("from",)).get("from")
+    if source is None:
+        raise SettingsError(f"{entry.where}: holds neither a text nor `from: FILE`.")
+    found = entry.path.parent / source.text()
+    if not source.text() or not found.exists():
+        raise SettingsError(f"{source.where}: there is no {found}; it is looked for beside the scenario.")
+    return GivenFile(path, source=found)
+
+
+def _settings(entry: YamlEntry) -> dict[str, str | list[str]]:
+    given: dict[str, str | list[str]] = {}
+    for name, setting in entry.members([f.name for f in fields(Settings)], "setting").items():
+        given[name] = setting.texts() if setting.is_list else setting.text()
+        if setting.texts():  # an empty one is not set
+            parse(name, ",".join(setting.texts()), setting.where)
+    return given
+
+
+def _environment(entry: YamlEntry) -> dict[str, str]:
+    given = {}
+    for name, variable in entry.members().items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise SettingsError(f"{variable.where}: is no name of a variable.")
+        given[name] = _exactly(variable)
+    return given
+
+
+def _seconds(entry: YamlEntry) -> float:
+    seconds = entry.value()
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+        raise SettingsError(f"{entry.where}: must be a number of seconds above 0.")
+    return float(seconds)
+
+
+# A session -------------------------------------------------------------------------------------------------------
+
+
+def _session(path: Path, entries: Mapping[str, YamlEntry]) -> ScenarioSession:
+    if "expect" not in entries:
+        place = next(iter(entries.values())).place if entries else str(path)
+        raise SettingsError(f"{place}: expect: is missing; say what is to come of this session.")
+    goals = entries["goals"].texts() if "goals" in entries else []
+    given = _arguments(entries["arguments"]) if "arguments" in entries else []
+    return ScenarioSession(
+        arguments=(*given, *(word for goal in goals for word in ("--ai-goal", goal))),
+        terminal=_truth(entries["terminal"]) if "terminal" in entries else True,
+        replies=tuple(_reply(entry) for entry in entries["replies"].items()) if "replies" in entries else (),
+        answers=tuple(_answer(entry) for entry in entries["answers"].items()) if "answers" in entries else (),
+        expected=_expected(entries["expect"]),
+    )
+
+
+def _arguments(entry: YamlEntry) -> list[str]:
+    try:
+        return shlex.split(entry.text())
+    except ValueError as error:
+        raise SettingsError(f"{entry.where}: cannot be split into words: {error}.") from None
+
+
+def _reply(entry: YamlEntry) -> str:
+    """The reply as the model writes it: a text as it is, a command in the response format."""
+    if entry.node.id == "scalar":
+        return _exactly(entry)
+    parts = entry.members(("thoughts", "command", "args"))
+    if "command" not in parts:
+        raise SettingsError(f"{entry.where}: the reply has no `command`; a reply without one is a text.")
+    args = parts["args"].value() if "args" in parts else {}
+    if not isinstance(args, dict):
+        raise SettingsError(f"{parts['args'].where}: must hold `key: value` lines.")
+    thoughts = parts["thoughts"].text() if "thoughts" in parts else ""
+    reply = {"thoughts": {"text": thoughts}, "command": {"name": parts["command"].text(), "args": args}}
+    return json.dumps(reply, ensure_ascii=False)
+
+
+def _answer(entry: YamlEntry) -> str:
+    if entry.node.id == "scalar" and entry.node.tag.endswith(":null"):
+        raise SettingsError(f'{entry.where}: holds an empty item; write "" for Enter alone.')
+    answer = entry.text()
+    if not answer.isprintable() or len(answer) > LONGEST_ANSWER:
+        raise SettingsError(f"{entry.where}: an answer is one line of at most {LONGEST_ANSWER} characters to type.")
+    return answer
+
+
+# What is expected ------------------------------------------------------------------------------------------------
+
+
+def _expected(entry: YamlEntry) -> Expected:
+    entries = entry.members(_EXPECTED)
+    parts = {name: _parts(entries[name]) for name in _EXPECTED[1:5] if name in entries}
+    return Expected(
+        place=entry.place,
+        code=_count(entries["exit"]) if "exit" in entries else 0,
+        files=_expected_files(entries["files"]) if "files" in entries else (),
+        commands=_count(entries["commands"]) if "commands" in entries else None,
+        events=_events(entries["events"]) if "events" in entries else {},
+        **parts,
+    )
+
+
+def _parts(entry: YamlEntry) -> tuple[Part, ...]:
+    return tuple(_part(item) for item in (entry.items() if entry.is_list else [entry]))
+
+
+def _part(entry: YamlEntry) -> Part:
+    """A text, which any white space may break into lines, or `regex: ...`."""
+    if entry.node.id == "mapping" and [key.value for key, _ in entry.node.value] == ["regex"]:
+        expression = entry.members()["regex"]
+        return Part(entry.place, _exactly(expression), _pattern(expression))
+    text = entry.text()
+    if not text:
+        raise SettingsError(f"{entry.where}: holds an empty item; write out what to look for.")
+    return Part(entry.place, text, re.compile(r"\s+".join(re.escape(word) for word in text.split())))
+
+
+def _pattern(entry: YamlEntry) -> re.Pattern[str]:
+    try:
+        return re.compile(_exactly(entry), re.MULTILINE)
+    except re.error as error:
+        raise SettingsError(f"{entry.where}: is no regular expression: {error}.") from None
+
+
+def _expected_files(entry: YamlEntry) -> tuple[ExpectedFile, ...]:
+    return tuple(_expected_file(name, file) for name, file in entry.members().items())
+
+
+def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:
+    path = _inside(name, entry)
+    if entry.node.id == "scalar":
+        return ExpectedFile(entry.place, path, content=_exactly(entry))
+    entries = entry.members(("regex", "absent"))
+    if len(entries) != 1:
+        raise SettingsError(f"{entry.where}: holds one of a text, `regex: ...` and `absent: true`.")
+    if "regex" in entries:
+        return ExpectedFile(entry.place, path, pattern=_pattern(entries["regex"]))
+    if not _truth(entries["absent"]):
+        raise SettingsError(f"{entries['absent'].where}: can only be true; `regex: ''` is any file.")
+    return ExpectedFile(entry.place, path, absent=True)
+
+
+def _events(entry: YamlEntry) -> dict[str, int]:
+    return {kind: _count(number) for kind, number in entry.members(EVENTS, "type of event").items()}
+
+
+# What a scenario takes from elsewhere only where it is trusted -----------------------------------------------------
+
+
+def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, YamlEntry]]) -> None:
+    """Raises SettingsError for a variable, a file or a path by which a scenario would reach out of its folder."""
+    for name, variable in entries["environment"].members().items() if "environment" in entries else ():
+        if name not in _own_variables() and not name.startswith("LC_"):
+            raise SettingsError(f"{variable.where}: is no variable that a scenario sets by itself; {WAY_OUT}.")
+    for file in entries["files"].members().values() if "files" in entries else ():
+        if file.node.id == "mapping":
+            _confine_source(file.members()["from"])
+    for session in sessions:
+        if "arguments" in session and (word := _leading_out(session["arguments"])):
+            where = session["arguments"].where
+            raise SettingsError(f"{where}: {word} leads out of the folder of the scenario; {WAY_OUT}.")
+
+
+def _own_variables() -> frozenset[str]:
+    """Settings, and what says how to show things: with others programs are found and loaded, or files of the user's."""
+    return frozenset(name for f in fields(Settings) for name in f.metadata["env"]) | _OF_THE_SCREEN
+
+
+def _confine_source(source: YamlEntry) -> None:
+    folder = source.path.parent.resolve()
+    found = folder / source.text()
+    for path in (found, *(found.rglob("*") if found.is_dir() else ())):
+        if not Path(os.path.realpath(path)).is_relative_to(folder):
+            raise SettingsError(f"{source.where}: {path} leads out of the folder {folder}; {WAY_OUT}.")
+
+
+def _leading_out(arguments: YamlEntry) -> str:
+    """The first word that is such a path, also behind a `=`; ''. How flags take one is looked at where they do."""
+    for word in _arguments(arguments):
+        for path in (PurePosixPath(word), PurePosixPath(word.partition("=")[2])):
+            if path.is_absolute() or ".." in path.parts:
+                return word
+    return ""
+
+
+# Values ----------------------------------------------------------------------------------------------------------
+
+
+def _exactly(entry: YamlEntry) -> str:
+    """The text with its spaces and line ends."""
+    entry.text()  # raises for what is no text
+    return "" if entry.node.tag.endswith(":null") else str(entry.node.value)
+
+
+def _inside(name: str, entry: YamlEntry) -> str:
+    """The path of a file in the scenario's folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or not name.isprintable():
+        raise SettingsError(f"{entry.where}: must be a path in the folder of the scenario, such as a/b.txt.")
+    return str(path)
+
+
+def _count(entry: YamlEntry) -> int:
+    number: Any = entry.value()
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise SettingsError(f"{entry.where}: must be a whole number of 0 or more.")
+    return number
+
+
+def _truth(entry: YamlEntry) -> bool:
+    value = entry.value()
+    if not isinstance(value, bool):
+        raise SettingsError(f"{entry.where}: must be true or false.")
+    return value

@@ -1,0 +1,207 @@
+"""Plays a scenario in a fresh folder, which is the home, the state and the workspace of a user of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.scenario_bounds import HELD_TO, tighter_than_usual
+from autoagent.config.settings import Settings
+from autoagent.core.errors import SettingsError, StateError
+from autoagent.runs.event_log import read, run_ids
+from autoagent.scenarios.assertions import Came, differences
+from autoagent.scenarios.process import run_at_terminal, run_on_pipes
+from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, ScenarioSession
+from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
+
+_TRUSTED = (".env", ".autoagent", "ai_settings.yaml")  # of the scenario's own; its bounds hold all the same
+_WINDOW = 32_000  # tokens: room for every command
+_STATE_DIR = "AUTOAGENT_STATE_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a scenario: `problems` where it is not what was expected, with the last session's screen.
+
+    `folder` is where it was played, None where that is deleted.
+    """
+
+    seconds: float
+    problems: tuple[str, ...]
+    screen: str
+    folder: Path | None
+
+
+def play(
+    scenario: Scenario, *, keep: bool, state: Path | None = None, bounds: Mapping[str, Any] | None = None
+) -> Played:
+    """Play the sessions up to the first one with a problem; nothing that was started is left behind.
+
+    `state` is where their runs are kept, as far as the scenario does not say itself; None: in its folder. `bounds` are
+    the settings it may only tighten (see autoagent.config.scenario_bounds); None: it is taken as it stands.
+
+    Raises SetupError where there are no terminals to play at, SettingsError where its files cannot be put there.
+    """
+    began = time.monotonic()
+    with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:
+        held = _held(bounds, state)
+        config = _config(scenario, endpoint.base_url, state, bounds or {})
+        for file in (GivenFile(CONFIG, json.dumps(config, ensure_ascii=False, indent=1)), *scenario.files):
+            try:
+                _put(folder / file.path, file)
+            except OSError as error:
+                raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
+        usual = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
+        if any(Path(file.path).parts[0] in _TRUSTED for file in scenario.files):
+            run_on_pipes(["trust"], folder, _environment(folder, scenario, held), (), scenario.seconds)
+        stage = _Stage(scenario, folder, held, usual, endpoint, began + scenario.seconds)
+        for session in scenario.sessions:
+            problems, screen = stage.play(session)
+            if problems:
+                break
+    return Played(time.monotonic() - began, tuple(problems), screen, folder if keep else None)
+
+
+class _Stage:
+    """Where the sessions of a scenario are played, until `end` (as time.monotonic counts).
+
+    `held` are variables that bound it, `usual` is the state folder of those whose arguments name no other.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        held: Mapping[str, str],
+        usual: Path,
+        endpoint: ScriptedEndpoint,
+        end: float,
+    ) -> None:
+        self._scenario, self._folder, self._usual = scenario, folder, usual
+        self._variables = _environment(folder, scenario, held)
+        self._endpoint, self._end = endpoint, end
+        self._last: Path | None = None  # the state folder of the last session
+
+    def play(self, session: ScenarioSession) -> tuple[list[str], str]:
+        """The problems of a session, and its screen."""
+        place = session.expected.place
+        run = self._run_of_last_session()
+        if RUN in session.arguments and not run:
+            return [f"{place}: arguments: {RUN} names the run of an earlier session, and there is none."], ""
+        arguments = [run if argument == RUN else argument for argument in session.arguments]
+        state = self._last = self._folder / _named_state(arguments, self._usual)
+        self._endpoint.load(session.replies)
+        start = run_at_terminal if session.terminal else run_on_pipes
+        left = self._end - time.monotonic()
+        before = _events(state)
+        ran = start(arguments, self._folder, self._variables, session.answers, left)
+        if ran.code is None:
+            return [f"{place}: it took longer than {self._scenario.seconds:g} s (`seconds`) and was ended."], ran.screen
+        try:
+            events = _events(state) - before
+        except StateError as error:
+            return [f"{place}: {error}"], ran.screen
+        came = Came(
+            code=ran.code,
+            screen=ran.screen,
+            prompts=self._endpoint.prompts,
+            replies=self._endpoint.left,
+            surplus=self._endpoint.surplus,
+            answers=len(session.answers) - ran.typed,
+            events=events,
+            folder=self._folder,
+        )
+        problems = list(differences(session, came))
+        if problems and ran.ends:
+            problems.append(f"{place}: answers: there was none left for the last question, so the input was ended.")
+        return problems, ran.screen
+
+    def _run_of_last_session(self) -> str:
+        """The run whose log was written last; ids tell no order within a second."""
+        if self._last is None:
+            return ""
+        logs = [self._last / "runs" / run / "events.jsonl" for run in run_ids(self._last)]
+        return max(logs, key=lambda log: log.stat().st_mtime_ns).parent.name if logs else ""
+
+
+def _named_state(arguments: Sequence[str], usual: Path) -> Path:
+    """The state folder that arguments name, the last one where there are several; else the usual one."""
+    flag, found = "--state-dir", usual
+    for number, argument in enumerate(arguments):
+        if argument == flag:
+            found = Path(*arguments[number + 1 : number + 2])
+        elif argument.startswith(f"{flag}="):
+            found = Path(argument.removeprefix(f"{flag}="))
+    return found
+
+
+def _events(state: Path) -> Counter[str]:
+    """The events of all runs by type."""
+    return Counter(event.type for run in run_ids(state) for event in read(state, run))
+
+
+@contextmanager
+def _folder(keep: bool) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="autoagent-test-")).resolve()
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put(path: Path, file: GivenFile) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if file.source is None:
+        path.write_text(file.content, encoding="utf-8", newline="")
+    elif file.source.is_dir():
+        shutil.copytree(file.source, path, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(file.source, path)
+
+
+def _held(bounds: Mapping[str, Any] | None, state: Path | None) -> dict[str, str]:
+    """The variable that holds each process to the bounds: its runs may be kept at `state`, outside of the folder."""
+    if bounds is None:
+        return {}
+    return {HELD_TO: json.dumps({**bounds, **({"state_dir": str(state.absolute())} if state else {})})}
+
+
+def _config(
+    scenario: Scenario, base_url: str, state: Path | None, bounds: Mapping[str, Any]
+) -> Mapping[str, str | list[str]]:
+    """The user's configuration: the scripted model where the scenario does not set another. As JSON it is YAML too."""
+    tighter = tighter_than_usual(bounds, Settings())
+    scripted: Mapping[str, str | list[str]] = {
+        "openai_base_url": base_url,
+        "smart_llm": "scripted",
+        "fast_llm": "scripted",
+        "window": str(_WINDOW),
+        "memory_backend": "none",
+        **({"state_dir": str(state.absolute())} if state else {}),
+    }
+    as_written = {name: value if isinstance(value, list) else str(value) for name, value in tighter.items()}
+    return {**as_written, **scripted, **scenario.settings}
+
+
+def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> dict[str, str]:
+    """Made from nothing: of the user's own only where programs are found, and what it is held to."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "TERM": "xterm-256color",
+        "INPUTRC": os.devnull,
+        **scenario.environment,
+        **held,
+    }

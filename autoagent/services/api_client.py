@@ -1,0 +1,206 @@
+"""HTTP to a provider that the user has chosen: of pictures, of transcripts, of a voice.
+
+Its address comes from the user's settings, so no network guard stands before it, and one on this machine is as good as
+any other. Neither proxies nor credentials are taken from the environment, and redirects are not followed: the key
+would go along.
+
+Not covered by the time for the whole answer: a server that drips its headers byte by byte.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from autoagent.core.errors import CommandError
+from autoagent.network.error_chain import causes
+from autoagent.text.redaction import Redactor
+
+if TYPE_CHECKING:
+    import requests
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 300.0  # for a whole answer, and at most so long without a byte: pictures are long in the making
+ANSWER_LIMIT = 64_000_000  # bytes
+ERROR_LIMIT = 100_000  # bytes of an answer that says no
+REASON_LIMIT = 300  # characters of it that are shown
+
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderAnswer:
+    """What a provider answered: its media type without parameters, and its bytes."""
+
+    provider: str
+    media_type: str
+    body: bytes
+
+    def fields(self) -> Mapping[str, Any]:
+        """The body as a JSON object. Raises CommandError where it is none."""
+        try:
+            value = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise CommandError(f"{self.provider} did not answer with JSON but with {self._described()}.") from error
+        if not isinstance(value, dict):
+            raise CommandError(f"{self.provider} did not answer with a JSON object.")
+        return value
+
+    def _described(self) -> str:
+        return f"{len(self.body):,} bytes of {self.media_type or 'an unnamed type'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where requests go. `url_variable` and `key_variable` are the settings that a failure may be mended with.
+
+    `headers` go with every request and hold the `key`, in the form that this provider wants it.
+    """
+
+    name: str
+    url: str
+    url_variable: str
+    key: str = field(default="", repr=False)
+    key_variable: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def host(self) -> str:
+        """The host that requests go to, as `host_of` has it."""
+        return host_of(self.url)
+
+    @property
+    def host_name(self) -> str:
+        """The host alone, without a port."""
+        try:
+            return urlsplit(self.url).hostname or ""
+        except ValueError:  # brackets that are not closed
+            return ""
+
+    def get(self, path: str, **content: Any) -> ProviderAnswer:
+        """GET; `content` and errors as with `post`."""
+        return self._request("GET", path, content)
+
+    def post(self, path: str, **content: Any) -> ProviderAnswer:
+        """POST `content`, in the terms of `requests` (json, data, files, params, headers), beneath the address.
+
+        Raises:
+            CommandError: names the provider and the reason in one line: nothing answers, the key is refused, an error
+                status, too long, too large.
+        """
+        return self._request("POST", path, content)
+
+    def _request(self, method: str, path: str, content: Mapping[str, Any]) -> ProviderAnswer:
+        import requests
+
+        end = time.monotonic() + ANSWER_SECONDS
+        headers = {"User-Agent": "autoagent", **self.headers, **content.get("headers", {})}
+        try:
+            with requests.Session() as session:
+                session.trust_env = False
+                with session.request(
+                    method,
+                    self.url.rstrip("/") + path,
+                    **{**content, "headers": headers},
+                    timeout=(CONNECT_SECONDS, ANSWER_SECONDS),
+                    allow_redirects=False,
+                    hooks={"response": _forget_target},
+                    stream=True,
+                ) as response:
+                    if not 200 <= response.status_code < 300:
+                        raise self._refusal(response.status_code, self._body(response, ERROR_LIMIT, end, cut=True))
+                    media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+                    return ProviderAnswer(self.name, media_type, self._body(response, ANSWER_LIMIT, end))
+        except (requests.RequestException, UnicodeEncodeError) as error:  # the second: a header beyond Latin-1
+            raise CommandError(self._masked(unreachable(self.name, self.host, self.url_variable, error))) from error
+
+    def _body(self, response: requests.Response, limit: int, end: float, *, cut: bool = False) -> bytes:
+        body = bytearray()
+        for block in response.iter_content(_BLOCK):
+            body += block
+            if len(body) > limit:
+                if cut:
+                    break
+                raise CommandError(f"{self.name} sent more than {limit // 1_000_000} MB; the answer was dropped.")
+            if time.monotonic() > end:
+                raise CommandError(f"{self.name} did not finish its answer within {ANSWER_SECONDS:.0f} s; try again.")
+        return bytes(body[:limit])
+
+    def _refusal(self, status: int, body: bytes) -> CommandError:
+        reason = self._masked(reason_of(body))
+        todo = ""
+        if status == 401 and self.key_variable:
+            todo = f"; set {'another key' if self.key else 'a key'} in {self.key_variable}"
+        elif 300 <= status < 400:
+            todo = f"; that is a redirect, which is not followed: check {self.url_variable}"
+        return CommandError(f"{self.name} answered {status}: {reason}{todo}.")
+
+    def _masked(self, text: str) -> str:
+        return Redactor([self.key]).mask(text)
+
+
+def _forget_target(response: requests.Response, **_: Any) -> None:
+    """Take the target out of a redirect: it is not followed, yet `requests` fails at one that it cannot read."""
+    response.headers.pop("Location", None)
+
+
+def host_of(url: str) -> str:
+    """The host of an address, with the port where one is named; '' where there is none."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:  # brackets that are not closed
+        return ""
+
+
+def whole(text: str) -> str:
+    """A text of an answer without half characters, which JSON can name and no file and no request can hold."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def reason_of(body: bytes) -> str:
+    """What an error's body says, on one line: of JSON the message, wherever the known services put it."""
+    text = body.decode(errors="replace")
+    try:
+        said = next(_messages(json.loads(text)), "")
+    except (ValueError, RecursionError):
+        said = "" if "<html" in text.lower() else text
+    line = "".join(c for c in " ".join(said.split()) if c.isprintable())
+    return line[:REASON_LIMIT].rstrip(". ") or "no reason given"
+
+
+def _messages(value: Any) -> Iterator[str]:
+    """The texts of an error object, the most telling first."""
+    if isinstance(value, str):
+        if value.strip():
+            yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _messages(item)
+    elif isinstance(value, Mapping):
+        for name in ("error", "errors", "detail", "message", "msg", "title", "status"):
+            yield from _messages(value.get(name))
+
+
+def unreachable(name: str, host: str, url_variable: str, error: BaseException) -> str:
+    """One line for an error of `requests`: that a host gave no answer, why, and the setting that holds its address."""
+    import socket
+    import ssl
+
+    import requests
+
+    chain = list(causes(error))
+    if any(isinstance(cause, (ssl.SSLError, requests.exceptions.SSLError)) for cause in chain):
+        return f"{name}: no secure connection to {host}; check its certificate and the system's."
+    if isinstance(error, requests.Timeout) or any(isinstance(cause, TimeoutError) for cause in chain):
+        return f"{name}: {host} did not answer in time; try again later."
+    if any(isinstance(cause, socket.gaierror) for cause in chain):
+        return f"{name}: the name {host} cannot be resolved; check {url_variable} and the network."
+    if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
+        return f"{name}: nothing answers at {host} (connection refused); is it running? Its address is {url_variable}."
+    if isinstance(error, ValueError):  # of `requests`: an address or a header that cannot be used
+        return f"{name}: {url_variable} or the key cannot be used: {error}."
+    return f"{name}: the connection to {host} broke; try again."

@@ -1,0 +1,151 @@
+"""Words from recordings: OpenAI's transcription API and servers like it, Hugging Face, or Whisper on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Protocol
+
+from autoagent.core.errors import CommandError
+from autoagent.services.api_client import Provider, whole
+from autoagent.services.media import charges
+
+OFFLINE_SECONDS = 900.0  # for one recording; a CPU hears about ten times as fast as people talk
+OFFLINE_EXTRA = "pip install 'autoagent[offline-audio]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording, and what its first bytes say it is: the media type, and a suffix that names it."""
+
+    data: bytes
+    media_type: str
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The words of a recording, '' where there are none, and what they cost in USD; None where that is not known."""
+
+    text: str
+    cost: float | None
+
+
+class Transcriber(Protocol):
+    """Hears the words in a recording. `host` is where the recording is sent, '' for nowhere."""
+
+    @property
+    def host(self) -> str: ...
+
+    def transcribe(self, recording: Recording) -> Heard:
+        """Listen to it. Raises CommandError, which names the provider and the reason."""
+
+
+_MAGICS = (
+    (0, b"fLaC", "audio/flac", ".flac"),
+    (0, b"OggS", "audio/ogg", ".ogg"),
+    (0, b"ID3", "audio/mpeg", ".mp3"),
+    (0, b"\x1aE\xdf\xa3", "audio/webm", ".webm"),
+    (4, b"ftyp", "audio/mp4", ".m4a"),
+    (8, b"WAVE", "audio/wav", ".wav"),
+)
+_MPEG_SYNC, _MPEG_LAYER = 0xFFE0, 0x06  # an MPEG audio frame: 11 bits of ones, and which layer it is in two more
+
+
+def recognised(name: str, data: bytes) -> Recording:
+    """The recording by its first bytes.
+
+    Whatever else is in the file `name` is refused with CommandError: a decoder takes a playlist, too, and would fetch
+    what that names.
+    """
+    for start, magic, media_type, suffix in _MAGICS:
+        if data[start : start + len(magic)] == magic:
+            return Recording(data, media_type, suffix)
+    head = int.from_bytes(data[:2], "big")
+    if head & _MPEG_SYNC == _MPEG_SYNC:
+        mp3 = head & _MPEG_LAYER
+        return Recording(data, "audio/mpeg", ".mp3") if mp3 else Recording(data, "audio/aac", ".aac")
+    raise CommandError(f"{name} is not a recording that can be read: it must be WAV, MP3, M4A, AAC, OGG, FLAC or WebM.")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAITranscriber:
+    """`POST /audio/transcriptions`, a form with the file."""
+
+    provider: Provider
+    model: str
+
+    @property
+    def host(self) -> str:
+        """As Transcriber has it."""
+        return self.provider.host
+
+    def transcribe(self, recording: Recording) -> Heard:
+        """As Transcriber has it."""
+        file = (f"recording{recording.suffix}", recording.data, recording.media_type)  # its suffix tells the format
+        form = {"model": self.model, "response_format": "json"}
+        answer = self.provider.post("/audio/transcriptions", data=form, files={"file": file}).fields()
+        cost = charges.of_transcript(self.provider, self.model, answer)
+        return Heard(_text(self.provider.name, answer.get("text")), cost)
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFaceTranscriber:
+    """The inference API, `POST /models/MODEL`: the body is the recording itself."""
+
+    provider: Provider
+    model: str
+
+    @property
+    def host(self) -> str:
+        """As Transcriber has it."""
+        return self.provider.host
+
+    def transcribe(self, recording: Recording) -> Heard:
+        """As Transcriber has it."""
+        headers = {"Content-Type": recording.media_type}
+        answer = self.provider.post(f"/models/{self.model}", data=recording.data, headers=headers)
+        return Heard(_text(self.provider.name, answer.fields().get("text")), charges.elsewhere(self.provider))
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineTranscriber:
+    """Whisper in a process of its own (see `whisper`): its memory and time are bounded there, and no key is in it."""
+
+    seconds: float = OFFLINE_SECONDS
+    host = ""
+
+    def transcribe(self, recording: Recording) -> Heard:
+        """As Transcriber has it."""
+        if importlib.util.find_spec("faster_whisper") is None:
+            raise CommandError(f"Recordings cannot be read offline: faster-whisper is missing; {OFFLINE_EXTRA}.")
+        # No shell, and no word of it comes from outside: -I keeps the current folder off its path.
+        command = [sys.executable, "-I", "-m", "autoagent.services.media.whisper", f"{self.seconds:.0f}"]
+        environment = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
+        try:
+            done = subprocess.run(  # noqa: S603 - see above
+                command, input=recording.data, capture_output=True, timeout=self.seconds, env=environment
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CommandError(
+                f"The recording was not read within {self.seconds:.0f} s and was given up; cut it into shorter ones."
+            ) from error
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError as error:  # it was killed, or broke before it could say why
+            raise CommandError(
+                f"Whisper ended with status {done.returncode} and no answer; the recording may be too long or damaged."
+            ) from error
+        if problem := answer.get("problem"):
+            raise CommandError(f"Whisper cannot read the recording: {problem}.")
+        return Heard(_text("Whisper", answer.get("text")), 0.0)
+
+
+def _text(name: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise CommandError(f"{name} sent no text in its answer.")
+    return whole(text).strip()

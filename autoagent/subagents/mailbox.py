@@ -1,0 +1,199 @@
+"""One agent's place among the others: those it has started, and what others have to say to it."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from autoagent.core.agents import SubAgent
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import CommandError
+from autoagent.core.events import AgentMessage, Ended, Event
+from autoagent.core.memory import Origin
+from autoagent.core.task import Goal, Task
+from autoagent.runs.budget import Budget
+from autoagent.runs.subagent_state import SubAgentState
+
+if TYPE_CHECKING:
+    from autoagent.subagents.pool import WorkerPool
+    from autoagent.subagents.worker import RunningWorker
+
+SHARE = 0.25  # of what its starter has left, for each sub-agent
+LONGEST_WAIT = 600.0  # seconds
+NAMED = 40  # characters of a name
+
+_CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
+
+
+class Mailbox:
+    """An agent's place among the others; satisfies SubAgents and Post.
+
+    `member` is the agent's own, None for the run's. The thread of the agent uses it; others put words here, and ring.
+    """
+
+    def __init__(
+        self, crew: WorkerPool, member: RunningWorker | None, name: str, commands: Sequence[CommandSpec], budget: Budget
+    ) -> None:
+        self._crew = crew
+        self._member = member
+        self._name = name
+        self._commands = commands
+        self._budget = budget
+        self._depth = 0 if member is None else member.standing.key.count(".") + 1
+        self._members: dict[str, RunningWorker] = {}
+        self._former: dict[str, SubAgentState] = {}  # all of an earlier process, also those of its sub-agents
+        self._started = 0
+        self._inbox: deque[Event] = deque()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    # SubAgents ---------------------------------------------------------------------------------------------------
+
+    def start(
+        self, name: str, task: str, prompt: str, *, commands: Sequence[str] = (), origin: Origin | None = None
+    ) -> SubAgent:
+        name, task = " ".join(name.split())[:NAMED], " ".join(task.split())
+        if not (name and prompt.strip()):
+            raise CommandError("An agent needs a name, and a prompt that says what it is to do.")
+        if self._depth >= self._crew.depth:
+            raise CommandError(
+                f"Agents start others at most {self._crew.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
+            )
+        handed_on = self._handed_on(commands)
+        budget = self._budget.share(SHARE, time.time())
+        if budget is None:
+            raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
+        self._started += 1
+        key = f"{self._member.key}.{self._started}" if self._member else str(self._started)
+        described = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
+        try:
+            return self._crew.start(self, key, described, handed_on, budget, origin or Origin()).now()
+        except CommandError:
+            budget.give_back()
+            raise
+
+    def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
+        now, member = self._find(key).now(), self._members.get(key.strip())
+        if member is None or member.outcome is not None:
+            raise CommandError(f"{now.name} ({now.key}) has ended ({now.status}); start another agent.")
+        sender = f"{self._name}, who started you"
+        member.desk.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels))
+        return now
+
+    def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
+        end = time.monotonic() + min(wait, LONGEST_WAIT)
+        running = [member for member in self._members.values() if member.outcome is None]
+        while True:
+            self._attend()
+            left = end - time.monotonic()
+            if left <= 0 or not running or self._inbox or any(member.outcome for member in running):
+                former = [standing.now() for standing in self._former.values()]
+                return [*former, *(member.now() for member in self._members.values())]
+            with contextlib.suppress(queue.Empty):
+                self._bell.get(timeout=left)
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, or less of it where somebody rings. Raises StopRun where this agent is to end."""
+        self._attend()
+        with contextlib.suppress(queue.Empty):
+            self._bell.get(timeout=seconds)
+
+    def end(self, key: str) -> SubAgent:
+        found = self._find(key)
+        if member := self._members.get(key.strip()):
+            self._crew.stop([member], f"Ended by {self._name}.")
+        return found.now()
+
+    # Post --------------------------------------------------------------------------------------------------------
+
+    def take(self) -> Sequence[Event]:
+        self._attend()
+        return self._emptied()
+
+    def close(self) -> Sequence[Event]:
+        self._crew.stop(self.members, "The agent that started it has ended.")
+        return self._emptied()
+
+    # For the others ----------------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> list[RunningWorker]:
+        """The sub-agents that this agent has started in this process."""
+        return list(self._members.values())
+
+    def take_in(self, member: RunningWorker) -> None:
+        """Know one that this agent has started."""
+        self._members[member.key] = member
+
+    def put(self, event: Event) -> None:
+        """Leave something for the agent to read."""
+        self._inbox.append(event)
+        self.ring()
+
+    def ring(self) -> None:
+        """Let the agent look up, where it waits."""
+        if self._bell.empty():
+            self._bell.put(None)
+
+    # What an earlier process left --------------------------------------------------------------------------------
+
+    def take_up(self, event: Event) -> None:
+        """Take up an event of a sub-agent that an earlier process ran."""
+        self._budget.add_former(event)
+        self._former.setdefault(event.agent, SubAgentState(event.agent)).add(event)
+        if event.agent.isdecimal():
+            self._started = max(self._started, int(event.agent))
+
+    def left_behind(self) -> Iterator[Ended]:
+        """The ends that the log lacks, as the program ended first; of its own sub-agents' ones the agent is told."""
+        for key, standing in self._former.items():
+            if standing.outcome is None:
+                reason = "It ended when the program did."
+                ended = Ended(agent=key, step=standing.step, status="interrupted", reason=reason)
+                standing.add(ended)
+                if key.isdecimal():
+                    self.put(AgentMessage(sender=standing.label, text="I was cut off: I ended when the program did."))
+                yield ended
+        self._former = {key: standing for key, standing in self._former.items() if key.isdecimal()}
+
+    # What the parts use ------------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        if self._member is None:
+            self._crew.attend()
+        else:
+            self._member.check()
+
+    def _emptied(self) -> list[Event]:
+        return [self._inbox.popleft() for _ in range(len(self._inbox))]
+
+    def _find(self, key: str) -> RunningWorker | SubAgentState:
+        found = self._members.get(key.strip()) or self._former.get(key.strip())
+        if found is None:
+            known = ", ".join([*self._former, *self._members])
+            hint = f"the keys are {known}." if known else "you have started none."
+            raise CommandError(f"There is no agent {key!r}; {hint}")
+        return found
+
+    def _handed_on(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
+        """The commands of a sub-agent: those wanted of one's own, or all, and what ends its run.
+
+        What asks the user, or does not declare whether it does, is for the run's own agent alone.
+        """
+        names = {name: spec.name for spec in self._commands for name in (spec.name, *spec.aliases)}
+        if unknown := [name for name in wanted if name not in names]:
+            own = ", ".join(spec.name for spec in self._commands)
+            raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {own}.")
+        chosen = {names[name] for name in wanted or names}
+        deepest = self._depth + 1 >= self._crew.depth
+        return tuple(
+            spec
+            for spec in self._commands
+            if (effects := spec.effects) is not None
+            and (spec.name in chosen or effects.ends_run)
+            and not effects.asks_user
+            and not (deepest and spec.category == _CATEGORY)
+        )

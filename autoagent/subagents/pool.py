@@ -1,0 +1,285 @@
+"""All sub-agents of a run, and what they share: the log, the user's attention, how many there may be and how deep.
+
+What concerns the screen and the user happens in the thread of the run's own agent alone, before each of its steps and
+while it waits for others: there events are shown and questions are asked. A sub-agent with a question waits for that.
+
+A sub-agent ends by a flag, which it meets before every step, call, command and question, and at every piece of a reply
+that streams in. With an agent end those it has started.
+
+Not covered: a call or a command that does not let go in time is left to its thread, which ends with the process and
+can record nothing more. The words with which an agent that has read untrusted text starts another one stand in the
+system prompt of that one, which counts as having read the text as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
+from autoagent.core.events import Ended, Event, Outcome, Returned
+from autoagent.core.memory import Origin
+from autoagent.core.protocols import Authorizer, Listener, Recorder
+from autoagent.core.task import Task
+from autoagent.runs.budget import Budget
+from autoagent.subagents.mailbox import Mailbox
+from autoagent.subagents.worker import Build, RunningWorker
+
+PATIENCE = 3.0  # seconds until a sub-agent that is to end is left to its thread
+
+
+class WorkerPool:
+    """The sub-agents of a run. Entered, it takes up what an earlier process left in the log; left, it ends them all.
+
+    `log`, `budget`, `commands` and `name` are those of the run's own agent, which has the `desk`. `authorizer()` makes
+    one for a sub-agent; `asks` says whether that may put a proposal to the user, which `listener` is to hear of first.
+    `show` shows an event. Ctrl-C is let through in `interruptible`, and held back in `held`, also within the former.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        log: Recorder,
+        budget: Budget,
+        commands: Sequence[CommandSpec],
+        name: str,
+        *,
+        at_once: int,
+        depth: int,
+        authorizer: Callable[[], Authorizer],
+        asks: Callable[[Proposal], bool],
+        listener: Listener,
+        show: Callable[[Event], None],
+        interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
+        held: Callable[[], AbstractContextManager[object]] = nullcontext,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.desk = Mailbox(self, None, name, commands, budget)
+        self.at_once, self.depth = at_once, depth
+        self.authorizer, self.asks = authorizer, asks
+        self._build = build
+        self._time = budget.time
+        self._log = log
+        self._listener = listener
+        self._show = show
+        self._interruptible, self._held = interruptible, held
+        self._patience = patience
+        self._members: list[RunningWorker] = []
+        self._turn = threading.Lock()  # of whoever appends for a sub-agent, or changes who there is
+        self._unshown: deque[Event] = deque()
+        self.run = log.run
+        self._questions: deque[tuple[RunningWorker, Proposal]] = deque()
+
+    def __enter__(self) -> Self:
+        for event in self._log.events(others=True):
+            self.desk.take_up(event)
+        for ended in list(self.desk.left_behind()):
+            self._log.append(ended)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(list(self._members), "The run has ended.")
+        if kind is None:
+            self._show_until(None)
+
+    # In the thread of the run's own agent ------------------------------------------------------------------------
+
+    def show(self, event: Event) -> None:
+        """Show an event of the run's own agent, after those of the others that came before it."""
+        self._show_until(event.seq)
+        self._show(event)
+
+    def attend(self) -> None:
+        """Show what the others have done, and put their questions to the user.
+
+        Raises StopRun where the user ends the run, KeyboardInterrupt where Ctrl-C comes when there is no question.
+        """
+        self._show_until(None)
+        while self._questions:
+            member, proposal = self._questions[0]
+            answer: Verdict | StopRun | None = None
+            if member.stopping is None:
+                self._listener.proposed(proposal)
+                try:
+                    with self._interruptible(), self._time.idle():
+                        answer = member.authorizer.decide(proposal)
+                except StopRun as stop:
+                    answer = stop
+            with self._held():
+                self._questions.popleft()
+                if answer is not None:
+                    member.answers.put(answer)
+            if isinstance(answer, StopRun):
+                raise answer
+
+    def leading(self, authorizer: Authorizer) -> Authorizer:
+        """The authorizer of the run's own agent: what is forfeited at Ctrl-C, the sub-agents forfeit too."""
+        return _Leading(authorizer, self._forfeit)
+
+    def _forfeit(self) -> None:
+        for member in list(self._members):
+            member.authorizer = self.authorizer()
+
+    def _show_until(self, seq: int | None) -> None:
+        """Show the events of sub-agents before this one; all with None."""
+        with self._held():
+            with self._turn:  # whatever is in the log before this event is in the queue too
+                count = sum(seq is None or event.seq < seq for event in self._unshown)
+                ready = [self._unshown.popleft() for _ in range(count)]
+            for event in ready:
+                self._show(event)
+
+    # In any thread -----------------------------------------------------------------------------------------------
+
+    def start(
+        self, starter: Mailbox, key: str, task: Task, commands: tuple[CommandSpec, ...], budget: Budget, origin: Origin
+    ) -> RunningWorker:
+        """A sub-agent in its thread, built, known to its starter and about to run.
+
+        A signal cuts short only the wait for it to be built, and then it ends: none runs that its starter does not
+        know. Raises CommandError where it may not or cannot be started.
+        """
+        reached = starter is self.desk  # signals reach the thread of the run's own agent alone
+        with self._held() if reached else nullcontext():
+            member = RunningWorker(self, starter, key, task, commands, budget, origin)
+            self._admit(member)
+            ready: queue.SimpleQueue[str] = queue.SimpleQueue()
+            member.thread = threading.Thread(
+                target=self._live, args=(member, ready), name=f"agent {member.key}", daemon=True
+            )
+            try:
+                member.thread.start()
+                with self._interruptible() if reached else nullcontext():
+                    problem = ready.get()
+            except BaseException:  # Ctrl-C or a signal: whoever starts it will never know its key
+                member.stop(Outcome("stopped", "Its start was interrupted."))
+                raise
+            if problem:
+                raise CommandError(f"The agent cannot be started: {problem}")
+            starter.take_in(member)
+        return member
+
+    def _admit(self, member: RunningWorker) -> None:
+        """Count it among those there are. Raises CommandError where these are as many as there may be."""
+        with self._turn:
+            running = sum(other.outcome is None for other in self._members)
+            if running >= self.at_once:
+                raise CommandError(
+                    f"{running} agents run already, the most there may be (AUTOAGENT_AGENTS): wait for one of them "
+                    "with list_agents, or end one with delete_agent."
+                )
+            self._members.append(member)
+
+    def ask(self, member: RunningWorker, proposal: Proposal) -> Verdict:
+        """Have a proposal of a sub-agent decided on. Raises StopRun where it is to end, or the whole run."""
+        proposal = replace(proposal, agent=member.standing.label)
+        if not self.asks(proposal):
+            return member.authorizer.decide(proposal)
+        member.asking = True
+        self._questions.append((member, proposal))
+        self.desk.ring()
+        answer = member.answers.get()
+        member.asking = False
+        if isinstance(answer, StopRun):
+            raise StopRun(answer.outcome)
+        return answer
+
+    def masked(self, value: Any) -> Any:
+        """A JSON value without secrets, as the run's log has it."""
+        return self._log.masked(value)
+
+    def returned(self, step: int, agent: str) -> Returned | None:
+        """What came of a step of an agent, as the run's log has it."""
+        return self._log.returned(step, agent)
+
+    def record(self, member: RunningWorker, event: Event) -> Event:
+        """Append an event of a sub-agent, to be shown later. Raises StopRun where it was left to its thread."""
+        with self._turn:
+            if member.outcome is not None:
+                raise StopRun(member.outcome)
+            stamped = self._append(member, event)
+        self.desk.ring()
+        return stamped
+
+    def stop(self, members: Sequence[RunningWorker], reason: str) -> None:
+        """End sub-agents and all they have started; those that do not let go in time are left to their threads."""
+        running = [member for member in members if member.outcome is None]
+        for member in running:
+            member.stop(Outcome("stopped", reason))
+        end = time.monotonic() + self._patience
+        for member in running:
+            if member.thread is not None:
+                member.thread.join(max(0.0, end - time.monotonic()))
+        for member in running:
+            self._end(member, Outcome("stopped", f"{reason} What it was doing did not let go in time."))
+
+    def _live(self, member: RunningWorker, ready: queue.SimpleQueue[str]) -> None:
+        """A sub-agent's thread. Whatever goes wrong ends this agent alone, and its starter is told."""
+        built = False
+        try:
+            with self._build(member.order()) as found:
+                member.origin = found.origin
+                built = True
+                ready.put("")
+                for _ in found.agent.run():
+                    pass  # each event was taken up as it was recorded
+            outcome = member.standing.outcome or Outcome("failed", "It ended without saying why.")
+        except StopRun as stop:
+            outcome = stop.outcome
+        except (ForUser, ForModel) as error:
+            outcome = Outcome("failed", str(error))
+        except Exception as error:  # a fault of ours in one agent must not take the others with it
+            outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+        self._end(member, member.standing.outcome or outcome)
+        if not built:
+            ready.put(outcome.reason)
+
+    def _end(self, member: RunningWorker, outcome: Outcome) -> None:
+        """Let it be over, once: in the log, for the budget of its starter, and for its starter to read."""
+        member.desk.close()
+        with self._turn:
+            if member.outcome is not None:
+                return
+            if member.standing.began and member.standing.outcome is None:
+                with contextlib.suppress(StateError):  # the run's own agent meets it as well
+                    self._append(member, Ended(status=outcome.status, reason=outcome.reason))
+            member.outcome = outcome
+        member.budget.give_back()
+        if member.standing.began:
+            member.starter.put(member.completion_message())
+
+    def _append(self, member: RunningWorker, event: Event) -> Event:
+        """Within the turn."""
+        stamped = self._log.append(replace(event, agent=member.key, step=max(event.step, member.standing.step)))
+        member.standing.add(stamped)
+        self._unshown.append(stamped)
+        return stamped
+
+
+class _Leading:
+    """The authorizer of the run's own agent, with something to do beside what it does at Ctrl-C."""
+
+    def __init__(self, authorizer: Authorizer, forfeit: Callable[[], None]) -> None:
+        self._authorizer = authorizer
+        self._forfeit = forfeit
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        return self._authorizer.decide(proposal)
+
+    def interrupted(self) -> str:
+        self._forfeit()
+        return self._authorizer.interrupted()
+
+    def waits_on(self, reason: str) -> bool:
+        return self._authorizer.waits_on(reason)

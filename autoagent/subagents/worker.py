@@ -1,0 +1,216 @@
+"""One sub-agent of this process: what it is built with, where it stands, whether it is to end."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from autoagent.core.agents import SubAgent
+from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.errors import StopRun
+from autoagent.core.events import AgentMessage, Event, Outcome, Returned
+from autoagent.core.memory import Origin
+from autoagent.core.protocols import Authorizer, Listener, Recorder
+from autoagent.core.task import Task
+from autoagent.loop import Agent
+from autoagent.runs.budget import Budget
+from autoagent.runs.subagent_state import SubAgentState
+from autoagent.subagents.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from autoagent.subagents.pool import WorkerPool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a sub-agent is to be built with.
+
+    `place` names it in the memory; `origin` is what its task comes from. `interruptible` goes around whatever may be
+    cut short, and `when_stopped` takes what lets go, called from another thread, of what the agent may be waiting for.
+    """
+
+    key: str
+    place: str
+    task: Task
+    commands: tuple[str, ...]
+    origin: Origin
+    budget: Budget
+    log: Recorder
+    desk: Mailbox
+    authorizer: Authorizer
+    listener: Listener
+    interruptible: Callable[[], AbstractContextManager[object]]
+    when_stopped: Callable[[Callable[[], object]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A sub-agent ready to run; `origin()` is what its words come from, after all it has read."""
+
+    agent: Agent
+    origin: Callable[[], Origin] = Origin
+
+
+Build = Callable[[WorkerSpec], AbstractContextManager[Worker]]
+"""Builds a sub-agent in the thread that will run it, and puts away at its end what was opened for it.
+
+Raises CommandError, ForUser where it cannot be built.
+"""
+
+
+class RunningWorker:
+    """A sub-agent of this process. `outcome` is set, once, when it is over; `stopping` when it is to end."""
+
+    def __init__(
+        self,
+        crew: WorkerPool,
+        starter: Mailbox,
+        key: str,
+        task: Task,
+        commands: tuple[CommandSpec, ...],
+        budget: Budget,
+        origin: Origin,
+    ) -> None:
+        self.key = key
+        self.starter = starter
+        self.budget = budget
+        self.standing = SubAgentState(key, task)
+        self.desk = Mailbox(crew, self, task.name, commands, budget)
+        self.authorizer = crew.authorizer()
+        self.answers: queue.SimpleQueue[Verdict | StopRun] = queue.SimpleQueue()
+        self.asking = False
+        self.stopping: Outcome | None = None
+        self.outcome: Outcome | None = None
+        self.thread: threading.Thread | None = None
+        self.origin: Callable[[], Origin] = lambda: origin
+        self._crew = crew
+        self._commands = commands
+        self._lets_go: list[Callable[[], object]] = []
+
+    def order(self) -> WorkerSpec:
+        """What it is to be built with."""
+        log = _Log(self._crew, self)
+        return WorkerSpec(
+            key=self.key,
+            place=f"{log.run}:{self.key}",
+            task=self.standing.task,
+            commands=tuple(spec.name for spec in self._commands),
+            origin=self.origin(),
+            budget=self.budget,
+            log=log,
+            desk=self.desk,
+            authorizer=_Referring(self._crew, self),
+            listener=_Heeding(self.check),
+            interruptible=self._interruptible,
+            when_stopped=self._lets_go.append,
+        )
+
+    def check(self) -> None:
+        """Raises StopRun where it is to end."""
+        if self.stopping is not None:
+            raise StopRun(self.stopping)
+
+    def stop(self, outcome: Outcome) -> None:
+        """Have it end, and all it has started; from any thread."""
+        self.stopping = self.stopping or outcome
+        self.answers.put(StopRun(outcome))
+        self.desk.ring()
+        for member in self.desk.members:
+            member.stop(Outcome("stopped", "The agent that started it has ended."))
+        for let_go in self._lets_go:
+            with contextlib.suppress(Exception):  # what does not let go is left to its thread
+                let_go()
+
+    def now(self) -> SubAgent:
+        """Its record at this moment."""
+        found = replace(self.standing.now(time.time()), origin=self.origin())
+        if self.outcome is not None:
+            return replace(found, status=self.outcome.status, reason=self.outcome.reason)
+        return replace(found, status="asking") if self.asking else found
+
+    def completion_message(self) -> AgentMessage:
+        """What its starter reads once it is over."""
+        found, changed = self.now(), list(self.standing.changed)
+        files = f" Files changed: {', '.join(changed)}." if changed else ""
+        steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
+        text = f"I have ended ({found.status}) after {steps}: {found.reason}{files}"
+        return AgentMessage(sender=self.standing.label, text=text, data={**found.origin.labels, "changed": changed})
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        self.check()
+        yield
+
+
+class _Log:
+    """The run's log as a sub-agent has it; satisfies Recorder."""
+
+    def __init__(self, crew: WorkerPool, member: RunningWorker) -> None:
+        self._crew = crew
+        self._member = member
+
+    @property
+    def run(self) -> str:
+        return self._crew.run
+
+    def masked(self, value: Any) -> Any:
+        return self._crew.masked(value)
+
+    def append(self, event: Event, *, passing: bool = False) -> Event:
+        return self._crew.record(self._member, event)
+
+    def events(self, *, others: bool = False) -> Iterator[Event]:
+        """Nothing is taken up by a sub-agent: it ends with its process."""
+        return iter(())
+
+    def returned(self, step: int, agent: str = "") -> Returned | None:
+        return self._crew.returned(step, agent)
+
+    def effective(self) -> Iterator[Event]:
+        return iter(())
+
+
+class _Referring:
+    """A sub-agent's authorizer: has the crew see to its questions."""
+
+    def __init__(self, crew: WorkerPool, member: RunningWorker) -> None:
+        self._crew = crew
+        self._member = member
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        return self._crew.ask(self._member, proposal)
+
+    def interrupted(self) -> str:
+        return ""  # Ctrl-C reaches the run's own agent alone
+
+    def waits_on(self, reason: str) -> bool:
+        return False
+
+
+class _Heeding:
+    """A sub-agent's listener: shows nothing, and cuts short what it listens to where the agent is to end."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    def text(self, delta: str) -> None:
+        self._check()
+
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
+        self._check()
+
+    def heed(self) -> float:
+        self._check()
+        return float("inf")
+
+    def working(self, what: str, seconds: float) -> None:
+        """It may come from a thread of the model's, where nothing can be cut short."""
+
+    def proposed(self, proposal: Proposal) -> None:
+        """It is shown once it is asked about."""

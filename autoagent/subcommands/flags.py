@@ -1,0 +1,153 @@
+"""The flags of a run, declared once. The parameter's name is that of the setting that it sets (see Settings)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+
+def _whole(minimum: int) -> click.IntRange:
+    return click.IntRange(min=minimum)
+
+
+NO_LIMIT = "none"
+
+
+class _Ceiling(click.FloatRange):
+    """A number above 0; 0 and `none` lift the limit. `nan`, which nothing ever reaches, and `inf` are no numbers."""
+
+    name = "number; 'none' lifts the limit"  # as an error says it: 'much' is not a valid ...
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if value == NO_LIMIT:
+            return 0.0
+        number: float = super().convert(value, param, ctx)
+        if number != number or number == float("inf"):
+            self.fail(f"{value} is no amount.", param, ctx)
+        return number
+
+
+class _Tokens(click.IntRange):
+    """A whole number; 0 and `none` lift the limit."""
+
+    name = "integer; 'none' lifts the limit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return 0 if value == NO_LIMIT else int(super().convert(value, param, ctx))
+
+
+class _Moment(click.ParamType[float]):
+    """A time in the future, as seconds since the epoch."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        import time
+
+        from autoagent.config.deadline import moment
+
+        try:
+            return moment(str(value), time.time())
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+_AGENT_FLAGS = (
+    click.option("--ai-name", metavar="TEXT", help="Name of the agent."),
+    click.option("--ai-role", metavar="TEXT", help="Role of the agent, after 'You are NAME,'."),
+    click.option(
+        "--ai-goal",
+        "ai_goals",
+        multiple=True,
+        metavar="TEXT",
+        help="A goal, or `goal :: command that checks it`; give it one to five times.",
+    ),
+)
+_TASK_FLAGS = (
+    click.option("-C", "--ai-settings", "ai_settings_file", metavar="FILE", help="Default: ai_settings.yaml."),
+    click.option("-P", "--prompt-settings", "prompt_settings_file", metavar="FILE",
+                 help="Constraints, resources and best practices in place of the built-in ones."),
+    click.option("-y", "--skip-reprompt", is_flag=True, help="Take saved settings without asking."),
+    click.option("-w", "--workspace-directory", "workspace", metavar="DIR", help="Default: ./autoagent_workspace."),
+    click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download."),
+)  # fmt: skip
+_RUN_FLAGS = (
+    click.option("-c", "--continuous", is_flag=True, default=None, help="Run without asking (warns first)."),
+    click.option("-l", "--continuous-limit", type=_whole(1), metavar="N",
+                 help="With -c: at most N commands, and 2 N + 3 requests to the model."),
+    click.option("--model", metavar="NAME",
+                 help="openai, local, local:FILE.gguf, human, demo, replay:RUN, or a model's name."),
+    click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
+    click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
+    click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
+                 help="Memory backend: local, postgres, redis or none."),
+    click.option("--allow", multiple=True, metavar="RULE",
+                 help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
+    click.option("--sandbox", type=click.Choice(["auto", "bubblewrap", "landlock", "none"]),
+                 help="What holds the programs it starts. Default: auto, the strongest that works here."),
+    click.option("--require-sandbox", is_flag=True, default=None, help="Stop where no sandbox works."),
+    click.option("-b", "--browser-name", metavar="NAME",
+                 help="chromium or firefox: read pages through a headless browser."),
+    click.option("--allow-downloads", is_flag=True, default=None, help="Let it download files."),
+    click.option("--speak", is_flag=True, default=None, help="Say its words to you aloud."),
+    click.option("--commands", metavar="NAMES", help="Commands or categories to offer, comma-separated, or all."),
+    click.option("--base-url", "openai_base_url", metavar="URL", help="The address of an OpenAI-compatible endpoint."),
+    click.option("--budget", type=_Ceiling(), metavar="USD",
+                 help="Stop before this is spent; 'none' lifts this limit, and so it does the next two."),
+    click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),
+    click.option("--max-seconds", type=_Ceiling(), metavar="S",
+                 help="Stop after so long at work; your time at questions does not count."),
+    click.option("--deadline", type=_Moment(), metavar="TIME",
+                 help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
+    click.option("--patience", "outage", type=_whole(1), metavar="S",
+                 help="Seconds for which an endpoint that fails is asked again. Default: 600 with -c, else 60."),
+    click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
+    click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
+)  # fmt: skip
+_AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts
+    click.option("--install-plugin-deps", is_flag=True, help="No effect yet: plugins are not loaded."),
+    click.option("--skip-news", is_flag=True, help="No effect: there is no news to skip."),
+)
+
+
+def _keep(ctx: click.Context, flag: click.Parameter, value: Any) -> None:
+    if value is not None:
+        ctx.obj = {**(ctx.obj or {}), flag.name: value}
+
+
+_COMMON_FLAGS = (  # taken before and after the name of every subcommand; what they say is in `ctx.obj`
+    click.option("--state-dir", metavar="DIR", expose_value=False, callback=_keep,
+                 help="Runs and memory. Default: ./.autoagent."),
+    click.option("--debug", is_flag=True, default=None, expose_value=False, callback=_keep, help="Show tracebacks."),
+)  # fmt: skip
+
+
+def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that were given, those of later layers first. A 0 is given: it lifts a limit."""
+    return {
+        name: value
+        for flags in layers
+        for name, value in flags.items()
+        if value is not None and value is not False and value not in ("", ())
+    }
+
+
+def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
+    """The options of some groups as one decorator."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed([option for group in groups for option in group]):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+run_flags = flags(_AGENT_FLAGS, _TASK_FLAGS, _RUN_FLAGS, _AUTOGPT_FLAGS)
+resume_flags = flags(_AGENT_FLAGS, _RUN_FLAGS)
+common_flags = flags(_COMMON_FLAGS)

@@ -1,0 +1,395 @@
+"""The terminal: events become lines on it, questions are asked on it.
+
+With `json`, stdout carries one event a line and everything for a person goes to stderr. Output that cannot be written
+(a full disk, a closed pipe) is given up for good: `show` raises StateError, a question has nobody to answer it, and
+what the agent does in between goes on; its log is elsewhere.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TextIO
+
+from autoagent.core.commands import Proposal
+from autoagent.core.errors import StateError
+from autoagent.core.event_codec import to_json
+from autoagent.core.events import (
+    AgentMessage,
+    Decided,
+    Ended,
+    Event,
+    Feedback,
+    Prompted,
+    Proposed,
+    Rejected,
+    Retried,
+    Returned,
+    RunStarted,
+    Started,
+    SystemNotice,
+    Thought,
+)
+from autoagent.reply.thoughts_stream import ThoughtsStream
+from autoagent.runs.stats import RunStats
+from autoagent.terminal import rendering
+from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.subagent_text import SubAgentText
+from autoagent.text.sanitize import escape, width
+from autoagent.text.wrapping import Flow, wrap
+
+
+def decide_color(env: Mapping[str, str], isatty: bool) -> bool:
+    """Whether to write colour codes: NO_COLOR, then CLICOLOR_FORCE, then CLICOLOR=0, then what the terminal is."""
+    if env.get("NO_COLOR"):
+        return False
+    if env.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    if not isatty or env.get("CLICOLOR") == "0":
+        return False
+    return env.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb")
+
+
+Mask = Callable[[Any], Any]
+"""Takes secrets out of a JSON value."""
+
+
+_GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))  # what a word of ASCII consists of
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+class Console:
+    """Shows events, hears what streams (Listener), asks and says (Terminal).
+
+    `mask` takes secrets out of what is not from the log. `columns` None follows the terminal. `plain`: nothing streams,
+    thoughts come whole. `replays`: the events alone say what was proposed and decided. `tally` is the fold over the
+    events; those that an earlier process of the run showed are taken up by `pass_over`.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        err: TextIO,
+        stdin: TextIO,
+        *,
+        color: bool = False,
+        columns: int | None = None,
+        plain: bool = False,
+        json: bool = False,
+        replays: bool = False,
+        mask: Mask = _as_it_is,
+    ) -> None:
+        self.tally = RunStats()
+        self._mask = mask
+        self._events = out if json else None
+        self._screen = err if json else out
+        self._stdin = stdin
+        self._color = color
+        self._columns = columns
+        self._plain = plain
+        self._replays = replays
+        self._broken = ""  # why the output cannot be written any more
+        self._reader_left = False  # that it is a closed pipe
+        self._open_line = False  # the cursor stands behind text
+        self._stream = ThoughtsStream()
+        self._flow: Flow | None = None  # of the thoughts on screen
+        self._streamed = ""  # of what was heard, as far as it is on screen
+        self._heard_text = ""
+        self._heard: set[str] = set()  # reasons for asking the model again that were told as they came
+        self._command = ""
+        self._undecided: Thought | None = None  # of a run that is resumed
+        self._cost_unknown = False
+        self._proposed = ""  # the id of the call
+        self._sub_agents = SubAgentText(replays=replays)
+        self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
+
+    # Events ------------------------------------------------------------------------------------------------------
+
+    def show(self, event: Event) -> None:
+        """Show one event of the run. Raises StateError where the output cannot be written; in a replay BrokenPipeError,
+        where whoever reads it has enough.
+        """
+        self.tally.add(event)
+        if self._events is not None:
+            self._write(self._events, json_format.dumps(to_json(event)) + "\n")
+        elif event.agent and self._flow is not None:
+            self._held_back.append(event)
+        else:
+            self._show(event)
+            held_back, self._held_back = self._held_back, []
+            for other in held_back:
+                self._show(other)
+        if self._broken and self._replays and self._reader_left:
+            raise BrokenPipeError(self._broken)
+        if self._broken:
+            raise StateError(f"The output cannot be written: {self._broken}. The run is saved.")
+
+    def pass_over(self, event: Event) -> None:
+        """Take up an event that was shown before; thoughts whose command was not started are shown once more."""
+        self.tally.add(event)
+        if event.agent:
+            self._sub_agents.add(event)
+            return
+        match event:
+            case Thought():
+                self._undecided = event
+            case Decided(allowed=False):
+                self._undecided = None
+            case Started():
+                self._undecided = None
+                self._command = event.call.name
+
+    def _show(self, event: Event) -> None:
+        page = self._page()
+        if event.agent:
+            self._lines(self._sub_agents.lines(event, page))
+            return
+        match event:
+            case RunStarted():
+                self._lines(rendering.started(event, page))
+                if self._undecided is not None:
+                    self._thought(self._undecided, page)
+            case Prompted():
+                self._forget_stream()
+            case Retried() if event.reason not in self._heard:
+                self._lines([page.said("SYSTEM:", event.reason)])
+            case Thought():
+                self._thought(event, page)
+            case Rejected():
+                if self._flow is not None:
+                    self._write(self._screen, self._flow.end())  # the thoughts came whole, with their last word
+                self._forget_stream()
+                said = page.said("UNUSABLE REPLY:", event.problem, "alarm")
+                self._lines([said, rendering.status(self.tally, page)])
+            case Decided(allowed=False) if event.reason:
+                self._lines([page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")])
+            case Proposed() if self._replays:
+                self._proposed = event.call.id
+                self._lines(rendering.proposal(event, page))
+            case Decided(allowed=True) if "rule " in event.by or (self._replays and event.by.startswith("user")):
+                self._lines([page.said("ALLOWED:", event.by, "user")])
+            case Feedback():
+                self._lines([page.said("USER:", event.text, "user")])
+            case SystemNotice():
+                self._lines([page.said("SYSTEM:", event.text, "alarm")])
+            case AgentMessage():
+                self._lines([page.said(f"{escape(event.sender)}:", event.text)])
+            case Started():
+                self._command = event.call.name
+                if self._replays and self._proposed != event.call.id:  # an older log does not say what was proposed
+                    self._lines(rendering.proposal(Proposed(call=event.call), page))
+            case Returned():
+                self._lines(rendering.returned(event, self._command, page))
+            case Ended():
+                self._forget_stream()
+                self._lines([rendering.ended(event, page)])
+
+    def _thought(self, event: Thought, page: Canvas) -> None:
+        """What of the thoughts did not stream in, then the figures of the step."""
+        text = event.thoughts.text.strip()
+        if self._flow is None or not text.startswith(self._streamed.strip()):
+            self._forget_stream()
+            self._begin_thoughts(page)
+        assert self._flow is not None
+        unseen = text[len(self._streamed.lstrip()) :]
+        self._write(self._screen, self._flow.feed(unseen) + self._flow.end())
+        self._forget_stream()
+        if self.tally.usage.cost is None and not self._cost_unknown:
+            self._cost_unknown = True
+            warning = f"THE COST OF THIS RUN IS UNKNOWN: there is no price for {self.tally.unpriced}. "
+            self._lines([page.alarm(warning + "Limits on tokens and time still hold.")])
+        self._lines([*rendering.rest_of(event.thoughts, page), rendering.status(self.tally, page)])
+
+    def report(self, log: Path) -> None:
+        """The end report; `log` is the folder or file that holds the run."""
+        page = self._page()
+        if self._events is not None and self.tally.ended is not None:  # with `json`, not yet seen on this screen
+            self._lines([rendering.ended(self.tally.ended, page)])
+        self._lines(["", *rendering.report(self.tally, str(log), page)])
+
+    # Listener ----------------------------------------------------------------------------------------------------
+
+    def text(self, delta: str) -> None:
+        """Write the thoughts as they come, never the JSON around them."""
+        if self._plain or self._events is not None:
+            return
+        self._heard_text += self._stream.feed(delta)
+        whole = self._heard_text.rstrip(_GRAPHIC).lstrip()  # the last word may be half a secret
+        masked = self._mask(whole)
+        if not masked.startswith(self._streamed):
+            return  # it held the beginning of a secret: the thoughts are shown once they are whole
+        piece = masked[len(self._streamed) :]
+        if not piece:
+            return
+        if self._flow is None:
+            self._begin_thoughts(self._page())
+        assert self._flow is not None
+        self._streamed += piece
+        self._write(self._screen, self._flow.feed(piece))
+
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
+        self._forget_stream()
+        self._heard.add(reason)
+        when = f"asking again in {seconds:.0f} s, " if seconds >= 1 else "asking again "
+        end = time.strftime("%H:%M:%S", time.localtime(until))
+        self._lines([self._page().said("WAITING:", self._mask(f"{reason}; {when}until {end}"))])
+
+    def heed(self) -> float:
+        return float("inf")
+
+    def working(self, what: str, seconds: float) -> None:
+        self._forget_stream()
+        self._lines([self._page().said("WORKING:", f"{what} (about {seconds:.0f} s)")])
+
+    def proposed(self, proposal: Proposal) -> None:
+        self._lines(rendering.proposal(proposal, self._page(), mask=self._mask))
+
+    # Terminal ----------------------------------------------------------------------------------------------------
+
+    def show_whole(self, proposal: Proposal) -> None:
+        self._lines(rendering.proposal(proposal, self._page(), mask=self._mask, whole=True))
+
+    def say(self, text: str) -> None:
+        """A text whose lines stay lines, wrapped where they are too long."""
+        self._forget_stream()
+        self._lines(wrap(line, self._page().columns) for line in self._mask(text).split("\n"))
+
+    def warn(self, text: str) -> None:
+        """One paragraph not to be missed."""
+        self._lines([self._page().alarm(self._mask(text))])
+
+    def ask(self, prompt: str, timeout: float | None = None) -> str:
+        """Show the prompt, one or more lines, and read one line; after `timeout` seconds (not on Windows) give up.
+
+        Raises EOFError at the end of input and where the prompt cannot be shown, KeyboardInterrupt for Ctrl-C,
+        TimeoutError.
+        """
+        self._forget_stream()
+        page = self._page()
+        self._lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
+        if self._broken:
+            raise EOFError(self._broken)
+        self._open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
+        try:
+            with nullcontext() if timeout is None else _deadline(timeout):
+                line = self._read_line("> ")
+        except UnicodeDecodeError:
+            self.say("What was typed is not valid text in this terminal's encoding.")
+            return ""
+        self._open_line = False
+        return line.encode("utf-8", "replace").decode("utf-8")  # no lone surrogates into the log
+
+    def discard_typeahead(self) -> None:
+        if self._stdin.isatty():
+            _flush_input(self._stdin)
+
+    def _read_line(self, prompt: str) -> str:
+        if self._stdin is sys.stdin and self._screen is sys.stdout and self._stdin.isatty() and self._screen.isatty():
+            import readline  # noqa: F401 (line editing for input(); loaded only where a person types)
+
+            return input(prompt)
+        self._write(self._screen, prompt)
+        line = self._stdin.readline()
+        if not line:
+            raise EOFError
+        line = line.rstrip("\n")
+        if not self._stdin.isatty():
+            self._write(self._screen, f"{escape(line)}\n")  # a terminal has echoed it
+        return line
+
+    # Writing -----------------------------------------------------------------------------------------------------
+
+    def _page(self) -> Canvas:
+        columns = self._columns or shutil.get_terminal_size().columns
+        return Canvas(columns, self._color)
+
+    def _begin_thoughts(self, page: Canvas) -> None:
+        label = f"{rendering.name_of(self.tally)} THOUGHTS:"
+        self._close_line()
+        self._write(self._screen, "\n" + page.ink("thought", label))
+        self._flow = Flow(page.columns, at=width(label))
+        self._flow.feed(" ")
+        self._open_line = True
+
+    def _forget_stream(self) -> None:
+        """What streamed is over: whole, or given up."""
+        self._stream, self._flow, self._streamed, self._heard_text = ThoughtsStream(), None, "", ""
+        self._close_line()
+
+    def _close_line(self) -> None:
+        if self._open_line:
+            self._open_line = False
+            self._write(self._screen, "\n")
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        self._close_line()
+        self._write(self._screen, "".join(f"{line}\n" for line in lines))
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        """All writing passes here. What the encoding lacks is written as an escape."""
+        if self._broken or not text:
+            return
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError as error:
+                stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+            stream.flush()
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self._broken = getattr(error, "strerror", None) or str(error)
+            self._reader_left = isinstance(error, BrokenPipeError)
+            _abandon(stream)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what the stream still holds go nowhere, so that Python's flush at exit does not fail once more."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+    except (OSError, ValueError):  # a stream without a descriptor holds nothing back
+        return
+
+
+_LONGEST_TIMEOUT = 1e8  # seconds, three years: the system's timer refuses much longer ones
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in the main thread once the time is over."""
+    if sys.platform == "win32":
+        yield
+        return
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 0.001), _LONGEST_TIMEOUT))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _flush_input(stdin: TextIO) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        while msvcrt.kbhit():
+            msvcrt.getwch()
+    else:
+        import termios
+
+        termios.tcflush(stdin.fileno(), termios.TCIFLUSH)

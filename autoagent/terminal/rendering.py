@@ -1,0 +1,270 @@
+"""What the screen says: pure functions from records to lines that fit the terminal.
+
+Everything that a model, a file or a user wrote is escaped, and stands behind an indent or a bar, so that it can
+neither command the terminal nor pose as a line of the program. The program's own words are ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from colorama import Fore, Style
+
+from autoagent.core.commands import Proposal
+from autoagent.core.events import Ended, Proposed, Resumed, Returned, RunStarted
+from autoagent.core.model import Thoughts
+from autoagent.runs.stats import RunStats
+from autoagent.text.redaction import MASK, holds_mask
+from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
+from autoagent.text.wrapping import cut, wrap
+
+NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told
+CONTINUOUS_WARNING = (
+    "Continuous mode: commands run without a question, until the goals are met or a limit is reached. The agent may "
+    "do what you would not have allowed. Ctrl-C stops it."
+)
+
+ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, before d shows all
+DIFF_CHARACTERS, DIFF_LINES = 400, 60  # characters of one line of a diff, lines of it
+RESULT_CHARACTERS, RESULT_LINES = 1200, 15
+
+Ink = Literal["thought", "action", "system", "user", "quiet", "alarm", "added", "removed", "hunk", "label"]
+
+_CODES: Mapping[Ink, str] = {
+    "thought": Fore.YELLOW,
+    "action": Fore.CYAN,
+    "system": Fore.BLUE,
+    "user": Fore.GREEN,
+    "quiet": Style.DIM,
+    "alarm": Style.BRIGHT + Fore.RED,
+    "added": Fore.GREEN,
+    "removed": Fore.RED,
+    "hunk": Fore.CYAN,
+    "label": Style.BRIGHT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """What the lines are made for: the columns of the terminal, and whether it shows colours."""
+
+    columns: int
+    color: bool
+
+    def ink(self, ink: Ink, text: str) -> str:
+        """The text in a colour; as it is where there are none."""
+        return f"{_CODES[ink]}{text}{Style.RESET_ALL}" if self.color and text else text
+
+    def said(self, label: str, text: str, ink: Ink = "system") -> str:
+        """A coloured label, then prose wrapped behind it."""
+        return self.ink(ink, label) + wrap(f" {text}", self.columns, at=width(label))
+
+    def alarm(self, text: str) -> str:
+        """A line not to be missed."""
+        return self.ink("alarm", wrap(text, self.columns))
+
+
+def name_of(tally: RunStats) -> str:
+    """The agent's name, as it stands before its thoughts."""
+    name = tally.task.name if tally.task else ""
+    return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
+
+
+def started(event: RunStarted, page: Canvas) -> Iterator[str]:
+    """Who the agent is, what it is to reach, and with what."""
+    if isinstance(event, Resumed):
+        yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
+    task = event.task
+    yield page.said("NAME:", task.name, "label")
+    yield page.said("ROLE:", task.role, "label")
+    yield page.ink("label", "GOALS:")
+    for number, goal in enumerate(task.goals, 1):
+        yield "  " + wrap(f"{number}. {goal.text}", page.columns, at=2, indent=5)
+        if goal.check:
+            yield "     " + wrap(f"check: {goal.check}", page.columns, at=5, indent=7)
+    yield page.said("MODEL:", f"{event.model}, window {event.window:,} tokens", "label")
+    yield page.said("WORKSPACE:", event.workspace, "label")
+    names = ", ".join(event.commands)
+    if len(event.commands) > NAMED_COMMANDS:
+        names = f"{len(event.commands)}, which `autoagent commands` lists"
+    yield page.said("COMMANDS:", names, "label")
+
+
+def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+    """The thoughts after the first: reasoning, plan and criticism, as far as there are any."""
+    if thoughts.reasoning.strip():
+        yield page.said("REASONING:", thoughts.reasoning.strip(), "thought")
+    if thoughts.plan.strip():
+        yield page.ink("thought", "PLAN:")
+        for line in thoughts.plan.strip().splitlines():
+            if text := line.strip().removeprefix("- ").strip():
+                yield page.said("-", text, "thought")
+    if thoughts.criticism.strip():
+        yield page.said("CRITICISM:", thoughts.criticism.strip(), "thought")
+
+
+def status(tally: RunStats, page: Canvas) -> str:
+    """The one line of figures of a step."""
+    cost = tally.usage.cost
+    limit = f" of ${tally.budget:g}" if tally.budget else ""
+    parts = (
+        f"step {tally.step}",
+        f"{tally.tokens:,} tokens",
+        "cost unknown" if cost is None else f"${cost:.4f}{limit}",
+        f"window {tally.share:.0%}",
+        duration(tally.seconds),
+    )
+    return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
+
+
+def duration(seconds: float) -> str:
+    """`7 s`, `3 min 20 s`, `2 h 5 min`."""
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 1:
+        return f"{rest} s"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `1,200 steps`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# What waits for authorization ------------------------------------------------------------------------------------
+
+
+def proposal(
+    proposed: Proposal | Proposed,
+    page: Canvas,
+    *,
+    mask: Callable[[Any], Any] = lambda value: value,
+    whole: bool = False,
+) -> Iterator[str]:
+    """The command, its arguments, what is odd in them, and the diff; of a proposal, or as the log has it.
+
+    `mask` takes secrets out of what is shown. Long runs of blanks are folded; what else is long is cut, unless the
+    `whole` is wanted.
+    """
+    call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
+    label = f"NEXT ACTION OF {escape(proposed.agent)}:" if proposed.agent else "NEXT ACTION:"
+    yield page.said(label, f"COMMAND = {call.name}  ARGUMENTS ={'' if call.args else ' none'}", "action")
+    for name, value in call.args.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if proposed.is_diff and "\n" in text and not whole:
+            lines = text.count("\n") + (not text.endswith("\n"))
+            yield wrap(f"  {name} = {counted(lines, 'line')}, shown by the diff below", page.columns, indent=6)
+        else:
+            yield from _argument(name, text, page, whole)
+    for note in mixed_script("\n".join([*map(str, call.args.values()), preview])):
+        yield page.alarm(f"Letters that look alike: {note}")
+    if proposed.is_diff:
+        yield from _diff(preview, page, whole)
+    elif preview:
+        yield page.said("NOTE:", preview if whole else shorten(preview, ARGUMENT_CHARACTERS), "alarm")
+    masked = isinstance(proposed, Proposed) and proposed.masked
+    if masked or call.args != proposed.call.args:
+        yield page.alarm(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
+    if holds_mask(proposed.call.args) and not masked:
+        yield page.alarm(f"The agent wrote {MASK} itself, without knowing what it stands for; it is used as it is.")
+    if proposed.warning:
+        yield page.said("WARNING:", mask(proposed.warning), "alarm")
+
+
+def _argument(name: str, text: str, page: Canvas, whole: bool) -> Iterator[str]:
+    short = fold_blanks(text) if whole else shorten(text, ARGUMENT_CHARACTERS)
+    is_cut = short != text or short.count("\n") >= ARGUMENT_LINES
+    if "\n" in short:
+        yield f"  {escape(name)} ="
+        yield from block(short, page, None if whole else ARGUMENT_LINES)
+    else:
+        exact = text == text.strip() and text  # blanks at the ends are seen only between quotes
+        shown = short if exact else json.dumps(short, ensure_ascii=False)
+        yield wrap(f"  {name} = {shown}", page.columns, indent=6)
+    if not whole and is_cut:
+        yield page.ink("quiet", "    (d shows all)")
+
+
+def _diff(preview: str, page: Canvas, whole: bool) -> Iterator[str]:
+    folded = fold_blanks(preview)
+    lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
+    shown = lines if whole else shorten_lines([shorten(line, DIFF_CHARACTERS) for line in lines], DIFF_LINES)
+    inks: Mapping[str, Ink] = {"+": "added", "-": "removed", "@": "hunk"}
+    for line in shown:
+        for piece in cut(line, page.columns, "  "):
+            yield page.ink(inks[line[0]], piece) if line[:1] in inks else piece
+    if not whole and (len(shown) != len(lines) or any(len(line) > DIFF_CHARACTERS for line in lines)):
+        yield page.ink("quiet", "  (d shows the whole diff)")
+
+
+def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
+    """Lines of a text, each behind a bar; with `most`, the middle ones left out."""
+    lines = text.split("\n")
+    for line in lines if most is None else shorten_lines(lines, most):
+        yield from cut(line, page.columns, "  | ", at_spaces=True)
+
+
+# What came of it -------------------------------------------------------------------------------------------------
+
+
+def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
+    """The result of a command, cut to a length that leaves the thoughts in sight."""
+    said = f"Command {command} {event.outcome}:"
+    ink: Ink = "system" if event.ok or event.put_off else "alarm"
+    lines = shorten_text(fold_blanks(event.text.rstrip("\n")), RESULT_CHARACTERS, RESULT_LINES)
+    if len(lines) == 1:
+        yield page.said("SYSTEM:", f"{said} {lines[0] or 'nothing'}", ink)
+        return
+    yield page.said("SYSTEM:", said, ink)
+    yield from block("\n".join(lines), page)
+
+
+_ENDS = {
+    "finished": "FINISHED",
+    "failed": "FAILED",
+    "setup": "NOT SET UP",
+    "limit": "LIMIT REACHED",
+    "unanswered": "NOBODY ANSWERED",
+    "stopped": "STOPPED",
+    "budget": "BUDGET USED UP",
+    "stuck": "STUCK",
+    "interrupted": "INTERRUPTED",
+}
+
+
+def ended(event: Ended, page: Canvas) -> str:
+    """Why the run ends here."""
+    return page.said(f"{_ENDS[event.status]}:", event.reason, "system" if event.status == "finished" else "alarm")
+
+
+def report(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
+    """The end report: what the goals were, what changed, what it cost, where the log is and how to go on."""
+    usage = tally.usage
+    commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
+    goals = tally.task.goals if tally.task else ()
+    green = {True: " (met)", False: " (NOT met)", None: ""}
+    rows: dict[str, Any] = {
+        "Goals": "; ".join(f"{n + 1}. {goal}{green[tally.met.get(n)]}" for n, goal in enumerate(goals)),
+        "Files changed": ", ".join(tally.changed) or "none",
+        "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
+        "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
+        "Cost": "unknown" if usage.cost is None else f"${usage.cost:.4f}",
+        "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
+    }
+    for label, text in rows.items():
+        yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
+    yield from _whole("Log:", log, page)
+    if tally.ended is None or tally.ended.status != "finished":
+        yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
+
+
+def _whole(label: str, text: str, page: Canvas) -> Iterator[str]:
+    """A text to be copied, never broken: behind its label, or on the next line where there is no room for it."""
+    text = escape(text)
+    if width(label) + 1 + width(text) <= page.columns:
+        yield f"{page.ink('label', label)} {text}"
+    else:
+        yield page.ink("label", label)
+        yield text

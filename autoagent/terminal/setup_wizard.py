@@ -1,0 +1,261 @@
+"""The questions before the first step: which model, and what the agent is to be and to reach."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from autoagent.config.settings import Settings
+from autoagent.config.task_file import MOST_GOALS
+from autoagent.config.typed_goal import parse_goal, remark
+from autoagent.core.errors import ModelError, SetupError, StopRun
+from autoagent.core.events import Outcome
+from autoagent.core.model import Message
+from autoagent.core.task import Goal, Task
+from autoagent.models.servers import USUAL_PORTS, Server, list_models
+
+DEFAULT_NAME = "Entrepreneur-GPT"
+DEFAULT_ROLE = (
+    "an AI designed to autonomously develop and run businesses with the sole goal of increasing your net worth"
+)
+DEFAULT_GOALS = (
+    "Increase net worth",
+    "Grow Twitter Account",
+    "Develop and manage multiple businesses autonomously",
+)
+
+
+class SetupTerminal(Protocol):
+    """Where the questions are asked."""
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+
+    def ask(self, prompt: str, default: str = "") -> str:
+        """The answer, or `default` for an empty one. Raises EOFError at the end of the input."""
+
+    def secret(self, prompt: str) -> str:
+        """As `ask`, without showing what is typed."""
+
+
+# The task --------------------------------------------------------------------------------------------------------
+
+
+def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = None) -> Task:
+    """The task, from one wish which `propose` turns into a model's text, or asked for one by one.
+
+    Without `propose`, or where its text is unusable, everything is asked. Raises StopRun at the end of the input, and
+    what `propose` raises except ModelError.
+    """
+    try:
+        if propose is not None:
+            terminal.say("Say in one sentence what the agent shall do; Enter alone lets you give name, role and goals.")
+            wish = terminal.ask("I want it to: ").strip()
+            if wish.lower() not in ("", "manual", "--manual"):
+                task = _proposed(terminal, propose, wish)
+                if task is not None:
+                    show_task(terminal, task)
+                    return task
+        return _ask_one_by_one(terminal)
+    except EOFError:
+        raise _unanswered("pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y") from None
+
+
+def _proposed(terminal: SetupTerminal, propose: Callable[[str], str], wish: str) -> Task | None:
+    try:
+        task = parse_proposal(propose(wish))
+    except ModelError as error:
+        terminal.say(f"The model could not be asked: {error}")
+        return None
+    if task is None:
+        terminal.say("The model's proposal cannot be used; please give name, role and goals yourself.")
+        return None
+    if left_out := task.goals[MOST_GOALS:]:
+        said = "; ".join(goal.text for goal in left_out)
+        terminal.say(f"The model proposed {len(task.goals)} goals; the first {MOST_GOALS} are taken, without: {said}")
+    return replace(task, goals=task.goals[:MOST_GOALS])
+
+
+def _ask_one_by_one(terminal: SetupTerminal) -> Task:
+    terminal.say("Enter takes the default.")
+    name = terminal.ask(f"Name of the AI [{DEFAULT_NAME}]: ", DEFAULT_NAME).strip() or DEFAULT_NAME
+    role = terminal.ask(f"{name} is [{DEFAULT_ROLE}]: ", DEFAULT_ROLE).strip() or DEFAULT_ROLE
+    terminal.say(f"Up to {MOST_GOALS} goals; Enter ends. Enter at once takes: {'; '.join(DEFAULT_GOALS)}.")
+    goals: list[Goal] = []
+    while len(goals) < MOST_GOALS and (line := terminal.ask(f"Goal {len(goals) + 1}: ").strip()):
+        goals.append(parse_goal(line))
+        if said := remark(line, goals[-1]):
+            terminal.say(said)
+    return Task(name, role, tuple(goals) or tuple(Goal(goal) for goal in DEFAULT_GOALS))
+
+
+def show_task(terminal: SetupTerminal, task: Task) -> None:
+    """Name, role and goals, a line each."""
+    terminal.say(f"Name:  {task.name}")
+    terminal.say(f"Role:  {task.role}")
+    terminal.say("Goals:")
+    for goal in task.goals:
+        terminal.say(f"  - {goal.text}")
+        if goal.check:
+            terminal.say(f"    check: {goal.check}")
+
+
+def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> bool:
+    """Whether to go on with the task saved at `path`. Raises StopRun at the end of the input."""
+    terminal.say(f"Welcome back! Would you like me to return to being {task.name}?")
+    show_task(terminal, task)
+    try:
+        return _yes(terminal, f"Continue with the last settings ({path})?")
+    except EOFError:
+        raise _unanswered("pass -y to take the saved settings") from None
+
+
+def proposal_messages(wish: str) -> tuple[Message, ...]:
+    """The prompt that asks a model for name, role and goals; `parse_proposal` reads its answer."""
+    system = (
+        "You set up an autonomous agent. From the user's wish, think of a short name for it that ends in GPT, its role "
+        f"in one sentence that begins with 'an AI', and 1 to {MOST_GOALS} goals that together fulfil the wish and "
+        "nothing else. Keep every file name, number and quotation of the wish.\n"
+        'Answer with JSON only: {"name": "...", "role": "an AI ...", "goals": ["...", "..."]}'
+    )
+    return Message("system", system), Message("user", wish)
+
+
+def parse_proposal(text: str) -> Task | None:
+    """The task in a model's answer: JSON, or lines `Name:`, `Description:` (or `Role:`) and `Goals:` with `- ` items.
+
+    None where name, role or goals are missing or only echo the prompt's form. There may be more goals than are taken.
+    """
+    fields = _proposal_json(text) or _proposal_lines(text)
+    name, role, goals = fields.get("name"), fields.get("role"), fields.get("goals")
+    if isinstance(goals, str):
+        goals = [goals]
+    if not isinstance(name, str) or not isinstance(role, str) or not isinstance(goals, list):
+        return None
+    texts = [name, role, *goals]
+    if not goals or not all(isinstance(text, str) and _has_content(text) for text in texts):
+        return None
+    return Task(name.strip(), role.strip(), tuple(Goal(" ".join(goal.split())) for goal in goals))
+
+
+def _has_content(text: str) -> bool:
+    return bool(re.search(r"\w", text)) and not re.fullmatch(r"\s*[<\[].*[>\]]\s*", text)
+
+
+_NAMES = {"ai_name": "name", "description": "role", "ai_role": "role", "ai_goals": "goals"}
+
+
+def _proposal_json(text: str) -> dict[str, Any]:
+    start = text.find("{")
+    try:
+        found = json.JSONDecoder(strict=False).raw_decode(text, start)[0] if start >= 0 else None
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {_NAMES.get(key.lower(), key.lower()): value for key, value in found.items()}
+
+
+def _proposal_lines(text: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for line in text.splitlines():
+        plain = line.replace("*", "").strip()  # some models set the labels in bold
+        label, colon, rest = plain.partition(":")
+        key = label.strip().lower()
+        key = _NAMES.get(key, key)
+        if colon and key in ("name", "role", "goals") and key not in fields:
+            fields[key] = [] if key == "goals" else rest.strip()
+        elif "goals" in fields and (item := re.match(r"(?:[-•]|\d{1,2}[.)])\s*(.+)", plain)):
+            fields["goals"].append(item[1])
+    return fields
+
+
+# The model -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the menu came to: environment variables to set, and whether to keep them in `.env`."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    save: bool = False
+
+
+def model_is_chosen(settings: Settings) -> bool:
+    """Whether anything says which model to use; where nothing does, the menu asks."""
+    return bool(settings.model or settings.openai_api_key or settings.openai_base_url)
+
+
+def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) -> Choice:
+    """The first-run menu; `find` looks for servers on this machine, once one is wanted: the menu does not wait for it.
+
+    Raises SetupError at the end of the input: no model is set up, and nobody sets one up.
+    """
+    terminal.say("No model is set up yet. Which one shall think?")
+    terminal.say("  1  OpenAI, with your API key")
+    terminal.say(f"  2  a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})")
+    terminal.say("  3  the embedded model: no key, works offline; fetches 1.1 GB once")
+    terminal.say("  4  a scripted demo: no model, shows what a run looks like")
+    menu = {"1": _openai, "2": lambda terminal: _server(terminal, find()), "3": _embedded, "4": _demo}
+    try:
+        while (answer := terminal.ask("1-4: ").strip()) not in menu:
+            terminal.say("Please answer 1, 2, 3 or 4.")
+        return menu[answer](terminal)
+    except EOFError:
+        raise SetupError(
+            "no model is set up: set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
+        ) from None
+
+
+def _openai(terminal: SetupTerminal) -> Choice:
+    terminal.say("Keys are made at https://platform.openai.com/api-keys; what you type is not shown.")
+    while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret("API key: ").strip()):
+        terminal.say("That is not a key: it is one word of at least 8 characters, such as sk-...")
+    return _kept(terminal, {"OPENAI_API_KEY": key})
+
+
+def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
+    for server in found:
+        terminal.say(f"  {server.name} at {server.base_url}: {', '.join(server.models) or 'no model loaded'}")
+    if not found:
+        terminal.say("  None was seen on the usual ports of this machine.")
+    default = found[0].base_url if found else ""
+    shown = f" [{default}]" if default else ", such as http://127.0.0.1:8080/v1"
+    while not (base_url := terminal.ask(f"Address{shown}: ", default).strip()).startswith(("http://", "https://")):
+        terminal.say("The address begins with http:// or https://, and most end in /v1.")
+    known = {server.base_url: server.models for server in found}
+    key = "" if base_url in known else terminal.secret("API key, Enter for none: ").strip()
+    models = known[base_url] if base_url in known else list_models(base_url, key, timeout=5.0).models
+    if models:
+        terminal.say(f"It offers: {', '.join(models)}")
+    first = models[0] if models else ""
+    while not (model := terminal.ask(f"Model{f' [{first}]' if first else ''}: ", first).strip()):
+        terminal.say("Please give the model's name as the server knows it.")
+    env = {"OPENAI_BASE_URL": base_url, "SMART_LLM": model, "FAST_LLM": model}
+    return _kept(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
+
+
+def _embedded(terminal: SetupTerminal) -> Choice:
+    return _kept(terminal, {"AUTOAGENT_MODEL": "local"})
+
+
+def _demo(terminal: SetupTerminal) -> Choice:
+    return Choice({"AUTOAGENT_MODEL": "demo"})
+
+
+def _kept(terminal: SetupTerminal, env: Mapping[str, str]) -> Choice:
+    return Choice(env, save=_yes(terminal, "Keep this in .env in this folder, readable by you alone?"))
+
+
+def _yes(terminal: SetupTerminal, question: str) -> bool:
+    answers = {"y": True, "yes": True, "n": False, "no": False}
+    while (answer := terminal.ask(f"{question} (y/n) [y]: ", "y").strip().lower()) not in answers:
+        terminal.say("Please answer y or n.")
+    return answers[answer]
+
+
+def _unanswered(advice: str) -> StopRun:
+    return StopRun(Outcome("unanswered", f"an answer was needed and the input has ended; {advice}"))

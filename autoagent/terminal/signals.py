@@ -1,0 +1,116 @@
+"""Signals that may cut a run short, let through only where being cut short is harmless.
+
+Python raises KeyboardInterrupt between any two instructions, also between writing a log line and syncing it. Here a
+signal is noted at once and raised only inside `allowed()`: while a model thinks, a command runs or a question waits.
+
+A signal that comes after the last instruction before a system call, and before that call waits, is noted by Python
+when the call returns: at a question, never. So a thread looks after every signal and interrupts what waits by SIGURG,
+which does nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from autoagent.core.errors import StopRun
+from autoagent.core.events import Outcome
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_LOOKS = (0.05, 0.2, 0.75)  # seconds after a signal, and from one look to the next
+
+
+class Interrupts:
+    """While installed: Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise StopRun, each inside `allowed()`.
+
+    Two Ctrl-C before the first could be raised count as the second one: StopRun. A SIGHUP that is ignored from the
+    start stays so: under nohup the user wants the run to outlive the terminal.
+    """
+
+    def __init__(self) -> None:
+        self._pending: list[int] = []
+        self._depth = 0
+
+    @contextmanager
+    def installed(self) -> Iterator[Interrupts]:
+        """Take the signals over; give them back at the end."""
+        ending = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *ending)}
+        try:
+            with _looked_after():
+                yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Signals are raised in this block: those that come, and those that came before it."""
+        self._depth += 1
+        try:
+            self._raise_pending()
+            yield
+        finally:
+            self._depth -= 1
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Signals that come in this block are raised behind it, where they would have been raised in it."""
+        depth, self._depth = self._depth, 0
+        try:
+            yield
+        finally:
+            self._depth = depth
+        if depth:
+            self._raise_pending()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._pending.append(number)
+        if self._depth:
+            self._raise_pending()
+
+    def _raise_pending(self) -> None:
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        for number in pending:
+            if number in _ENDING:
+                raise StopRun(Outcome("interrupted", f"Ended by {signal.Signals(number).name}."))
+        if len(pending) > 1:
+            raise StopRun(Outcome("interrupted", "Ended by Ctrl-C."))
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _looked_after() -> Iterator[None]:
+    """While entered, a signal never waits for a system call of this thread that waits for something else."""
+    came, tells = os.pipe()
+    os.set_blocking(tells, False)
+    over = threading.Event()
+    looking = threading.Thread(target=_look, args=(came, threading.get_ident(), over), name="signals", daemon=True)
+    looking.start()
+    quiet = signal.signal(signal.SIGURG, lambda *_: None)
+    earlier = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)  # Python writes the number of each signal to it
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(earlier)
+        signal.signal(signal.SIGURG, quiet)
+        over.set()
+        os.close(tells)
+        looking.join()
+        os.close(came)
+
+
+def _look(came: int, thread: int, over: threading.Event) -> None:
+    while numbers := os.read(came, 64):
+        if set(numbers) == {signal.SIGURG}:  # our own
+            continue
+        for seconds in _LOOKS:
+            if over.wait(seconds):
+                return
+            signal.pthread_kill(thread, signal.SIGURG)

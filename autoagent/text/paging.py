@@ -1,0 +1,148 @@
+"""Long texts in parts: a page of lines, or the two ends, each with a note of what is missing and how to read on.
+
+Lines and columns count from 1; a line that is longer than a page is read on from a column.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from autoagent.core.errors import CommandError
+from autoagent.text.tokens import Count, fits
+
+FirstLine = Annotated[int, "the line to begin with"]
+Lines = Annotated[int | None, "how many lines"]
+Column = Annotated[int, "where to begin in that line"]
+
+Fits = Callable[[str], bool]
+"""Whether a text has room; one that begins like another one that has room, and is shorter, has room too."""
+
+NOTE = 60  # tokens of the note of a page
+_NOTE = 60  # tokens of a note between two ends
+_SNAP = 0.5  # of an end, at most, goes to have it end where a line does
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a text: from `column` of line `first` to line `last` of `total`.
+
+    `goes_on` is the line and the column at which what comes after it begins; None at the end of the text.
+    """
+
+    text: str
+    first: int
+    column: int
+    last: int
+    total: int
+    goes_on: tuple[int, int] | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of the text is missing."""
+        return self.first == self.column == 1 and self.goes_on is None
+
+    def note(self, command: str) -> str:
+        """Which part it is and how to go on, with `command` up to the arguments for it; '' where nothing is missing."""
+        if self.whole:
+            return ""
+        if self.total < self.first:
+            return f"[there is no line {self.first:,}: the last one is {self.total:,}]"
+        lines = f"lines {self.first:,} to {self.last:,}" if self.last > self.first else f"line {self.first:,}"
+        begins = f" from column {self.column:,}" if self.column > 1 else ""
+        if self.goes_on is None:
+            return f"[{lines}{begins} of {self.total:,}: the end]"
+        ends = f" up to column {self.goes_on[1] - 1:,}" if self.goes_on[1] > 1 else ""
+        return f"[{lines}{begins}{ends} of {self.total:,}; go on with {command}{_arguments(*self.goes_on)})]"
+
+
+def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, column: int = 1) -> Page:
+    """As many of `lines` (None: all) from line `first` as there is room for, whole ones where one fits.
+
+    Past the end of the text the page is empty. Raises CommandError for a number below 1.
+    """
+    if min(first, column, 1 if lines is None else lines) < 1:
+        raise CommandError("first_line, lines and column count from 1.")
+    begins = [0, *(found.end() for found in re.finditer("\n", text))]
+    if begins[-1] == len(text) and len(begins) > 1:
+        begins.pop()  # what a newline ends is one line, not two
+    total = len(begins) if text else 0
+    if first > total:
+        return Page("", first, column, first, total, None)
+    behind = [*begins[1:], len(text)]  # each line
+    start = min(begins[first - 1] + column - 1, behind[first - 1])
+    last = total if lines is None else min(total, first + lines - 1)
+    if room(text[start : behind[last - 1]]):
+        end = behind[last - 1]
+    elif fitting := _most(last - first, lambda count: room(text[start : behind[first + count - 2]])):
+        end = behind[first + fitting - 2]
+    else:  # not even one line
+        end = start + max(1, _most(behind[first - 1] - start, lambda count: room(text[start : start + count])))
+    if end == len(text):
+        return Page(text[start:], first, column, total, total, None)
+    at = bisect_right(begins, end)
+    stopped = (at, end - begins[at - 1] + 1)
+    return Page(text[start:end], first, column, at if stopped[1] > 1 else at - 1, total, stopped)
+
+
+def _most(most: int, good: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that is good, where all below it are; 0 where none is."""
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        if good(middle):
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def ends(text: str, limit: int, count: Count, command: str = "") -> str:
+    """The text within `limit` tokens: unchanged, or its two ends with a note of what is left out between them.
+
+    `command`, up to the arguments for that, shows what is left out. Ends are whole lines, where lines are short.
+    """
+    if fits(text, limit, count):
+        return text
+    keep = min(len(text) // 2, (limit - _NOTE) * 2)
+    while keep > 0:
+        head = _to_line_end(text[:keep])
+        tail = _from_line_begin(text[len(text) - keep :])
+        cut = f"{head}\n{_left_out(text, len(head), len(tail), command)}\n{tail}"
+        if count(cut) <= limit:
+            return cut
+        keep = keep * 3 // 4
+    return _left_out(text, 0, 0, command)
+
+
+def _to_line_end(head: str) -> str:
+    """Less the part of a last line, where what is left is enough; without the newline at its end."""
+    at = head.rfind("\n")
+    return head[:at] if at >= len(head) * _SNAP else head
+
+
+def _from_line_begin(tail: str) -> str:
+    at = tail.find("\n")
+    return tail[at + 1 :] if 0 <= at < len(tail) * _SNAP else tail
+
+
+def _left_out(text: str, head: int, tail: int, command: str) -> str:
+    before, total = text.count("\n", 0, head), text.count("\n") + (not text.endswith("\n"))
+    behind = text.count("\n", len(text) - tail) + (not text.endswith("\n")) if tail else 0
+    whole_lines = text[head : head + 1] == "\n" and text[len(text) - tail - 1 : len(text) - tail] == "\n"
+    if whole_lines and total - behind >= before + 2:
+        first, last = before + 2, total - behind
+        what = f"lines {first:,} to {last:,}" if last > first else f"line {first:,}"
+        what, place = f"{what} of {total:,}", (first, 1)
+    else:
+        what = f"{len(text) - head - tail:,} of {len(text):,} characters"
+        place = (before + 1, head - (text.rfind("\n", 0, head) + 1) + 1)
+    how = f"; {command}{_arguments(*place)}) shows them" if command else ""
+    return f"[… {what} left out{how} …]"
+
+
+def _arguments(line: int, column: int) -> str:
+    return f"first_line={line}" + (f", column={column}" if column > 1 else "")

@@ -1,0 +1,148 @@
+"""Masking of secrets in whatever is stored or shown: the known ones by value, others by their shape.
+
+What a command is given and what a file holds is never masked: only what is told of it.
+
+Not covered: a secret that is encoded (base64, hex), split over several texts, or of a shape that is not listed here; a
+key of up to three plain words (see is_placeholder).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+MASK = "[masked]"
+TOLD = f"{MASK} stands for a secret that is shown nowhere; files and programs have it as it was written."
+"""What the model is told where something was masked."""
+
+SHORTEST = 8  # characters; a shorter value would mask ordinary words
+_LONGEST_WORD = 14  # letters; a longer run of them may well be random
+_FEW_WORDS = 3  # more of them may be a passphrase
+_STAND_INS = frozenset(
+    {
+        *("your", "my", "key", "keys", "token", "secret", "password", "pass", "api", "auth", "not", "none", "no"),
+        *("required", "needed", "dummy", "fake", "sample", "example", "test", "placeholder", "change", "changeme"),
+        *("insert", "replace", "here", "empty", "unused"),
+    }
+)
+
+_KEPT = frozenset({"changed"})
+"""Members of a JSON object that are never masked: names of files, which the program acts on."""
+
+# A digit is asked for where the shape alone also fits ordinary hyphenated words.
+_SHAPES = (
+    r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,200}?\d)[\w-]{20,}",  # OpenAI and those who copied its form
+    r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{36,}",  # GitHub
+    r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{22,}",
+    r"(?<![A-Za-z0-9])A(?:KIA|SIA)[A-Z0-9]{16}(?![A-Za-z0-9])",  # AWS
+    r"(?<![A-Za-z0-9])xox[abeprs]-(?=[\w-]{0,200}?\d)[\w-]{10,}",  # Slack
+    r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}",  # Hugging Face
+    r"(?<![A-Za-z0-9])AIza[\w-]{35}",  # Google
+    r"(?i:(?<=bearer ))(?=[\w.~+/=-]{0,200}?\d)[\w.~+/=-]{20,}",  # HTTP
+    r"(?<=://)(?P<user>[^\s/:@]{1,100}):(?P<password>[^\s/@]{1,200})(?=@)",  # in an address
+    r"(?<=[?&])(?i:api[-_]?key|access[-_]?token|client[-_]?secret|passw(?:or)?d)=(?P<parameter>[^\s&#\"'<>\\]{8,200})",
+    # A private key in PEM, also one whose end was cut off; `\n` may be written as two characters.
+    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:(?:\s|\\[nr])*+[A-Za-z-]{3,20}: [^\n\\]{0,100})*+"
+    r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,})++"
+    r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{1,15})?+"
+    r"(?:(?:\s|\\[nr])*+-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)?",
+)
+
+# Every text that a shape fits holds one of these, so that most texts need no closer look.
+_SIGNS = (
+    "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "AKIA", "ASIA", "xox", "hf_", "AIza", "://",
+    "-----BEGIN",
+)  # fmt: skip
+_SIGN_IN_ANY_CASE = "bearer "
+
+_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|[$%]?\{+[\w.: -]*\}+|<[\w.: -]*>|%\(\w+\)s|%s")  # to be filled in
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether a value that stands where a secret belongs is none: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
+
+    Such a value is short, or consists of few plain words without a digit; of more words where one of them says so.
+    """
+    return len(value) < SHORTEST or _stands_in(value)
+
+
+def _stands_in(value: str) -> bool:
+    """Whether a value, of any length, is made of words as a placeholder is."""
+    words = re.findall(r"[^\W_]+", value)
+    plain = all(_is_plain(word) for word in words)
+    return plain and (len(words) <= _FEW_WORDS or not _STAND_INS.isdisjoint(word.lower() for word in words))
+
+
+def _is_plain(word: str) -> bool:
+    """Whether it looks like a word, in one of the usual cases, or repeats one character as `xxxx` does."""
+    if len(word) > 3 and len(set(word)) == 1:
+        return True
+    return word.isalpha() and len(word) <= _LONGEST_WORD and (word.islower() or word.isupper() or word.istitle())
+
+
+def holds_mask(value: Any) -> bool:
+    """Whether `[masked]` stands anywhere in a JSON value."""
+    return MASK in _written(value)
+
+
+_written = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    """The secret as it may stand in a text: as it is, in an address, in JSON that was not parsed."""
+    return secret, quote(secret, safe=""), _written(secret)[1:-1]
+
+
+class Redactor:
+    """Replaces secrets by `[masked]`. `secrets` are known values; those that are placeholders are left alone."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = {form for secret in secrets if not is_placeholder(secret) for form in _forms(secret)}
+        longest_first = sorted(known, key=len, reverse=True)
+        self._pattern = re.compile("|".join([*map(re.escape, longest_first), *_SHAPES]))
+        self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))
+
+    def mask(self, text: str) -> str:
+        """The text without secrets; all else stays as it is."""
+        return self._pattern.sub(_mask_of, text) if self._may_hold_one(text) else text
+
+    def mask_json(self, value: Any) -> Any:
+        """A JSON value with every text in it masked, keys too; the value itself where there is nothing to mask.
+
+        Names of changed files stay as they are.
+        """
+        if not self._may_hold_one(_written(value)):  # one look at all the texts is far quicker than one at each
+            return value
+        return self._masked(value)
+
+    def _may_hold_one(self, text: str) -> bool:
+        return any(sign in text for sign in self._signs) or _SIGN_IN_ANY_CASE in text.lower()
+
+    def _masked(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.mask(value)
+        if isinstance(value, Mapping):
+            return {self.mask(str(key)): item if key in _KEPT else self._masked(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._masked(item) for item in value]
+        return value
+
+
+def _mask_of(found: re.Match[str]) -> str:
+    if found["password"]:
+        return found[0] if _is_no_password(found["user"], unquote(found["password"])) else MASK
+    return found[0] if found["parameter"] and _stands_in(unquote(found["parameter"])) else MASK
+
+
+def _is_no_password(user: str, password: str) -> bool:
+    """Whether what stands where a password does in an address is none: `postgres:postgres`, `me:${DB_PASSWORD}`.
+
+    Stricter than for a key: a password that a person chose is often a word or two.
+    """
+    words = re.findall(r"[^\W_]+", password.lower())
+    same = len(set("".join(words) or password)) == 1  # `xxxx`, `***`
+    return password == user or same or bool(_VARIABLE.fullmatch(password) or (words and _STAND_INS.issuperset(words)))

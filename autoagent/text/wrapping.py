@@ -1,0 +1,100 @@
+"""Lines that fit a terminal, measured in columns: prose that arrives in pieces, and blocks whose lines stay lines.
+
+Both escape what they are given. Their continuation lines are indented, so a text cannot pose as a line of the
+program's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from autoagent.text.sanitize import escape, width
+
+_WIDE = r"[\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\U0001f300-\U0001faff\U00020000-\U0003fffd]"
+# A line may break after any wide character; marks and closing punctuation that follow it stay with it.
+_STAYS = r"[\u0300-\u036f\ufe0e\ufe0f\u3001\u3002\uff01\uff09\uff0c\uff1a\uff1b\uff1f]"
+_PART = re.compile(rf"\n|[ \t]+|{_WIDE}{_STAYS}*|(?:(?!{_WIDE})[^ \t\n])+")
+
+NARROWEST = 20  # columns; a terminal below that wraps by itself
+
+
+class Flow:
+    """Wraps prose that arrives in pieces; the lines are the same however the text was cut into pieces.
+
+    `columns` is the width of a line, `at` the column where the text begins, `indent` that of all further lines.
+    """
+
+    def __init__(self, columns: int, *, at: int = 0, indent: int = 2) -> None:
+        self._columns = max(columns, NARROWEST)
+        self._indent = " " * indent
+        self._at = at  # columns written on this line
+        self._space = ""  # owed before the next word, and dropped where the line breaks
+        self._word = ""  # not written yet: the next piece may go on with it
+
+    def feed(self, piece: str) -> str:
+        """What can be written now."""
+        parts = _PART.findall(self._word + piece)
+        self._word, written = "", ""
+        for part in parts:
+            written += self._put()
+            if part == "\n":
+                written += "\n"
+                self._at, self._space = 0, self._indent
+            elif part[0] in " \t":
+                self._space += part.replace("\t", "    ")
+            else:
+                self._word = part
+        return written
+
+    def end(self) -> str:
+        """The rest of the text, without a newline at its end."""
+        return self._put()
+
+    def _put(self) -> str:
+        if not self._word:
+            return ""
+        word, self._word = escape(self._word), ""
+        space, self._space = self._space, ""
+        if self._at + len(space) + width(word) <= self._columns:
+            self._at += len(space) + width(word)
+            return space + word
+        written = ("\n" if self._at else "") + self._indent
+        self._at = len(self._indent)
+        for char in word:  # one by one: the word may be longer than a line
+            if self._at + width(char) > self._columns:
+                written += "\n" + self._indent
+                self._at = len(self._indent)
+            written += char
+            self._at += width(char)
+        return written
+
+
+def wrap(text: str, columns: int, *, at: int = 0, indent: int = 2) -> str:
+    """Prose as lines of at most `columns`; see Flow."""
+    flow = Flow(columns, at=at, indent=indent)
+    return flow.feed(text) + flow.end()
+
+
+def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_spaces: bool = False) -> Iterator[str]:
+    """One line, escaped, as lines of at most `columns`, each with `before` in front; at least one.
+
+    All but the first stand `hanging` columns further in, so that none of them passes for a line of its own. It is cut
+    where it is full, or with `at_spaces` at the last space before that; those at a cut are left out.
+    """
+    columns = max(columns, NARROWEST)
+    further = before + " " * hanging
+    piece, at = "", width(before)
+    for char in escape(line.expandtabs(4)):
+        piece += char
+        at += width(char)
+        if at > columns:
+            words, _, rest = piece.rpartition(" ")
+            if at_spaces and words.strip() and width(further + rest) <= columns:
+                yield before + words.rstrip()
+                piece = rest
+            else:
+                yield before + piece[:-1]
+                piece = char
+            before, at = further, width(further + piece)
+    yield before + piece

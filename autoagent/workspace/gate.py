@@ -1,0 +1,511 @@
+"""The workspace: the one folder the agent works in, and the one gate that every path of a command goes through.
+
+A path is resolved to its physical place first, so that links inside the workspace work, and that place is checked.
+Then it is opened from the root down with no link followed at all: what is swapped in between makes the opening
+fail, never lead out. The kernel does this in one step where it has openat2 (Linux 5.6), a walk over the folders
+does elsewhere. New content always gets a new inode, so a hard link is never written through.
+
+Not covered: a hard link to an outside or protected file can be read (making one is for the sandbox to prevent), and
+so can a file system mounted inside the workspace.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import functools
+import os
+import re
+import stat
+import struct
+import sys
+import unicodedata
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, Self
+
+from autoagent.core.errors import CommandError, SettingsError
+
+if TYPE_CHECKING:
+    import ctypes
+
+Gate = Callable[[int, str, int], int]
+"""Opens a relative path without links beneath a folder: (descriptor of the folder, path, flags) -> descriptor.
+
+Raises OSError; ELOOP, ENOTDIR or EXDEV where a link is in the way.
+"""
+
+MOST_SYNCED = 1_000  # files one by one
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_MAX_PATH = 4096  # bytes; PATH_MAX of Linux
+_MAX_NAME = 255  # bytes; NAME_MAX of Linux
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceEntry:
+    """Something in the workspace: its path relative to the root, its size in bytes, and where `find` looked at it, when
+    its content was last written, in nanoseconds since the epoch.
+
+    A folder that could not be looked into comes twice: as `folder`, and as `unreadable`.
+    """
+
+    path: str
+    kind: Literal["file", "folder", "link", "special", "unreadable"]
+    size: int = 0
+    written_ns: int = 0
+
+
+class Observer(Protocol):
+    """Is told what of the workspace is handed out, before it is; places are relative to the root."""
+
+    def content(self, where: str) -> None:
+        """The content of this file."""
+
+    def names(self, where: str) -> None:
+        """The names of what is in this folder, and below it."""
+
+
+class Workspace:
+    """Files beneath `root`, which is made if it is not there.
+
+    Paths are relative to the root, or absolute inside it. Whatever is refused or fails raises CommandError, which
+    names the path and says why. What lies at or beneath a `protected` path, now or later, is out of reach: it is
+    neither read, written nor listed. The attribute `protected` holds those inside the root, relative to it.
+    """
+
+    def __init__(self, root: Path, protected: Iterable[Path] = (), *, gate: Gate | None = None) -> None:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            self.root = root.resolve(strict=True)
+            self._gate = gate or _best_gate(self.root)
+        except OSError as error:
+            raise SettingsError(
+                f"The workspace {root} cannot be used: {error.strerror}. Choose another with --workspace-directory."
+            ) from error
+        self._observer: Observer | None = None
+        self.protected = self._inside(protected)
+        self._protected = frozenset(place.casefold() for place in self.protected)
+
+    def observed(self, observer: Observer) -> Self:
+        """The same workspace, of which the observer is told what is handed out."""
+        view = copy.copy(self)
+        view._observer = observer
+        return view
+
+    def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
+        """The path as the model and the user see it: relative to the root, links resolved.
+
+        With `of_file`, one that can only name a folder is refused; without `follow` a link as its last part stays.
+        """
+        return self._locate(path, of_file=of_file, follow=follow)
+
+    def find(self, path: str, *, follow: bool = True) -> WorkspaceEntry | None:
+        """What is at the path, or None; without `follow` a link itself, wherever it leads."""
+        where = self._locate(path, follow=follow)
+        folder, _, name = where.rpartition("/")
+        try:
+            with self._opened(folder or ".", _FOLDER) as parent:
+                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise CommandError(_reason(error, path)) from error
+        return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The first `limit` bytes of a regular file."""
+        with self._regular(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+            if self._observer is not None:
+                self._observer.content(self._locate(path))
+            return file.read(limit)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Make or replace a file, whole or not at all; missing folders are made, the mode of a file is kept."""
+        where = self._locate(path, of_file=True)
+        folder, _, name = where.rpartition("/")
+        with _named(path):
+            self._make_folders(folder)
+            with self._opened(folder or ".", _FOLDER) as parent:
+                _replace(parent, name, data, _mode_to_keep(parent, name, path))
+
+    def append(self, path: str, data: bytes) -> None:
+        """Add to the end of a file that is there; one with further hard links becomes a file of its own first."""
+        with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+            status = os.fstat(descriptor)
+            if status.st_nlink == 1:
+                try:
+                    _write(descriptor, data)
+                except BaseException:  # a full disk, Ctrl-C: rather nothing is added than a part of it
+                    os.ftruncate(descriptor, status.st_size)
+                    raise
+                return
+        self.write(path, self.read(path, status.st_size) + data)
+
+    def make(self, path: str) -> int:
+        """Make a file anew, empty, for a program to write to: a descriptor that appends, for the caller to close."""
+        self.write(path, b"")
+        with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+            return os.dup(descriptor)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[BinaryIO]:
+        """A file to read and write in place, made with its folders if it is not there; on the disk once closed."""
+        if self.find(path) is None:
+            self.write(path, b"")
+        elif self._observer is not None:
+            self._observer.content(self._locate(path))
+        with self._regular(path, os.O_RDWR) as descriptor:
+            if os.fstat(descriptor).st_nlink > 1:
+                raise CommandError(f"{shown(path)} has another hard link, and is not written through it.")
+            with os.fdopen(descriptor, "r+b", buffering=0, closefd=False) as file:
+                yield file
+            os.fsync(descriptor)
+
+    def rename(self, path: str, new: str) -> None:
+        """Give a file another name, in place of the file that may have it, whose mode it takes; all or nothing."""
+        (folder, _, name), (into, _, new_name) = (self._locate(p, of_file=True).rpartition("/") for p in (path, new))
+        with self._regular(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as old_parent:
+            self._make_folders(into)
+            with self._opened(into or ".", _FOLDER) as parent:
+                if (mode := _mode_to_keep(parent, new_name, new)) is not None:
+                    os.fchmod(descriptor, mode)
+                os.rename(name, new_name, src_dir_fd=old_parent, dst_dir_fd=parent)
+                _sync_folder(parent)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; of a symbolic link the link itself. Folders are refused."""
+        where = self._locate(path, of_file=True, follow=False)
+        folder, _, name = where.rpartition("/")
+        with _named(path), self._opened(folder or ".", _FOLDER) as parent:
+            if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                raise CommandError(f"{shown(path)} is a folder; only files can be deleted.")
+            os.unlink(name, dir_fd=parent)
+            _sync_folder(parent)
+
+    def sync(self, places: Collection[str]) -> None:
+        """Have the disk hold what these files hold (places relative to the root), as far as they are still there.
+
+        Beyond MOST_SYNCED everything is synced that waits for any disk.
+        """
+        if len(places) > MOST_SYNCED:
+            os.sync()
+            return
+        for where in {*places, *(place.rpartition("/")[0] or "." for place in places)}:
+            with suppress(OSError), self._opened(where, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
+                os.fsync(descriptor)
+
+    def walk(self, directory: str = ".", skip: Collection[str] = ()) -> Iterator[WorkspaceEntry]:
+        """Everything beneath a folder, level by level, each folder's entries sorted by name.
+
+        Links are listed and never followed; folders whose name is in `skip` are listed and not entered.
+        """
+        start = self._locate(directory)
+        if self._observer is not None:
+            self._observer.names(start)
+        pending = deque([start])
+        while pending:
+            folder = pending.popleft()
+            try:
+                entries = self._entries(folder)
+            except OSError as error:
+                if folder == start:
+                    plain = isinstance(error, NotADirectoryError)
+                    reason = f"{shown(directory)} is not a folder." if plain else _reason(error, directory)
+                    raise CommandError(reason) from error
+                yield WorkspaceEntry(folder, "unreadable")
+                continue
+            for entry in entries:
+                yield entry
+                if entry.kind == "folder" and entry.path.rpartition("/")[2] not in skip:
+                    pending.append(entry.path)
+
+    def is_protected(self, where: str) -> bool:
+        """Whether a place (relative to the root) is out of reach; case is folded, as many file systems do."""
+        parts = where.casefold().split("/")
+        return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
+
+    def folder(self, where: str) -> AbstractContextManager[int]:
+        """A descriptor of the folder at a place (relative to the root, '.' for it), behind the gate. Raises OSError."""
+        return self._opened(where, _FOLDER)
+
+    def _locate(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
+        """The physical place of a path, relative to the root; '.' for the root.
+
+        With `of_file` it must be able to name a file; without `follow` a link as its last part stays.
+        """
+        if problem := _malformed(path):
+            raise CommandError(f"{shown(path)} {problem}.")
+        if of_file and path.endswith(("/", "/.", "/..")):
+            raise CommandError(f"{shown(path)} names a folder, not a file.")
+        joined = self.root / path
+        try:
+            real = _real(joined) if follow else f"{_real(joined.parent)}/{joined.name}"
+        except OSError as error:  # realpath forgives what is missing, not what changes between two looks
+            if error.errno == errno.ELOOP:
+                raise CommandError(f"{shown(path)} leads through too many symbolic links.") from None
+            raise CommandError(f"{shown(path)} was changed by something else just now; try again.") from None
+        where = os.path.relpath(real, self.root)
+        if where == ".." or where.startswith("../"):
+            raise CommandError(
+                f"{shown(path)} is outside the workspace. Use a path inside it, relative to its root, "
+                f"such as {shown(Path(path).name or 'notes.txt')}."
+            )
+        if of_file and where == ".":
+            raise CommandError(f"{shown(path)} is the workspace itself, not a file.")
+        if problem := _malformed(where):  # the target of a link can be named in ways a path may not be
+            raise CommandError(f"{shown(path)} is a link to {shown(where)}, which {problem}.")
+        if self.is_protected(where):
+            raise CommandError(f"{shown(path)} belongs to the agent itself and can be neither read nor written.")
+        return where
+
+    def _inside(self, protected: Iterable[Path]) -> frozenset[str]:
+        """The protected places inside the workspace, relative to its root."""
+        places: set[str] = set()
+        for path in protected:
+            absolute = path.absolute()
+            for place in (Path(os.path.realpath(absolute)), Path(os.path.realpath(absolute.parent), absolute.name)):
+                if place == self.root:
+                    raise SettingsError(f"{path} holds the agent's own files and cannot be the workspace as well.")
+                if place.is_relative_to(self.root):
+                    places.add(str(place.relative_to(self.root)))
+        return frozenset(places)
+
+    @contextmanager
+    def _opened(self, where: str, flags: int) -> Iterator[int]:
+        root = os.open(self.root, _FOLDER)
+        try:
+            descriptor = self._gate(root, where, flags)
+        finally:
+            os.close(root)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _regular(self, path: str, flags: int) -> Iterator[int]:
+        where = self._locate(path, of_file=True)
+        # O_NONBLOCK: to open a FIFO would wait for its other end
+        with _named(path), self._opened(where, flags | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
+            _require_file(os.fstat(descriptor).st_mode, path)
+            yield descriptor
+
+    def _make_folders(self, folder: str) -> None:
+        above = ""
+        for part in folder.split("/") if folder else ():
+            with self._opened(above or ".", _FOLDER) as parent, suppress(FileExistsError):
+                os.mkdir(part, dir_fd=parent)
+            above = _join(above, part)
+
+    def _entries(self, folder: str) -> list[WorkspaceEntry]:
+        entries = []
+        with self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as found:
+            for item in found:
+                path = _join("" if folder == "." else folder, item.name)
+                with suppress(FileNotFoundError):  # gone since the folder was read
+                    status = item.stat(follow_symlinks=False)
+                    if path.casefold() not in self._protected:
+                        entries.append(WorkspaceEntry(path, _kind(status.st_mode), status.st_size))
+        return sorted(entries, key=lambda entry: entry.path)
+
+
+def folder_named(path: str) -> str:
+    """A folder as a model names it: '' and '/' are the workspace's root, as '.' is."""
+    return path if path.strip().strip("/") else "."
+
+
+def shown(path: str) -> str:
+    """A path for a message: quoted, with what cannot be printed escaped, the middle of a long one left out."""
+    return repr(path if len(path) <= 120 else f"{path[:80]}...{path[-30:]}")
+
+
+# The two gates ---------------------------------------------------------------------------------------------------
+
+_OPENAT2 = 437  # the system call's number, the same on all architectures that Python is shipped for
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
+
+
+def openat2_gate(folder: int, path: str, flags: int) -> int:
+    """The gate by the system call openat2, see openat2(2). Raises OSError ENOSYS or EPERM where it is not there."""
+    import ctypes
+
+    libc = _libc()
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how: flags, mode, resolve
+    name = os.fsencode(path)
+    while True:
+        descriptor = int(libc.syscall(_OPENAT2, ctypes.c_long(folder), name, how, ctypes.c_long(len(how))))
+        if descriptor >= 0:
+            return descriptor
+        if (code := ctypes.get_errno()) != errno.EINTR:
+            raise OSError(code, os.strerror(code), path)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    """Looked up once: that takes longer than what it is called for."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def walk_gate(folder: int, path: str, flags: int) -> int:
+    """The gate by opening one folder after the other, none of them through a link."""
+    *folders, last = path.split("/")
+    current = os.dup(folder)
+    try:
+        for name in folders:
+            below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
+            os.close(current)
+            current = below
+        return os.open(last, flags | os.O_NOFOLLOW, dir_fd=current)
+    finally:
+        os.close(current)
+
+
+def _best_gate(root: Path) -> Gate:
+    if not sys.platform.startswith("linux"):
+        return walk_gate
+    descriptor = os.open(root, _FOLDER)
+    try:
+        os.close(openat2_gate(descriptor, ".", _FOLDER))
+    except (OSError, ImportError):  # an older kernel, a filter of system calls, a Python built without ctypes
+        return walk_gate
+    finally:
+        os.close(descriptor)
+    return openat2_gate
+
+
+# Single steps ----------------------------------------------------------------------------------------------------
+
+
+def _malformed(path: str) -> str:
+    """Why a path cannot be used, whatever is on the disk; '' where it can."""
+    if not path.strip():
+        return "is no file name: it is blank"
+    if any("\ud800" <= character <= "\udfff" for character in path):
+        return "is not valid Unicode"
+    if control := next((c for c in path if unicodedata.category(c) == "Cc"), None):
+        return f"holds the control character {control!r}; use a plain name"
+    if re.match(r"file:|[a-zA-Z][a-zA-Z0-9+.-]*://", path, re.IGNORECASE):
+        return "is a URL, not a path in the workspace"
+    if path == "~" or re.match(r"~[^/]*/", path):
+        return "is in a home folder, which is outside the workspace; use a path relative to the workspace"
+    if len(os.fsencode(path)) > _MAX_PATH or any(len(os.fsencode(name)) > _MAX_NAME for name in path.split("/")):
+        return f"is too long: a name may have {_MAX_NAME} bytes, a path {_MAX_PATH}"
+    return ""
+
+
+def _real(path: Path) -> str:
+    """The path with its links resolved; a link that goes round stays. Raises OSError (ELOOP) for a chain of too many.
+
+    How many are too many says the system, to which a circle is a chain without end.
+    """
+    try:
+        real = os.path.realpath(path)
+    except RecursionError:  # before Python 3.13 it calls itself for each link
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+    if _too_many_links(path) and not _too_many_links(Path(real)):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return real
+
+
+def _too_many_links(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _kind(mode: int) -> Literal["file", "folder", "link", "special"]:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "link" if stat.S_ISLNK(mode) else "special"
+
+
+def _require_file(mode: int, path: str) -> None:
+    if stat.S_ISDIR(mode):
+        raise CommandError(f"{shown(path)} is a folder, not a file.")
+    if not stat.S_ISREG(mode):
+        raise CommandError(f"{shown(path)} is not a regular file.")
+
+
+def _mode_to_keep(parent: int, name: str, path: str) -> int | None:
+    """The permissions of the file to be replaced, or None where there is none yet."""
+    try:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    _require_file(mode, path)
+    if not os.access(name, os.W_OK, dir_fd=parent):  # a rename would not mind
+        raise CommandError(f"{shown(path)} is read-only.")
+    return mode & 0o777
+
+
+def _replace(parent: int, name: str, data: bytes, mode: int | None) -> None:
+    """Write beside the file, then rename over it: a reader or a crash sees the old content or the new."""
+    temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(temporary, flags, 0o666, dir_fd=parent)
+    try:
+        try:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            _write(descriptor, data)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:  # Ctrl-C too leaves no half of a file behind
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+    _sync_folder(parent)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write all of it, down to the disk."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+    os.fsync(descriptor)
+
+
+def _sync_folder(descriptor: int) -> None:
+    with suppress(OSError):  # not every file system can; the change is made, only a power cut could undo it
+        os.fsync(descriptor)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Where the operating system's errors become ours."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(_reason(error, path)) from error
+
+
+def _reason(error: OSError, path: str) -> str:
+    match error.errno:
+        case errno.ENOENT:
+            return f"There is no {shown(path)} in the workspace."
+        case errno.ENOTDIR:
+            return f"{shown(path)} leads through a file as if it were a folder."
+        case errno.EISDIR:
+            return f"{shown(path)} is a folder, not a file."
+        case errno.ENXIO:
+            return f"{shown(path)} is not a regular file."
+        case errno.ELOOP | errno.EXDEV:
+            return f"{shown(path)} leads through a symbolic link that goes round in a circle or was just changed."
+        case _:
+            return f"{shown(path)} cannot be used: {error.strerror}."

@@ -1,0 +1,75 @@
+"""One process at a time writes in a workspace: a kernel lock (flock) on the folder itself.
+
+So it holds whatever state folder a run uses. It goes with the process, however that ends, and no program that the
+agent starts inherits it. Who holds it, the kernel says: no note of it can be left behind.
+
+Not covered: a workspace inside another one, and whatever is no run: you, your editor, programs of your own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from autoagent.core.errors import StateError
+from autoagent.text.sanitize import escape
+
+
+@contextmanager
+def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Hold the folder against every other process; `tell` hears where its file system knows no locks.
+
+    Raises StateError, which names the process and its run, where another one holds it.
+    """
+    folder = -1
+    try:
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(os.fstat(folder))
+        os.close(folder)
+        raise StateError(
+            f"The workspace {escape(str(root))} is in use by {holder}; wait until it has ended, or give a new run "
+            "another workspace (-w)."
+        ) from None
+    except OSError as error:
+        tell(f"The workspace {escape(str(root))} cannot be locked ({error.strerror}); let no other run work in it.")
+    try:
+        yield
+    finally:
+        if folder >= 0:
+            os.close(folder)
+
+
+def _holder(folder: os.stat_result) -> str:
+    """`the run ID (process PID)`, as far as the kernel tells this process."""
+    pid = _locked_by(folder)
+    if not pid:
+        return "another process"
+    run = _run_of(pid)
+    return f"the run {run} (process {pid})" if run else f"process {pid}"
+
+
+def _locked_by(folder: os.stat_result) -> int:
+    """The process that holds the lock; 0 where /proc/locks does not say, as for one outside this container."""
+    pattern = re.compile(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ")
+    with suppress(OSError):
+        for found in pattern.finditer(Path("/proc/locks").read_text()):
+            pid, major, minor, inode = int(found[1]), int(found[2], 16), int(found[3], 16), int(found[4])
+            if (os.makedev(major, minor), inode) == (folder.st_dev, folder.st_ino):
+                return pid
+    return 0
+
+
+def _run_of(pid: int) -> str:
+    """The run whose log the process holds open; '' where it is another user's, or has none yet."""
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed since
+                if found := re.search(r"/runs/([\w-]+)/events\.jsonl$", str(descriptor.readlink())):
+                    return found[1]
+    return ""

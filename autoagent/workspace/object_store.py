@@ -1,0 +1,135 @@
+"""A store of blobs and trees, each named by the hash of its content: loose objects as git itself writes and reads them.
+
+The folder is a bare repository in git's SHA-256 format, so that `git --git-dir FOLDER ls-tree ID` works on it. Objects
+are never changed or deleted; `preciousObjects` keeps git from doing so.
+
+Not covered: objects are not synced to the disk. What a power cut took is found by its hash when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoagent.core.errors import StateError
+
+_CONFIG = """[core]
+\trepositoryformatversion = 1
+\tbare = true
+[extensions]
+\tobjectFormat = sha256
+\tpreciousObjects = true
+"""
+_COMPRESSED = 1 << 20  # bytes; larger objects are stored as they are, which takes a tenth of the time
+_HEAD = 1024  # bytes that surely unpack to the head of an object: `blob 12345` and a NUL
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a tree says of one name in it: the mode as git has it, type and permissions, and the object's id."""
+
+    mode: int
+    id: str
+
+
+Tree = Mapping[str, Node]
+"""The names in a folder. Bytes of a name that are no UTF-8 are surrogates, as everywhere in Python."""
+
+
+class ObjectStore:
+    """The objects in `folder`, which is made (mode 0700) when the first one is put. All methods raise StateError."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, kind: str, data: bytes) -> str:
+        """Keep an object, a `blob` or a `tree`; its id."""
+        head = f"{kind} {len(data)}\0".encode()
+        digest = hashlib.sha256(head)
+        digest.update(data)
+        name = digest.hexdigest()
+        path = self._path(name)
+        if not _is_there(path, head):
+            level = zlib.Z_BEST_SPEED if len(data) <= _COMPRESSED else zlib.Z_NO_COMPRESSION
+            try:
+                self._write(path, zlib.compress(head + data, level))
+            except OSError as error:
+                raise StateError(f"Cannot keep a snapshot in {self._folder}: {error.strerror}.") from error
+        return name
+
+    def read(self, kind: str, name: str) -> bytes:
+        """The content of an object, which is that its name was made of: anything else is an error that names it."""
+        path = self._path(name)
+        try:
+            raw = zlib.decompress(path.read_bytes())
+        except FileNotFoundError:
+            raise StateError(f"The snapshot is not whole: {path} is missing.") from None
+        except OSError as error:
+            raise StateError(f"The snapshot cannot be read: {path}: {error.strerror}.") from error
+        except zlib.error:
+            raise StateError(f"The snapshot is damaged: {path} is not an object.") from None
+        head, _, data = raw.partition(b"\0")
+        if hashlib.sha256(raw).hexdigest() != name or head.partition(b" ")[0] != kind.encode():
+            raise StateError(f"The snapshot is damaged: {path} is not the {kind} that its name says.")
+        return data
+
+    def put_tree(self, tree: Tree) -> str:
+        """Keep a folder; its id. Names are sorted as git does: a folder as if its name ended with a slash."""
+        lines = []
+        for name, node in tree.items():
+            raw = os.fsencode(name)
+            key = raw + b"/" if node.mode & 0o170000 == 0o040000 else raw
+            lines.append((key, b"%o %b\0%b" % (node.mode, raw, bytes.fromhex(node.id))))
+        return self.put("tree", b"".join(line for _, line in sorted(lines)))
+
+    def read_tree(self, name: str) -> dict[str, Node]:
+        """A folder."""
+        data, found, at = self.read("tree", name), {}, 0
+        while at < len(data):
+            space, end = data.index(b" ", at), data.index(b"\0", at)
+            entry = os.fsdecode(data[space + 1 : end])
+            if entry in ("", ".", "..") or "/" in entry:
+                raise StateError(f"The snapshot is damaged: the tree {name} holds the name {entry!r}.")
+            found[entry] = Node(int(data[at:space], 8), data[end + 1 : end + 33].hex())
+            at = end + 33
+        return found
+
+    def _path(self, name: str) -> Path:
+        return self._folder / "objects" / name[:2] / name[2:]
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """Write beside it, then rename: an object is there whole or not at all, while the machine runs."""
+        if not path.parent.is_dir():
+            self._make_folders(path.parent)
+        temporary = path.with_name(f"tmp_obj_{os.urandom(8).hex()}")  # git knows such a name for a leftover
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            temporary.rename(path)
+        except BaseException:  # a full disk, Ctrl-C: no part of an object stays
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def _make_folders(self, parent: Path) -> None:
+        for folder in (self._folder, self._folder / "refs", self._folder / "objects", parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in (("config", _CONFIG), ("HEAD", "ref: refs/heads/none\n")):
+            if not (file := self._folder / name).exists():
+                file.touch(mode=0o600)
+                file.write_text(text)
+
+
+def _is_there(path: Path, head: bytes) -> bool:
+    """Whether the object is stored, and begins as it should: after a power cut a file may be empty, or all zero."""
+    try:
+        with path.open("rb") as file:
+            return zlib.decompressobj().decompress(file.read(_HEAD), len(head)) == head
+    except (OSError, zlib.error):
+        return False

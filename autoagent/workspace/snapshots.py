@@ -1,0 +1,370 @@
+"""Snapshots of the workspace: what it held at different times, so that it can hold it again.
+
+A snapshot is a tree of git objects (see objects), outside the workspace. It has files with their permissions, symbolic
+links as links, and folders, empty ones too. What lies in the workspace is never run and never interpreted: a repository
+of the user's own in it is files like any other.
+
+Not kept, and therefore left alone when another snapshot is restored: files over LARGEST_FILE, whatever goes beyond
+MOST_BYTES or MOST_ENTRIES, folders deeper than DEEPEST, what cannot be read, devices, sockets and pipes. Owners, times,
+extended attributes and that two names were one file (hard links) are not kept either, nor that a file runs with the
+rights of its owner or group (setuid, setgid): whoever restores it would lend it their own. A change within RACY_NS of a
+look that leaves size and times as they were is seen at the next look only.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeGuard
+
+from autoagent.core.errors import StateError
+from autoagent.workspace.gate import Workspace, shown
+from autoagent.workspace.object_store import Node, ObjectStore, Tree
+
+LARGEST_FILE = 32 << 20  # bytes
+MOST_BYTES = 512 << 20  # bytes of all files of one snapshot
+MOST_ENTRIES = 20_000  # files, links and folders of one snapshot
+DEEPEST = 100  # folders within one another
+RACY_NS = 50_000_000  # a file changed more lately may change once more and look the same: its clock ticks every few ms
+
+_FOLDER, _LINK, _ABSENT = 0o040000, 0o120000, 0o160000  # modes of git; the last is a submodule: a name, no content
+_FOLDER_BITS = 0o3777  # with those of the group's inheritance and of shared folders; a file's are rights of its owner
+_TOO_MANY = f"the workspace has more than {MOST_ENTRIES:,} entries"
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+Stamp = tuple[int, int, int, int, int]
+"""Inode, mode, size and both times of a file: as long as they stay the same, so does the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came of a restoration: the files that were brought back, changed or deleted, and what was left as it is."""
+
+    changed: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look at the workspace has found: the trees of its folders, and what is not kept and why."""
+
+    trees: dict[str, dict[str, Node]] = field(default_factory=dict)
+    folders: dict[str, int] = field(default_factory=dict)  # and their modes, parents before what is in them
+    stamps: dict[str, tuple[Stamp, Node]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    entries: int = 0
+    bytes: int = 0
+
+
+class Snapshots:
+    """The snapshots in the folder `store` of one workspace; satisfies the protocol of that name.
+
+    A file whose size, times and inode are those of the last look is not read again. `tell` hears, once for each path,
+    what is not kept and why.
+    """
+
+    def __init__(self, store: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> None:
+        self._objects = ObjectStore(store)
+        self._workspace = workspace
+        self._tell = tell
+        self._told: set[str] = set()
+        self._look = _Look()
+        self._nodes: dict[str, Node] = {}  # of the folders, as last seen
+        self._recent: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # trees by id, of the last two looks
+
+    def take(self) -> str:
+        """Keep the workspace as it is now; the id of its tree, the same for the same content. Raises StateError."""
+        look, pending = _Look(), deque([""])
+        while pending:
+            where = pending.popleft()
+            try:
+                with self._workspace.folder(where or ".") as descriptor:
+                    look.trees[where], folders = self._listed(descriptor, where, look)
+                look.folders |= folders
+                pending.extend(folders)
+            except OSError as error:
+                if not where:
+                    raise StateError(f"Cannot keep a snapshot of the workspace: {error.strerror}.") from error
+                if isinstance(error, FileNotFoundError):  # gone since its parent was listed
+                    look.folders.pop(where)
+                else:
+                    look.left_out[where] = error.strerror or str(error)
+        nodes: dict[str, Node] = {}
+        for where, mode in reversed([("", _FOLDER), *look.folders.items()]):  # what is within a folder comes before it
+            nodes[where] = self._kept(where, mode, look)
+            if where:
+                parent, _, name = where.rpartition("/")
+                look.trees[parent][name] = nodes[where]
+        self._recent = ({nodes[where].id: tree for where, tree in look.trees.items()}, self._recent[0])
+        self._look, self._nodes = look, nodes
+        self._tell_once(look.left_out)
+        return nodes[""].id
+
+    def changed(self, before: str, after: str) -> list[str]:
+        """The workspace paths of files that differ between two trees, sorted. Raises StateError."""
+        return sorted(path for path, _, _ in self._differing(before, after))
+
+    def restore(self, tree: str) -> Restored:
+        """Make the workspace hold what it held when this tree was taken; nothing is touched if that is not whole.
+
+        What no snapshot keeps is left alone, as is what is protected. As it is before, the workspace is kept first.
+
+        Raises:
+            StateError: something of the snapshot is missing or damaged, or a file cannot be written.
+        """
+        before = self.take()
+        self._check(before, tree)
+        restoration = _Restoration(self._workspace, self._objects, self._tree)
+        restoration.run("", before, tree)
+        left = tuple(f"{path} ({reason})" for path, reason in sorted(restoration.left.items()))
+        return Restored(tuple(sorted(restoration.changed)), left)
+
+    def check(self, tree: str) -> None:
+        """Raises StateError where something that a restoration from now would need is missing or damaged."""
+        self._check(self.take(), tree)
+
+    # Taking ------------------------------------------------------------------------------------------------------
+
+    def _listed(self, descriptor: int, where: str, look: _Look) -> tuple[dict[str, Node], dict[str, int]]:
+        """A folder's files and what else is not a folder; the folders in it, with their modes. Raises OSError.
+
+        Beyond MOST_ENTRIES a folder is left out as a whole. The workspace itself cannot be: there it is each entry.
+        """
+        found: dict[str, Node] = {}
+        folders: dict[str, int] = {}
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                path = f"{where}/{entry.name}" if where else entry.name
+                if self._workspace.is_protected(path):
+                    continue
+                look.entries += 1
+                if look.entries > MOST_ENTRIES:
+                    if where:
+                        raise OSError(errno.E2BIG, _TOO_MANY)
+                    look.left_out[path] = _TOO_MANY
+                    found[entry.name] = _ABSENCE
+                    continue
+                with suppress(FileNotFoundError):  # gone since the folder was read
+                    status = entry.stat(follow_symlinks=False)
+                    if reason := _too_much(status, path, look):
+                        look.left_out[path] = reason
+                        found[entry.name] = _absent(reason, status)
+                    elif stat.S_ISDIR(status.st_mode):
+                        folders[path] = _FOLDER | status.st_mode & _FOLDER_BITS
+                    else:
+                        found[entry.name] = self._file(descriptor, entry.name, path, status, look)
+        return found, dict(sorted(folders.items()))
+
+    def _file(self, parent: int, name: str, path: str, status: os.stat_result, look: _Look) -> Node:
+        """A file or a link, read if it may have changed since the last look."""
+        stamp = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        known = self._look.stamps.get(path)
+        if known is not None and known[0] == stamp:
+            look.stamps[path] = known
+            look.bytes += status.st_size
+            return known[1]
+        now = time.time_ns()
+        try:
+            if stat.S_ISLNK(status.st_mode):
+                data, mode = os.fsencode(os.readlink(name, dir_fd=parent)), _LINK
+            else:
+                data, mode = _content(parent, name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            look.left_out[path] = reason = error.strerror or str(error)
+            return _absent(reason, status)
+        look.bytes += len(data)
+        node = Node(mode, self._objects.put("blob", data))
+        if now - status.st_ctime_ns > RACY_NS:
+            look.stamps[path] = (stamp, node)
+        return node
+
+    def _kept(self, where: str, mode: int, look: _Look) -> Node:
+        """The node of a folder, all of whose own folders are in its tree by now."""
+        tree = look.trees.get(where)
+        if tree is None:
+            return _absent(look.left_out[where])
+        node = self._nodes.get(where)
+        if node is not None and node.mode == mode and tree == self._look.trees.get(where):
+            return node
+        return Node(mode, self._objects.put_tree(tree))
+
+    def _tell_once(self, left_out: dict[str, str]) -> None:
+        new = [path for path in left_out if path not in self._told]
+        if new and self._tell is not None:
+            self._told.update(new)
+            some = "; ".join(f"{shown(path)}: {left_out[path]}" for path in new[:3])
+            more = f"; and {len(new) - 3} more" if len(new) > 3 else ""
+            self._tell(f"A change of this cannot be undone, as it is not kept: {some}{more}.")
+
+    # Comparing ---------------------------------------------------------------------------------------------------
+
+    def _tree(self, name: str) -> Tree:
+        for trees in self._recent:
+            if name in trees:
+                return trees[name]
+        return self._objects.read_tree(name)
+
+    def _check(self, before: str, after: str) -> None:
+        for _, _, node in self._differing(before, after):
+            if node is not None and node.mode != _ABSENT:
+                self._objects.read("blob", node.id)
+
+    def _differing(self, before: str, after: str, where: str = "") -> Iterator[tuple[str, Node | None, Node | None]]:
+        """Path, node before and node after of all that differs; of folders only what is in them."""
+        if before == after:
+            return
+        old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
+        for name in sorted(old.keys() | new.keys()):
+            was, now = old.get(name), new.get(name)
+            if was == now:
+                continue
+            path = f"{where}/{name}" if where else name
+            folders = [node.id if _is_folder(node) else "" for node in (was, now)]
+            if any(folders):
+                yield from self._differing(folders[0], folders[1], path)
+            was, now = (None if _is_folder(node) else node for node in (was, now))
+            if was != now:
+                yield path, was, now
+
+
+class _Restoration:
+    """Makes folders hold other trees than they do. `left` says what was not touched, and why."""
+
+    def __init__(self, workspace: Workspace, objects: ObjectStore, tree: Callable[[str], Tree]) -> None:
+        self._workspace = workspace
+        self._objects = objects
+        self._tree = tree
+        self.changed: list[str] = []  # files and links
+        self.left: dict[str, str] = {}
+
+    def run(self, where: str, before: str, after: str, mode: int | None = None) -> None:
+        """The folder at `where` holds the tree `before` and shall hold `after`; '' is an empty one. Raises StateError.
+
+        It goes from folder to folder with one of them open at a time, each opened through the gate.
+        """
+        old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
+        differing = []
+        for name in sorted(old.keys() | new.keys()):
+            path = f"{where}/{name}" if where else name
+            if old.get(name) != new.get(name) and not self._is_left(path, old.get(name), new.get(name)):
+                differing.append((name, path, old.get(name), new.get(name)))
+        try:
+            for _, path, was, now in differing:
+                if _is_folder(was) and not _is_folder(now):
+                    self.run(path, was.id, "")
+            with self._workspace.folder(where or ".") as descriptor:
+                kept = stat.S_IMODE(os.fstat(descriptor).st_mode)
+                if kept & 0o300 != 0o300:
+                    os.fchmod(descriptor, kept | 0o300)
+                for name, path, was, now in differing:
+                    self._exchange(descriptor, name, path, was, now)
+            for _, path, was, now in differing:
+                if _is_folder(now) and path not in self.left:
+                    self.run(path, was.id if _is_folder(was) else "", now.id, now.mode & _FOLDER_BITS)
+            wanted = kept if mode is None else mode
+            if wanted != kept or kept & 0o300 != 0o300:
+                with self._workspace.folder(where or ".") as descriptor:
+                    os.fchmod(descriptor, wanted)
+        except OSError as error:
+            raise StateError(f"{shown(where or '.')} in the workspace cannot be restored: {error.strerror}.") from error
+
+    def _is_left(self, path: str, was: Node | None, now: Node | None) -> bool:
+        if self._workspace.is_protected(path):
+            self.left[path] = "it belongs to the agent itself"
+        elif was is not None and was.mode == _ABSENT:
+            self.left[path] = "as it is now, no snapshot keeps it"
+        elif now is not None and now.mode == _ABSENT:
+            self.left[path] = "the snapshot does not hold it"
+        return path in self.left
+
+    def _exchange(self, parent: int, name: str, path: str, was: Node | None, now: Node | None) -> None:
+        """One name in an open folder: what it was goes, what it is to be comes; of a folder its content comes later."""
+        if _is_folder(was) and not _is_folder(now):
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                if now is not None:
+                    self.left[path] = "a folder is there that holds what no snapshot keeps"
+                return
+        if any(node is not None and not _is_folder(node) for node in (was, now)):
+            self.changed.append(path)
+        if now is None or (_is_folder(now) and not _is_folder(was)):
+            with suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(name, dir_fd=parent)
+        if _is_folder(now):
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=parent)
+        elif now is not None:
+            self._write(parent, name, now)
+
+    def _write(self, parent: int, name: str, node: Node) -> None:
+        """Write beside it, then rename over it: no hard link is written through, no symbolic one followed."""
+        data = self._objects.read("blob", node.id)
+        temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
+        try:
+            if node.mode == _LINK:
+                os.symlink(os.fsdecode(data), temporary, dir_fd=parent)
+            else:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=parent), "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fchmod(file.fileno(), node.mode & 0o777)
+                    os.fsync(file.fileno())
+            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:  # Ctrl-C too leaves no half of a file behind
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=parent)
+            raise
+
+
+def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
+    """Why an entry is not kept; '' where it is."""
+    mode = status.st_mode
+    if stat.S_ISDIR(mode):
+        return f"it is more than {DEEPEST} folders deep" if path.count("/") >= DEEPEST else ""
+    if stat.S_ISLNK(mode):
+        return ""
+    if not stat.S_ISREG(mode):
+        return "it is no file"
+    if status.st_size > LARGEST_FILE:
+        return f"it is larger than {LARGEST_FILE >> 20} MB"
+    if look.bytes + status.st_size > MOST_BYTES:
+        return f"the files are more than {MOST_BYTES >> 20} MB together"
+    return ""
+
+
+def _absent(reason: str, status: os.stat_result | None = None) -> Node:
+    """Stands in a tree for what is not kept; its id changes with a file's size and time, so that a change is seen."""
+    is_file = status is not None and stat.S_ISREG(status.st_mode)
+    told = f"{reason} {status.st_size} {status.st_mtime_ns}" if status is not None and is_file else reason
+    return Node(_ABSENT, hashlib.sha256(told.encode()).hexdigest())
+
+
+_ABSENCE = _absent(_TOO_MANY)
+
+
+def _is_folder(node: Node | None) -> TypeGuard[Node]:
+    return node is not None and stat.S_IFMT(node.mode) == _FOLDER
+
+
+def _content(parent: int, name: str) -> tuple[bytes, int]:
+    """What a regular file holds, and its mode. Raises OSError, also for what is no file or too large by now."""
+    with os.fdopen(os.open(name, _READ, dir_fd=parent), "rb") as file:
+        status = os.fstat(file.fileno())
+        data = file.read(LARGEST_FILE + 1) if stat.S_ISREG(status.st_mode) else None
+    if data is None or len(data) > LARGEST_FILE:
+        raise OSError(errno.EBUSY, "something else changes it")
+    return data, stat.S_IFREG | status.st_mode & 0o777
