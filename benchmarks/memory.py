@@ -361,7 +361,7 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from autoagent.memory.sqlite.database import connect
-from autoagent.memory.vector_space import Space
+from autoagent.memory.vector_space import VectorSpace
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.memory.embedders.builtin import WordLlamaEmbedder
 
@@ -372,7 +372,7 @@ folder, name, dim = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 query = np.fromfile(folder / "query", "<f4")
 begin = time.perf_counter()
 store = LocalStore(folder, None)
-space = Space.find(connect(folder), folder, name, dim)
+space = VectorSpace.find(connect(folder), folder, name, dim)
 opened = time.perf_counter()
 space.search(query, 10)
 asked = time.perf_counter()

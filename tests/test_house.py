@@ -24,6 +24,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # Third parties stay at the edge: a distribution's import name and the places that may use it.
 EDGES = {
     "openai": ["models/openai/endpoint"],
+    "httpcore2": ["models/openai/endpoint"],
     "httpx2": ["models/openai/endpoint", "models/openai/refusals"],
     "msgspec": ["core/record_codec"],
     "numpy": ["memory/"],
@@ -40,7 +41,7 @@ EDGES = {
     "click": ["cli", "subcommands/", "terminal/"],
     "av": ["services/media/whisper"],
     "faster_whisper": ["services/media/whisper"],
-    "requests": ["services/"],
+    "requests": ["services/", "network/"],
     "urllib3": ["network/connections", "network/errors"],
     "certifi": ["network/connections"],
     "bs4": ["documents/html"],

@@ -47,7 +47,7 @@ def started(goals: tuple[Goal, ...] = GOALS) -> RunStarted:
 def run(tmp_path: Path) -> Iterator[Any]:
     """Runs a script of replies to its end: the model, which has seen the prompts, and the events."""
     workspace = Workspace(tmp_path / "workspace")
-    sandbox = open_sandbox(workspace, limits.Limits(), kind="none")
+    sandbox = open_sandbox(workspace, limits.ProcessLimits(), kind="none")
     log = EventLog.create(tmp_path / "state")
 
     def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:

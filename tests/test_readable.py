@@ -7,14 +7,14 @@ import re
 import pytest
 
 from autoagent import documents
-from autoagent.documents import Reading
+from autoagent.documents import DocumentText
 from autoagent.documents.html import MAIN_LINKS
 from autoagent.documents.reading import Link
 
 URL = "http://h.example/a/page.html"
 
 
-def read(body: str, head: str = "") -> Reading:
+def read(body: str, head: str = "") -> DocumentText:
     html = f"<html><head><title>T</title>{head}</head><body>{body}</body></html>"
     return documents.read(URL, html.encode(), "html", url=URL)
 

@@ -92,8 +92,8 @@ def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "from pathlib import Path; from autoagent.runs.event_log import RunLog;"
-            f"log = RunLog.create(Path({str(tmp_path)!r}));"
+            "from pathlib import Path; from autoagent.runs.event_log import EventLog;"
+            f"log = EventLog.create(Path({str(tmp_path)!r}));"
             "print(log.run, flush=True); input()",
         ],
         stdin=subprocess.PIPE,

@@ -26,7 +26,12 @@ HEAVY = {
 }
 
 
-STARTED = {"autoagent", "autoagent.cli", "autoagent.terminal.utf8_mode"}
+STARTED = {
+    *("autoagent", "autoagent.cli"),
+    *("autoagent.core", "autoagent.core.exit_codes"),
+    *("autoagent.subcommands", "autoagent.subcommands.flags"),
+    *("autoagent.terminal", "autoagent.terminal.utf8_mode"),
+}
 
 
 def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Web pages: the text that a reader sees, with its links. Runs in the process of `apart`.
+"""Web pages: the text that a reader sees, with its links. Runs in the process of `isolated`.
 
 The main text is found by trafilatura where the extra `readable` is installed, and for pages with little of it; else
 all of the page is given, navigation and all.

@@ -22,7 +22,7 @@ MEMORY = 2_000_000_000  # bytes of address space, of which libraries reserve mor
 _READERS = {"html": "html", "pdf": "pdf", "docx": "office", "xlsx": "office"}
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
-    "from autoagent.documents import apart; apart.answer(sys.argv[2], sys.argv[3])"
+    "from autoagent.documents import isolated; isolated.answer(sys.argv[2], sys.argv[3])"
 )
 
 

@@ -1,4 +1,4 @@
-"""DOCX and XLSX files, with python-docx and openpyxl (the extra `documents`). Runs in the process of `apart`."""
+"""DOCX and XLSX files, with python-docx and openpyxl (the extra `documents`). Runs in the process of `isolated`."""
 
 from __future__ import annotations
 

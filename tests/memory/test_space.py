@@ -198,9 +198,9 @@ import sys
 from pathlib import Path
 import numpy as np
 from autoagent.memory.sqlite.database import connect
-from autoagent.memory.vector_space import Space
+from autoagent.memory.vector_space import VectorSpace
 folder = Path(sys.argv[1])
-space = Space.find(connect(folder), folder, "e", 2048)
+space = VectorSpace.find(connect(folder), folder, "e", 2048)
 print(*space.search(np.fromfile(folder / "query", "<f4"), 10)[0])
 """
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
+from loopback_site import Page as Served
 from loopback_site import Site, answer, redirect
-from loopback_site import WebPage as Served
 from website import page, resource
 
 from autoagent.core.errors import CommandError
