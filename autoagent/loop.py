@@ -7,14 +7,13 @@ stopped. Each event is on disk before it is yielded, and `Started` is on disk be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.core.commands import Call, CommandSpec, Proposal, Result, Verdict
+from autoagent.core.commands import PLAIN, Call, CommandSpec, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.errors import (
     CommandError,
     ContextOverflow,
@@ -166,8 +165,8 @@ class Agent:
                     completion = yield from self._think()
                     call = yield from self._parse(completion)
                 proposal = None if call is None else (yield from self._authorize(call))
-                data = {} if proposal is None else (yield from self._execute(proposal)).data
-                yield from self._store(data)
+                meta = PLAIN if proposal is None else (yield from self._execute(proposal)).meta
+                yield from self._store(meta)
                 call = None
         except StopRun as stop:
             yield from self._leave(stop.outcome)
@@ -196,9 +195,9 @@ class Agent:
             return (yield from self._take_up(open_call))
         if open_call is not None:
             yield from self._cut_off(open_call)
-            yield from self._store({})
+            yield from self._store(PLAIN)
         elif returned is not None:
-            yield from self._store(returned.data)
+            yield from self._store(returned.meta)
         return None
 
     def _take_up(self, call: Call) -> Generator[Event, None, Call | None]:
@@ -209,7 +208,7 @@ class Agent:
             return self._registry.check(call)
         except ReplyError as error:
             yield self._record(Decided(call_id=call.id, allowed=False, by="resume", reason=str(error)))
-            yield from self._store({})
+            yield from self._store(PLAIN)
             return None
 
     def _cut_off(self, call: Call) -> Generator[Event, None, None]:
@@ -219,7 +218,7 @@ class Agent:
             yield from self._snapshot()
             with suppress(StateError):  # the user has deleted the snapshots since
                 changed = self._snapshots.changed(before, self._progress.tree)
-        data = self._guard.cut_off(call, changed)
+        data = self._guard.cut_off(call, changed).to_json()
         yield self._record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
 
     def _think(self) -> Generator[Event, None, Completion]:
@@ -335,22 +334,23 @@ class Agent:
             interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
         if (text := self._log.masked(result.text)) != result.text or self._logged(call) is not call:
-            result = replace(result, text=text, data={**result.data, "masked": True})
-        if "finished" in result.data and (unmet := (yield from self._unmet())):
-            result = Result(call.id, False, unmet, {"unmet": True})
-        elif "finished" in result.data and (look := self._reviewed(workspace)):
-            result = Result(call.id, False, look, {"review": True})
+            result = replace(result, text=text, meta=replace(result.meta, masked=True))
+        if result.meta.finished is not None and (unmet := (yield from self._unmet())):
+            result = Result(call.id, False, unmet, ResultMeta(unmet=True))
+        elif result.meta.finished is not None and (look := self._reviewed(workspace)):
+            result = Result(call.id, False, look, ResultMeta(review=True))
         elif (earlier := self._repeats.same(self._logged(call), result.text)) and self._history.shows(earlier.step):
-            result = Result(call.id, result.ok, shown_before(earlier, self._failing()), {"repeat": True})
+            result = Result(call.id, result.ok, shown_before(earlier, self._failing()), ResultMeta(repeat=True))
         seconds = self._clock() - began
         if changing and self._snapshots is not None:
             yield from self._snapshot()
             if changed := self._snapshots.changed(before, self._progress.tree):
                 if proposal.risk != "write":  # programs sync nothing, and what a step is said to have done shall last
                     self._context.workspace.sync(changed)
-                result = replace(result, data={**result.data, "changed": changed})
+                result = replace(result, meta=replace(result.meta, changed=tuple(changed)))
         result = self._guard.label(call, result, seen)
-        yield self._record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=result.data, seconds=seconds))
+        data = result.meta.to_json()
+        yield self._record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, seconds=seconds))
         yield from self._charge(call.name, self._context.take_usage())
         if self._ledger.stale and not interrupted:
             yield from self._check_goals()
@@ -360,8 +360,8 @@ class Agent:
             yield from self._interrupted()
         return result
 
-    def _store(self, data: Mapping[str, Any]) -> Generator[Event, None, None]:
-        """Remember the step, end the run where the result's data says so, look whether it gets anywhere."""
+    def _store(self, meta: ResultMeta) -> Generator[Event, None, None]:
+        """Remember the step, end the run where the result says so, look whether it gets anywhere."""
         text = self._history.newest
         if text:
             try:
@@ -383,8 +383,8 @@ class Agent:
                 if memory is not None:
                     yield self._record(Remembered(memory=memory))
             yield from self._charge("embedding", self._memory.take_usage())
-        if "finished" in data:
-            raise StopRun(Outcome("finished", str(data["finished"])))
+        if meta.finished is not None:
+            raise StopRun(Outcome("finished", meta.finished))
         if alarm := self._standstill.alarm:
             text = self._standstill.says
             if alarm == "stop":
@@ -449,8 +449,8 @@ class Agent:
         yield recalled
         assert isinstance(recalled, Recalled)
         for memory in recalled.memories:
-            if news := self._guard.news(memory):
-                yield self._record(Tainted(memory=memory.id, data=news))
+            if labels := self._guard.new_labels(memory).to_json():
+                yield self._record(Tainted(memory=memory.id, data=labels))
         return recalled.memories  # as they are in the log: without secrets
 
     def _prompt(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Prompt]:

@@ -14,7 +14,7 @@ import pytest
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry, command
 from autoagent.commands.selection import all_commands, all_specs
-from autoagent.core.commands import Call, Proposal, Result
+from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.core.events import AgentMessage, Decided, Event, Returned, RunStarted, Started, Tainted, Thought
 from autoagent.core.memory import Origin, RetrievedMemory
 from autoagent.core.model import Thoughts, Usage
@@ -58,7 +58,7 @@ class Run:
         self.guard.examine(proposal(name, **args))
         self.add(Started(run=self.run, seq=next(self._seq), step=step, call=call))
         seen = self.guard.observe(call)
-        result = Result(call.id, ok, "...", data or {})
+        result = Result(call.id, ok, "...", ResultMeta.from_json(data or {}))
         if name in SHOWING:
             workspace = Workspace(self.root, [self.state]).observed(seen)
             result = REGISTRY.execute(call, Context(workspace, NoMemory(), lambda question, timeout: ""))
@@ -66,11 +66,12 @@ class Run:
         for path, text in (writes or {}).items():
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text)
-        changed = {"changed": list(writes)} if writes else {}
-        result = self.guard.label(call, replace(result, data={**result.data, **changed}), seen)
+        if writes:
+            result = replace(result, meta=replace(result.meta, changed=tuple(writes)))
+        result = self.guard.label(call, result, seen)
         self.add(Returned(run=self.run, seq=next(self._seq), step=step, call_id=call.id, ok=ok, text=result.text,
-                          data=result.data))  # fmt: skip
-        return {key: value for key, value in dict(result.data).items() if key != "page"}
+                          data=result.meta.to_json()))  # fmt: skip
+        return {key: value for key, value in result.meta.to_json().items() if key != "page"}
 
     def browses(self) -> None:
         self.did("browse_website", url=PAGE, data={"untrusted": PAGE})
@@ -81,7 +82,7 @@ class Run:
 
     def recalls(self, *memories: RetrievedMemory) -> None:
         for memory in memories:
-            if news := self.guard.news(memory):
+            if news := self.guard.new_labels(memory).to_json():
                 self.add(Tainted(memory=memory.id, data=news))
 
     def warning(self, name: str = "execute_shell", **args: Any) -> str:
@@ -301,7 +302,7 @@ def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, kno
 
     seen = run.guard.observe(call)
     result = Registry([peek]).execute(call, Context(Workspace(run.root).observed(seen), NoMemory(), lambda q, t: ""))
-    labels = run.guard.label(call, result, seen).data
+    labels = run.guard.label(call, result, seen).meta.to_json()
     assert labels["private"] is True
     assert "peek, which does not declare what it shows" in labels["untrusted"]
 
@@ -311,7 +312,7 @@ def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, kno
     assert run.guard.private
     assert run.tainted.source_of("made")
     assert run.did("read_file", filename="made")["private"], "what it changed may be the user's"
-    assert run.guard.cut_off(call, ["made"])["tainted_by"]
+    assert run.guard.cut_off(call, ["made"]).tainted_by
 
 
 def test_whoever_has_a_command_without_a_declaration_can_act_outward(run: Run) -> None:

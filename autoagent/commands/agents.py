@@ -6,13 +6,14 @@ What a sub-agent says carries what that agent has read: its words are as untrust
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.config.settings import Settings
 from autoagent.core.agents import SubAgent
-from autoagent.core.commands import Effects
+from autoagent.core.commands import Effects, ResultMeta
 
 Key = Annotated[str, "as start_agent gave it", "text"]
 
@@ -52,7 +53,7 @@ def start_agent(
         f"{agent.name} has the key {agent.key} and works in the background. Go on with something else, or wait for it "
         "with list_agents; you are told when it ends."
     )
-    return CommandOutput(text, {"agent": agent.key})
+    return CommandOutput(text, ResultMeta(details={"agent": agent.key}))
 
 
 @command(
@@ -69,7 +70,7 @@ def message_agent(
     context: Context, key: Key, message: Annotated[str, "it reads this before its next step"]
 ) -> CommandOutput:
     agent = context.agents.message(key, message, origin=context.origin())
-    return CommandOutput(f"It was told. {_line(agent)}", _labels([agent]))
+    return CommandOutput(f"It was told. {_line(agent)}", _meta([agent]))
 
 
 @command(
@@ -87,15 +88,14 @@ def list_agents(
 ) -> CommandOutput:
     agents = context.agents.listed(wait or 0.0)
     waits = any(agent.status in ("running", "asking") for agent in agents)
-    return CommandOutput(
-        "\n".join(map(_line, agents)) or "You have started no agent.", {**_labels(agents), "waits": waits}
-    )
+    text = "\n".join(map(_line, agents)) or "You have started no agent."
+    return CommandOutput(text, replace(_meta(agents), waits=waits))
 
 
 @command("delete_agent", "End a sub-agent", risk="write", available=_switched_on, effects=Effects(), autogpt=_AUTOGPT)
 def delete_agent(context: Context, key: Key) -> CommandOutput:
     agent = context.agents.end(key)
-    return CommandOutput(_line(agent), _labels([agent]))
+    return CommandOutput(_line(agent), _meta([agent]))
 
 
 def _line(agent: SubAgent) -> str:
@@ -110,15 +110,11 @@ def _line(agent: SubAgent) -> str:
     return f"{agent.key}. {agent.name}: {stands}{said}"
 
 
-def _labels(agents: Sequence[SubAgent]) -> dict[str, Any]:
-    """What the words of these agents carry, as keys of Result.data."""
-    labels: dict[str, Any] = {}
-    for agent in agents:
-        labels |= agent.origin.labels
-    if "untrusted" in labels:
-        sources = (str(agent.origin.labels.get("untrusted", "")) for agent in agents)
-        labels["untrusted"] = ", ".join(dict.fromkeys(filter(None, sources)))
-    return labels
+def _meta(agents: Sequence[SubAgent]) -> ResultMeta:
+    """What the words of these agents carry."""
+    carried = [agent.origin.labels for agent in agents]
+    sources = dict.fromkeys(meta.untrusted for meta in carried if meta.untrusted)
+    return ResultMeta(untrusted=", ".join(sources), private=any(meta.private for meta in carried))
 
 
 COMMANDS = (start_agent, message_agent, list_agents, delete_agent)

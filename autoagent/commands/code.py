@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 from autoagent.commands.context import Context, in_a_shell
 from autoagent.commands.files import Filename, write_to_file
@@ -18,7 +19,7 @@ from autoagent.commands.support.encoding import decode
 from autoagent.commands.support.program_output import described, ending, has_failed
 from autoagent.commands.support.shell_lines import name_of, programs, risk_of
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Effects, Risk
+from autoagent.core.commands import PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.programs import BackgroundProcess, ProcessExit
 from autoagent.workspace.gate import shown
@@ -79,7 +80,7 @@ def execute_python_code(
     filename = _code_file(name)
     written = write_to_file.function(context, filename, code)
     assert isinstance(written, CommandOutput)
-    return _result(_run_python(context, filename, code.encode(), []), **written.data)
+    return _result(_run_python(context, filename, code.encode(), []), written.meta)
 
 
 def _preview_file(context: Context, filename: str, args: list[str] | None = None) -> str:
@@ -175,8 +176,8 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
 )
 def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     exit = context.sandbox.run(_arguments(context, command_line))
-    waits = {"waits": _still_run(context.sandbox.programs())} if "sleep" in programs(command_line) else {}
-    return _result(exit, **waits)
+    waits = _still_run(context.sandbox.programs()) if "sleep" in programs(command_line) else None
+    return _result(exit, ResultMeta(waits=waits))
 
 
 @command(
@@ -197,7 +198,7 @@ def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandO
         f"Started as program {started.pid}. What it prints goes to {started.output}; wait_for waits for its end, "
         "stop_program ends it."
     )
-    return CommandOutput(text, {"pid": started.pid, "changed": [started.output]})
+    return CommandOutput(text, ResultMeta(changed=(started.output,), details={"pid": started.pid}))
 
 
 @command(
@@ -213,7 +214,7 @@ def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandO
 def list_programs(context: Context) -> CommandOutput:
     found = context.sandbox.programs()
     text = "\n".join(map(_listed, found)) or "No program was started in the background."
-    return CommandOutput(text, {"waits": _still_run(found)})
+    return CommandOutput(text, ResultMeta(waits=_still_run(found)))
 
 
 @command(
@@ -265,10 +266,10 @@ def _still_run(programs: Sequence[BackgroundProcess]) -> bool:
     return any(program.exit is None for program in programs)
 
 
-def _result(exit: ProcessExit, **data: Any) -> CommandOutput:
+def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
     """What a program came to. A failure of the program is none of the command."""
-    how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit, "failed": has_failed(exit)}
-    return CommandOutput(described(exit), {**data, **how})
+    how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
+    return CommandOutput(described(exit), replace(meta, failed=has_failed(exit), details=how))
 
 
 # Asking the model --------------------------------------------------------------------------------------------------

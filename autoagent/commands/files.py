@@ -13,7 +13,7 @@ from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support import matching
 from autoagent.commands.support.diff import unified
 from autoagent.commands.support.encoding import Decoded, decode
-from autoagent.core.commands import Effects
+from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
 from autoagent.text.paging import Column, FirstLine, Lines, page
@@ -59,7 +59,7 @@ def read_file(
         notes.append(part.note(f"read_file({json.dumps(filename, ensure_ascii=False)}, "))
     shown_text = part.text if part.whole else part.text.removesuffix("\n")
     noted = [note if note.startswith("[") else f"[{filename}: {note}]" for note in notes if note]
-    return CommandOutput("\n".join([shown_text, *noted]), {"page": [part.first, part.last, part.total]})
+    return CommandOutput("\n".join([shown_text, *noted]), ResultMeta(page=(part.first, part.last, part.total)))
 
 
 # write, append, edit, delete: what each would change, then the change ----------------------------------------------
@@ -369,7 +369,7 @@ def _diff(context: Context, filename: str, before: str, after: str) -> str:
 
 def _changed(context: Context, filename: str, done: str) -> CommandOutput:
     name = context.workspace.display(filename)
-    return CommandOutput(f"{done} {name}.", {"changed": [name]})
+    return CommandOutput(f"{done} {name}.", ResultMeta(changed=(name,)))
 
 
 def _listed(entry: WorkspaceEntry) -> str:

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Effects
+from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.core.programs import ProcessExit
 from autoagent.network.addresses import Address, bracketed, parse, refusal
@@ -132,7 +132,7 @@ def clone_repository(
     left_out = f"; its {submodules} submodules were left out" if submodules else ""
     content = f"{files:,} files, {size:,} bytes" if files else "it is empty"
     return CommandOutput(
-        f"Cloned {source.url} into {where} ({content}{left_out}).", {"changed": [where], "untrusted": url}
+        f"Cloned {source.url} into {where} ({content}{left_out}).", ResultMeta(changed=(where,), untrusted=url)
     )
 
 

@@ -11,7 +11,7 @@ from autoagent.commands.files import Filename
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.extras import OFFLINE_AUDIO, TWITTER
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Effects, Risk
+from autoagent.core.commands import Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError
 
 PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; the providers take no more, or drop the rest unsaid
@@ -42,7 +42,7 @@ def generate_image(context: Context, prompt: Annotated[str, "what is to be seen 
     picture, suffix = context.media.draw(prompt)
     name = f"{_name_for(prompt)}-{hashlib.sha256(picture).hexdigest()[:8]}{suffix}"
     context.workspace.write(name, picture)
-    return CommandOutput(f"Saved the picture as {name} ({len(picture):,} bytes).", {"changed": [name]})
+    return CommandOutput(f"Saved the picture as {name} ({len(picture):,} bytes).", ResultMeta(changed=(name,)))
 
 
 def _no_listener(settings: Settings) -> str:
@@ -71,7 +71,7 @@ def read_audio_from_file(context: Context, filename: Filename) -> CommandOutput:
     context.progress(f"{context.media.listens_at or 'This machine'} listens to {filename}")
     name = context.workspace.display(filename)
     words = context.media.transcribe(name, recording)
-    return CommandOutput(words or f"No words are spoken in {name}.", {"untrusted": f"recording {name}"})
+    return CommandOutput(words or f"No words are spoken in {name}.", ResultMeta(untrusted=f"recording {name}"))
 
 
 def _preview_tweet(context: Context, text: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Effects
+from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
 from autoagent.core.memory import RetrievedMemory
 from autoagent.text.quoting import name_source
@@ -42,7 +43,7 @@ def memory_add(context: Context, text: Annotated[str, "what to remember, in full
     if memory is None:
         raise CommandError("Nothing was remembered, as the text is empty.")
     without = f", with {MASK} in place of a secret" if kept != text else ""
-    return CommandOutput(f"Remembered as memory {memory}{without}.", {"memory": memory})
+    return CommandOutput(f"Remembered as memory {memory}{without}.", ResultMeta(details={"memory": memory}))
 
 
 @command(
@@ -62,8 +63,7 @@ def recall(context: Context, query: Annotated[str, "what the memories are about"
     lines = [_line(number, memory) for number, memory in enumerate(memories, 1)] or ["No memory fits."]
     if found.problem:
         lines.append(f"(Searched by words alone: {found.problem})")
-    data = {"memories": [memory.id for memory in memories], **_labels(memories)}
-    return CommandOutput("\n".join(lines), data)
+    return CommandOutput("\n".join(lines), _meta(memories))
 
 
 @command(
@@ -78,27 +78,26 @@ def sleep(context: Context) -> CommandOutput:
         dream = context.memory.sleep(None, context.complete)
     except (ModelError, StateError) as error:  # the run can go on without a sleep
         raise CommandError(f"There was no sleep: {error}") from error
-    data: dict[str, Any] = {"forgotten": list(dream.forgotten), "fallen": list(dream.fallen)}
+    meta = ResultMeta(details={"forgotten": list(dream.forgotten), "fallen": list(dream.fallen)})
     if not dream.forgotten:
-        return CommandOutput("Nothing was forgotten, and there was no dream.", data)
+        return CommandOutput("Nothing was forgotten, and there was no dream.", meta)
     slept = f"Forgot {len(dream.forgotten)} memories"
     if not dream.text:
-        return CommandOutput(f"{slept}, without a dream: {dream.problem or 'the model made none.'}", data)
-    if dream.private:
-        data["private"] = True
+        return CommandOutput(f"{slept}, without a dream: {dream.problem or 'the model made none.'}", meta)
+    meta = replace(meta, private=dream.private, untrusted="" if dream.trusted else "a dream")
     if dream.trusted:
-        return CommandOutput(f"{slept}, and dreamt: {dream.text}", data)
-    return CommandOutput(f"{slept}, and dreamt ({UNTRUSTED}):\n{_quoted(dream.text)}", {**data, "untrusted": "a dream"})
+        return CommandOutput(f"{slept}, and dreamt: {dream.text}", meta)
+    return CommandOutput(f"{slept}, and dreamt ({UNTRUSTED}):\n{_quoted(dream.text)}", meta)
 
 
-def _labels(memories: Sequence[RetrievedMemory]) -> dict[str, Any]:
+def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
     """What the result of a recall carries on: where its untrusted texts come from, that it holds the user's own."""
-    data: dict[str, Any] = {}
-    if outside := [memory for memory in memories if not memory.trusted]:
-        data["untrusted"] = outside[0].source or f"memory {outside[0].id}"
-    if any(memory.private for memory in memories):
-        data["private"] = True
-    return data
+    outside = [memory.source or f"memory {memory.id}" for memory in memories if not memory.trusted]
+    return ResultMeta(
+        untrusted=outside[0] if outside else "",
+        private=any(memory.private for memory in memories),
+        details={"memories": [memory.id for memory in memories]},
+    )
 
 
 def _line(number: int, memory: RetrievedMemory) -> str:

@@ -12,12 +12,23 @@ import math
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Call, CommandSpec, Effects, Meaning, Parameter, Proposal, Result, Risk
+from autoagent.core.commands import (
+    PLAIN,
+    Call,
+    CommandSpec,
+    Effects,
+    Meaning,
+    Parameter,
+    Proposal,
+    Result,
+    ResultMeta,
+    Risk,
+)
 from autoagent.core.errors import CommandError, ReplyError
 
 Available = Callable[[Settings], str]
@@ -43,10 +54,10 @@ ARGUMENT_ALIASES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """A command's answer where text alone is not enough; `data` as in Result."""
+    """A command's answer where text alone is not enough."""
 
     text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
+    meta: ResultMeta = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +227,7 @@ class Registry:
             named = f": {error.filename}" if error.filename else ""
             return Result(call.id, False, f"{error.strerror or error}{named}")
         if isinstance(output, CommandOutput):
-            return Result(call.id, True, output.text, output.data)
+            return Result(call.id, True, output.text, output.meta)
         return Result(call.id, True, output)
 
     def _find(self, name: str) -> Command:

@@ -9,7 +9,7 @@ from typing import Annotated
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.commands.support.program_output import ending
-from autoagent.core.commands import Effects
+from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.quoting import split
@@ -65,7 +65,7 @@ def wait_for(
         if over:
             return CommandOutput(text)
         if left <= 0:
-            return CommandOutput(f"Time is up after {seconds:g} s: {text}", {"waits": True})
+            return CommandOutput(f"Time is up after {seconds:g} s: {text}", ResultMeta(waits=True))
         context.pause(min(left, _BETWEEN_LOOKS))
 
 
@@ -111,7 +111,7 @@ def _file_watch(context: Context, filename: str) -> _Look:
     autogpt=["task_statuses", "system"],
 )
 def task_complete(context: Context, reason: Annotated[str, "how each goal was met", "text"]) -> CommandOutput:
-    return CommandOutput(f"Finished: {reason}", {"finished": reason})
+    return CommandOutput(f"Finished: {reason}", ResultMeta(finished=reason))
 
 
 @command(
@@ -135,11 +135,13 @@ def read_result(
     if found is None:
         raise CommandError(f"Step {step} has no result.")
     part = page(found.text, context.has_room, first=first_line, lines=lines, column=column)
-    carried = {name: found.data[name] for name in ("untrusted", "private", "masked") if found.data.get(name)}
-    if found.data.get("quoted") or any(marks for _, marks in split(found.text)):  # a page may hold but one of the marks
-        carried.setdefault("untrusted", found.data.get("quoted") or f"what step {step} quotes")
+    source = found.meta.source
+    if not source and any(marks for _, marks in split(found.text)):  # a page may hold but one of the marks
+        source = f"what step {step} quotes"
     text = "\n".join(filter(None, (part.text.removesuffix("\n"), part.note(f"read_result(step={step}, "))))
-    return CommandOutput(text, {**carried, "page": [part.first, part.last, part.total]})
+    shown = (part.first, part.last, part.total)
+    meta = ResultMeta(untrusted=source, private=found.meta.private, masked=found.meta.masked, page=shown)
+    return CommandOutput(text, meta)
 
 
 COMMANDS = (ask_user, read_result, do_nothing, wait_for, task_complete)

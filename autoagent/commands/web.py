@@ -1,6 +1,6 @@
 """The commands that search the web and read pages; `web_download` fetches files.
 
-Everything they give comes from outside and says so in `data["untrusted"]`.
+Everything they give comes from outside and says so in `ResultMeta.untrusted`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autoagent.commands.support.extras import BROWSER
 from autoagent.commands.support.summarize import digest, split
 from autoagent.commands.support.web_download import download_file
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Effects
+from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
 from autoagent.core.web import SearchResults, WebPage
 from autoagent.documents import DOCUMENT_LIMIT, DocumentText
@@ -75,14 +75,14 @@ def _within(count: int) -> int:
 
 
 def _listed(query: str, found: SearchResults) -> CommandOutput:
-    data = {"untrusted": f"results of {found.engine}", "engine": found.engine}
+    meta = ResultMeta(untrusted=f"results of {found.engine}", details={"engine": found.engine})
     if not found.hits:
-        return CommandOutput(f"Nothing was found for {query!r} ({found.engine}); try other or fewer words.", data)
+        return CommandOutput(f"Nothing was found for {query!r} ({found.engine}); try other or fewer words.", meta)
     lines = [f"Results for {query!r} ({found.engine}):"]
     for number, hit in enumerate(found.hits, 1):
         lines += [f"{number}. {hit.title or hit.url}", f"   {hit.url}", *([f"   {hit.text}"] if hit.text else [])]
     lines.append("[to read one of these pages: browse_website with its url]")
-    return CommandOutput("\n".join(lines), data)
+    return CommandOutput("\n".join(lines), meta)
 
 
 # Pages -------------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *
             lines.append(f"[the first {len(shown)} of {reading.link_count:,} links]")
     cut = f"only its first {len(page.body):,} bytes were fetched" if page.cut else ""
     lines += [f"[{note}]" for note in (cut, reading.note, *notes) if note]
-    return CommandOutput("\n".join(lines), {"untrusted": page.url, "links": reading.link_count})
+    return CommandOutput("\n".join(lines), ResultMeta(untrusted=page.url, details={"links": reading.link_count}))
 
 
 COMMANDS: tuple[Command, ...] = (web_search, google, browse_website, get_hyperlinks, get_text_summary, download_file)

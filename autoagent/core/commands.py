@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 Risk = Literal["read", "write", "run", "network", "irreversible"]
@@ -91,22 +91,83 @@ class CommandSpec:
         return f"{self.name}({', '.join(shown)})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultMeta:
+    """What the program reads of a result beside its text.
+
+    Attributes:
+        changed: the workspace paths that it changed.
+        finished: the reason for which the run may end; None where it may not.
+        untrusted: where text from outside came from, such as its URL; '' for none.
+        quoted: the same, where the text has marks around it already.
+        tainted_by: what the files that a crashed command changed may come from; the run has read none of it.
+        private: it holds what is the user's.
+        masked: a secret in the arguments or in the text is not shown.
+        failed: what the command did failed, though the command itself did not.
+        waits: it waited for something, or looked how it goes on: whether it still does; None for neither.
+        page: the text is a part of a longer one: its first line, its last, and how many there are.
+        review: the end was put off, as the work is to be looked at first.
+        unmet: the end was put off, as a goal is not met.
+        repeat: it shows nothing but the step that has shown the same.
+        details: JSON values for log and screen alone, such as an exit status.
+    """
+
+    changed: tuple[str, ...] = ()
+    finished: str | None = None
+    untrusted: str = ""
+    quoted: str = ""
+    tainted_by: str = ""
+    private: bool = False
+    masked: bool = False
+    failed: bool = False
+    waits: bool | None = None
+    page: tuple[int, int, int] | None = None
+    review: bool = False
+    unmet: bool = False
+    repeat: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """Where its text from outside came from, be it in marks or not; '' for none."""
+        return self.untrusted or self.quoted
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the log has it: what is set, the details among the rest."""
+        found: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "details":
+                found.update(value)
+            elif value != each.default:
+                found[each.name] = list(value) if isinstance(value, tuple) else value
+        return found
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ResultMeta:
+        """Return what the log has, whose values are of the right types (see event_codec)."""
+        known = {name: value for name, value in data.items() if name in _META}
+        details = {name: value for name, value in data.items() if name not in _META}
+        for name in ("changed", "page"):
+            if known.get(name) is not None:
+                known[name] = tuple(known[name])
+        return cls(**known, details=details)
+
+
+PLAIN = ResultMeta()
+"""Of a result that is text for the model alone."""
+
+_META = frozenset(each.name for each in fields(ResultMeta)) - {"details"}
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command gave: `text` for the model, `data` (JSON values) for log and screen.
-
-    Keys of `data` that the program reads: `changed` (workspace paths), `finished` (the reason the run may end),
-    `untrusted` (where a text from outside came from, such as its URL), `quoted` (the same, where the text has marks
-    around it already), `private` (true: it holds what is the user's), `masked` (true: a secret in the arguments or in
-    the text is not shown), `failed` (true: what the command did failed, though the command itself did not), `waits` (it
-    waited for something, or looked how it goes on; true while it still does), `page` (the text is a part of a longer
-    one, cut to its room: its first line, its last, and how many there are).
-    """
+    """What a command gave: `text` for the model, `meta` for guard, log and screen."""
 
     call_id: str
     ok: bool
     text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
+    meta: ResultMeta = PLAIN
 
 
 @dataclass(frozen=True, slots=True)

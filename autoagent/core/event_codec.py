@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autoagent.core.commands import ResultMeta
 from autoagent.core.events import (
     EVENTS,
     VERSION,
-    AgentMessage,
-    Checked,
     Event,
+    Labelled,
     Prompted,
     Recalled,
-    Returned,
     RunStarted,
-    Tainted,
 )
 from autoagent.core.record_codec import check_time, from_line, from_plain, to_plain
 
@@ -25,24 +23,6 @@ from autoagent.core.record_codec import check_time, from_line, from_plain, to_pl
 class _Envelope:
     type: str
     v: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Data:
-    """The keys of a result's `data` that the program reads again (see Result), as they are written."""
-
-    changed: tuple[str, ...] = ()
-    finished: str = ""
-    untrusted: str = ""
-    quoted: str = ""
-    tainted_by: str = ""
-    private: bool = False
-    masked: bool = False
-    failed: bool = False
-    waits: bool = False
-    review: bool = False
-    unmet: bool = False
-    repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +78,8 @@ def _checked(event: Event) -> Event:
         raise ValueError("the step is below 0")
     if isinstance(event, RunStarted):
         from_plain(_Kept, event.settings)
-    elif isinstance(event, (Returned, AgentMessage, Tainted, Checked)) and event.data:
-        from_plain(_Data, event.data)
+    elif isinstance(event, Labelled) and event.data:
+        from_plain(ResultMeta, {name: value for name, value in event.data.items() if name != "details"})
     return event
 
 

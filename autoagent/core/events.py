@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from autoagent.core.commands import Call
+from autoagent.core.commands import Call, ResultMeta
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import Asking, Thoughts, Usage
 from autoagent.core.task import Task
@@ -40,6 +40,18 @@ class Event:
     t: float = 0.0
     agent: str = ""
     worked: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled(Event):
+    """An event with text for the model; `data` is what it carries, as the log has it (see ResultMeta)."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def meta(self) -> ResultMeta:
+        """What the text carries."""
+        return ResultMeta.from_json(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +92,11 @@ class Recalled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tainted(Event):
-    """A recalled memory has brought into the run what it did not carry before: `data` is `untrusted`, `private`, as in
-    Returned."""
+class Tainted(Labelled):
+    """A recalled memory has brought into the run what it did not carry before: `untrusted` text, `private` data."""
 
     type: ClassVar[str] = "tainted"
     memory: int
-    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,16 +210,15 @@ class SystemNotice(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentMessage(Event):
+class AgentMessage(Labelled):
     """Words of another agent of the run to this one: which agent, and what the words carry.
 
-    Keys of `data` are `untrusted`, `private` and `changed` (what the other one has changed), as in Result.
+    They may be `untrusted` and `private`; `changed` is what the other one has changed.
     """
 
     type: ClassVar[str] = "told"
     sender: str
     text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,21 +230,20 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Returned(Event):
+class Returned(Labelled):
     """The command's result. `known` is False where a crash hid it: the command may have run."""
 
     type: ClassVar[str] = "returned"
     call_id: str
     ok: bool
     text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     known: bool = True
 
     @property
     def put_off(self) -> bool:
         """Whether the command was to end the run and did not: the work is to be looked at first, or a goal is unmet."""
-        return not self.data.keys().isdisjoint(("review", "unmet"))
+        return self.meta.review or self.meta.unmet
 
     @property
     def wants_a_look(self) -> bool:
@@ -294,17 +302,16 @@ class Forked(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked(Event):
+class Checked(Labelled):
     """The check of a goal was run: which goal (from 0), whether it is met, and the end of what it printed.
 
-    `data` is `untrusted`, `private`, as in Returned, where the agent is told what it printed.
+    It is `untrusted` and `private` as far as the agent is told what it printed.
     """
 
     type: ClassVar[str] = "checked"
     goal: int
     met: bool
     output: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from autoagent.core.commands import ResultMeta
 
 PRIVATE = "private"
 """What the source of a memory names, beside others, where it may hold what is the user's own."""
@@ -20,15 +21,11 @@ class Origin:
     trusted: bool = True
 
     @property
-    def labels(self) -> dict[str, Any]:
-        """`untrusted` and `private`, as far as they hold, as Result.data has them."""
+    def labels(self) -> ResultMeta:
+        """`untrusted` and `private`, as far as they hold."""
         parts = self.source.split(", ")
-        labels: dict[str, Any] = {}
-        if not self.trusted:
-            labels["untrusted"] = ", ".join(part for part in parts if part and part != PRIVATE) or "outside"
-        if PRIVATE in parts:
-            labels["private"] = True
-        return labels
+        outside = "" if self.trusted else ", ".join(part for part in parts if part and part != PRIVATE) or "outside"
+        return ResultMeta(untrusted=outside, private=PRIVATE in parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,11 +60,11 @@ class FinalReview:
         return by if call.name == name else ""
 
     def _look_at(self, event: Returned | AgentMessage) -> None:
-        paths = event.data.get("changed", ())
+        paths = event.meta.changed
         self.changed.update(dict.fromkeys(paths))
         if paths:
             self._due, self._put_off = True, ("", "")
-        elif event.data.get("review"):
+        elif event.meta.review:
             self._due = False
 
     def text(

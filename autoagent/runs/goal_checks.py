@@ -6,9 +6,9 @@ something, and once more before the run may end, in the workspace and under the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
+from autoagent.core.commands import ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.core.events import Checked, Event, Returned, Rewound, RunStarted, Undone
 from autoagent.core.programs import ProcessExit
@@ -35,7 +35,7 @@ class GoalChecks:
             case RunStarted():
                 if event.task.goals != self._goals:
                     self._goals, self.met = event.task.goals, {}
-            case Returned() if event.data.get("changed"):
+            case Returned() if event.meta.changed:
                 self._changed = True
             case Rewound() | Undone():
                 self.met, self._changed = {}, True
@@ -49,7 +49,7 @@ class GoalChecks:
         return self._changed and any(goal.check for goal in self._goals)
 
     def check(
-        self, run: Callable[[str], ProcessExit], labels: Callable[[], Mapping[str, Any]] = dict
+        self, run: Callable[[str], ProcessExit], labels: Callable[[], ResultMeta] = ResultMeta
     ) -> Iterator[Checked]:
         """The outcome of each check; `run` runs one, and raises CommandError where that cannot be done.
 
@@ -65,7 +65,7 @@ class GoalChecks:
             else:
                 told = end.status != 0 and end.output.strip()
                 yield Checked(
-                    goal=number, met=end.status == 0, output=_output(end), data=dict(labels()) if told else {}
+                    goal=number, met=end.status == 0, output=_output(end), data=labels().to_json() if told else {}
                 )
 
     def news(self, event: Checked, quote: Callable[[str], str] = str) -> str:

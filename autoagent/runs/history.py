@@ -241,7 +241,7 @@ class History:
                 (self.met.add if event.met else self.met.discard)(event.goal)
                 self.failing.pop(event.goal, None)
                 if not event.met:
-                    self.failing[event.goal] = "" if event.data.get("untrusted") else event.output
+                    self.failing[event.goal] = "" if event.meta.untrusted else event.output
             case SystemNotice():
                 self._say(event.text, beside=True)
             case AgentMessage():
@@ -429,7 +429,7 @@ class History:
 
     def _told(self, event: AgentMessage) -> None:
         lead = f"From {event.sender}:"
-        if source := str(event.data.get("untrusted") or ""):
+        if source := event.meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
             self._say(defuse(event.text), marks, lead, beside=True)
         else:
@@ -438,17 +438,17 @@ class History:
     def _returned(self, event: Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
-        paged = "page" in event.data
+        meta, paged = event.meta, event.meta.page is not None
         read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
         outcome = event.outcome
         brief = _own_words(event.text)
-        if source := str(event.data.get("untrusted") or ""):
+        if source := meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
             self._say(defuse(event.text), marks, f"{name} {outcome}:", paged=paged, read_on=read_on)
             brief = f"(text from {name_source(source, _SOURCE_SHOWN)})"
         else:
             self._say(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on)
-        if event.data.get("masked"):
+        if meta.masked:
             self._say(TOLD)
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
         if exchange and exchange.call and not event.put_off:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoagent.core.commands import Call, CommandSpec, Proposal
+from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta
 from autoagent.core.events import Decided, Event, Feedback, Rejected, Resumed, Returned, Started, Thought
 
 QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
@@ -83,7 +83,7 @@ class LoopGuard:
             case Decided(allowed=False, by="guard") if self._pending:
                 if self._repeated(self._pending):  # nobody is there to allow it, however often it is asked for
                     self.barred_names.add(self._pending.name)
-            case Returned(data={"repeat": True}) if self._pending:
+            case Returned(meta=ResultMeta(repeat=True)) if self._pending:
                 if self._repeated(self._pending):
                     self.barred_names.add(self._pending.name)
             case Returned() if self._pending:
@@ -120,8 +120,8 @@ class LoopGuard:
         if event.ok and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another
         if event.known:
-            begins, outside = event.text[:QUOTED_CHARACTERS], bool(event.data.get("untrusted"))
-            ok = event.ok and not event.data.get("failed")  # a program that failed is a result as well
+            begins, outside = event.text[:QUOTED_CHARACTERS], bool(event.meta.untrusted)
+            ok = event.ok and not event.meta.failed  # a program that failed is a result as well
             self._results[key] = Earlier(event.step, begins, outside, gave, ok)
         else:
             self._results.pop(key, None)

@@ -123,15 +123,15 @@ class Standstill:
         key = _key(call)
         if event.wants_a_look:  # the end was put off: whatever is said of that, nothing is new
             self._count(_END)
-        elif event.data.get("repeat"):
+        elif event.meta.repeat:
             self._count(self._newest.get(key, key))
         else:
             self._compare(call, event)
 
     def _compare(self, call: Call, event: Returned) -> None:
         """Tell by what came of earlier steps whether this one has brought anything new."""
-        changed = tuple(map(str, event.data.get("changed", ())))
-        has_failed = not event.ok or bool(event.data.get("failed"))
+        meta, changed = event.meta, event.meta.changed
+        has_failed = not event.ok or meta.failed
         about = call.name if has_failed else _key(call)  # the same failure of another call is nothing new
         text = without_varying(event.text)
         came = hash((about, text, changed))
@@ -141,8 +141,8 @@ class Standstill:
         if leads_on:
             self._nearly.clear()  # the number of what is left to do is news
         if came in known or (changed and self._state == "old"):
-            if "waits" in event.data:
-                self._count(came, _UNIT // WAITS if event.data["waits"] else _UNIT, again=0)
+            if meta.waits is not None:
+                self._count(came, _UNIT // WAITS if meta.waits else _UNIT, again=0)
             else:  # to add the same line for ever leads on too, so it counts
                 self._count(came, again=0 if leads_on else 1)
         elif nearly in self._nearly and has_failed:

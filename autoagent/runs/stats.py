@@ -53,7 +53,7 @@ class RunStats:
             case Started():
                 self.commands[event.call.name] += 1
             case Returned():
-                self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
+                self.changed |= dict.fromkeys(event.meta.changed)
             case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or self.model
             case Spent(usage=Usage(cost=None)):

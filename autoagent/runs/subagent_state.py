@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.events import AgentMessage, Checked, Ended, Event, Outcome, Returned, RunStarted, Tainted, Thought
+from autoagent.core.events import Ended, Event, Labelled, Outcome, Returned, RunStarted, Thought
 from autoagent.core.memory import PRIVATE, Origin
 from autoagent.core.task import Task
 
@@ -34,18 +34,18 @@ class SubAgentState:
         """Take up one event."""
         self.step = max(self.step, event.step)
         self._last = event.t
-        if isinstance(event, (Returned, AgentMessage, Tainted, Checked)):
-            read = (str(event.data.get(name) or "") for name in ("untrusted", "quoted"))
-            self._sources |= dict.fromkeys(filter(None, read))
-            self._private = self._private or bool(event.data.get("private"))
+        if isinstance(event, Labelled):
+            meta = event.meta
+            self._sources |= dict.fromkeys(filter(None, (meta.untrusted, meta.quoted)))
+            self._private = self._private or meta.private
         match event:
             case RunStarted():
                 self.task, self._commands, self._since, self.began = event.task, event.commands, event.t, True
             case Thought():
                 self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
             case Returned():
-                self.changed |= dict.fromkeys(str(path) for path in event.data.get("changed", ()))
-                self.said = str(event.data.get("finished") or self.said)
+                self.changed |= dict.fromkeys(event.meta.changed)
+                self.said = event.meta.finished or self.said
             case Ended():
                 self.outcome = Outcome(event.status, event.reason)
 

@@ -27,11 +27,10 @@ answers without reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from autoagent.core.commands import Call, CommandSpec, Effects, Proposal, Result, Risk
+from autoagent.core.commands import PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, Risk
 from autoagent.core.events import AgentMessage, Checked, Event, Returned, RunStarted, Started, Tainted, Undone
 from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory
 from autoagent.safety.tainted_files import TaintedFiles
@@ -119,29 +118,26 @@ class ExfiltrationGuard:
             case RunStarted():
                 self._agents_reach_out = any(map(self._reaches_out, event.commands))
             case Tainted():
-                self._carried(event.data, f"memory {event.memory}")
+                self._carried(event.meta, f"memory {event.memory}")
             case Started():
                 self._pending = event.call
             case Returned():
                 self._returned(event)
             case Checked():
-                self._carried(event.data, f"the check of goal {event.goal + 1}, step {event.step}")
+                self._carried(event.meta, f"the check of goal {event.goal + 1}, step {event.step}")
             case Undone():
                 self._made.clear()  # files of the user's may be back at their places
             case AgentMessage():
-                self._carried(event.data, f"words of {event.sender}, step {event.step}")
+                self._carried(event.meta, f"words of {event.sender}, step {event.step}")
                 self._mark(event)
 
-    def news(self, memory: RetrievedMemory) -> dict[str, Any]:
+    def new_labels(self, memory: RetrievedMemory) -> ResultMeta:
         """`untrusted` and `private`, as far as a memory that was recalled has either and the run does not carry it yet:
         it does once that is recorded as Tainted."""
-        labels: dict[str, Any] = {}
-        untrusted = Origin(memory.source, memory.trusted).labels.get("untrusted")
-        if untrusted and untrusted not in self._sources:
-            labels["untrusted"] = untrusted
-        if memory.private and not self._held:
-            labels["private"] = True
-        return labels
+        source = Origin(memory.source, memory.trusted).labels.untrusted
+        return ResultMeta(
+            untrusted="" if source in self._sources else source, private=memory.private and not self._held
+        )
 
     def observe(self, call: Call) -> Seen:
         """What is to be told of all that the workspace hands out to the call, which is just about to run."""
@@ -150,11 +146,11 @@ class ExfiltrationGuard:
         return Seen(self._tainted, self._made, could=runs_programs and self._within_reach)
 
     def label(self, call: Call, result: Result, seen: Seen) -> Result:
-        """The result with `untrusted` and `private` among its data where it carries either.
+        """The result marked as `untrusted` and `private` where it carries either.
 
         Where it quotes in marks of its own (a look back, a check), the source is `quoted`.
         """
-        if result.data.get("repeat"):  # it shows nothing, but names the step that did
+        if result.meta.repeat:  # it shows nothing, but names the step that did
             return result
         effects = self._effects(call)
         source, private = seen.source, seen.private or seen.could
@@ -166,23 +162,21 @@ class ExfiltrationGuard:
             if effects.from_outside:
                 source = source or self._fetched_from(call)
             private = private or (effects.asks_user and result.ok)
-        data = dict(result.data)
-        name = "quoted" if data.get("review") or data.get("unmet") else "untrusted"
-        if source and not data.get(name):
-            data[name] = source
-        if private:
-            data["private"] = True
-        return replace(result, data=data)
+        meta = replace(result.meta, private=private or result.meta.private)
+        if meta.review or meta.unmet:
+            meta = replace(meta, quoted=meta.quoted or source)
+        else:
+            meta = replace(meta, untrusted=meta.untrusted or source)
+        return replace(result, meta=meta)
 
     @property
-    def printed(self) -> dict[str, Any]:
+    def printed(self) -> ResultMeta:
         """`untrusted` and `private`, as far as what a program has just printed in the workspace carries either."""
-        labels = {"untrusted": self._printed_by, "private": self._within_reach}
-        return {name: value for name, value in labels.items() if value}
+        return ResultMeta(untrusted=self._printed_by, private=self._within_reach)
 
-    def cut_off(self, call: Call, changed: Sequence[str]) -> dict[str, Any]:
-        """The data of a result that a crash has hidden: what has changed since the call began, and where that may come
-        from. The run carries nothing new: it has read none of it yet.
+    def cut_off(self, call: Call, changed: Sequence[str]) -> ResultMeta:
+        """What is known of a result that a crash has hidden: what has changed since the call began, and what that may
+        come from. The run carries nothing new: it has read none of it yet.
         """
         effects = self._effects(call)
         if effects is None:
@@ -191,8 +185,7 @@ class ExfiltrationGuard:
             source = self._printed_by
         else:
             source = self.source or (self._fetched_from(call) if effects.from_outside else "")
-        data = {"changed": list(changed), "tainted_by": source}
-        return {name: value for name, value in data.items() if changed and value}
+        return ResultMeta(changed=tuple(changed), tainted_by=source) if changed else PLAIN
 
     def quote(self, text: str, path: str = "") -> str:
         """A text for the model that shows a file, or with no `path` what a program printed: between marks where it may
@@ -243,27 +236,27 @@ class ExfiltrationGuard:
 
     def _returned(self, event: Returned) -> None:
         call, self._pending = self._pending, None
-        self._carried(event.data, f"{_short(call)}, step {event.step}")
+        self._carried(event.meta, f"{_short(call)}, step {event.step}")
         self._mark(event)
         effects = self._effects(call)
         if event.known and effects is not None and not effects.amends:
-            self._made.update(map(str, event.data.get("changed", ())))
+            self._made.update(event.meta.changed)
 
-    def _carried(self, labels: Mapping[str, Any], by: str) -> None:
+    def _carried(self, meta: ResultMeta, by: str) -> None:
         """The run has read what carries these labels; `by` names it."""
-        for source in filter(None, (str(labels.get(name) or "") for name in ("untrusted", "quoted"))):
+        for source in filter(None, (meta.untrusted, meta.quoted)):
             self._sources.pop(source, None)  # it is the newest now
             self._sources[source] = f"{name_source(source)}: {by}"
-        if labels.get("private"):
+        if meta.private:
             self._held[by] = None
 
     def _mark(self, event: Returned | AgentMessage) -> None:
         """What a run that has read untrusted text changes is tainted. It may be the user's as well where the run holds
         such data, which it may have written there, and after a crash."""
-        if source := self.source or str(event.data.get("tainted_by") or ""):
-            changed = [str(path) for path in event.data.get("changed", ())]
+        meta = event.meta
+        if source := self.source or meta.tainted_by:
             shared = self.private or (isinstance(event, Returned) and not event.known)
-            self._tainted.mark(changed, source, run=event.run, seq=event.seq, shared=shared)
+            self._tainted.mark(list(meta.changed), source, run=event.run, seq=event.seq, shared=shared)
 
 
 _DOES: dict[Risk, str] = {

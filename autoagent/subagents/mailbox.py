@@ -80,7 +80,7 @@ class Mailbox:
         if member is None or member.outcome is not None:
             raise CommandError(f"{now.name} ({now.key}) has ended ({now.status}); start another agent.")
         sender = f"{self._name}, who started you"
-        member.desk.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels))
+        member.desk.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels.to_json()))
         return now
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:

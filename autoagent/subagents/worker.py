@@ -140,7 +140,8 @@ class RunningWorker:
         files = f" Files changed: {', '.join(changed)}." if changed else ""
         steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
         text = f"I have ended ({found.status}) after {steps}: {found.reason}{files}"
-        return AgentMessage(sender=self.standing.label, text=text, data={**found.origin.labels, "changed": changed})
+        meta = replace(found.origin.labels, changed=tuple(changed))
+        return AgentMessage(sender=self.standing.label, text=text, data=meta.to_json())
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

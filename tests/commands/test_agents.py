@@ -74,18 +74,21 @@ def test_each_stands_in_a_line_of_its_own(tmp_path: Path) -> None:
 
 
 def test_their_words_carry_what_they_have_read(tmp_path: Path) -> None:
-    assert run(tmp_path, Known(ANNA), "list_agents").data == {"waits": True}
-    both = run(tmp_path, Known(ANNA, BEA, CLEO), "list_agents").data
+    assert run(tmp_path, Known(ANNA), "list_agents").meta.to_json() == {"waits": True}
+    both = run(tmp_path, Known(ANNA, BEA, CLEO), "list_agents").meta.to_json()
     assert both == {"untrusted": "https://example.org/", "private": True, "waits": True}
-    assert run(tmp_path, Known(BEA), "list_agents").data["waits"] is False
-    assert run(tmp_path, Known(BEA), "message_agent", key="2", message="hi").data["untrusted"] == "https://example.org/"
-    assert run(tmp_path, Known(BEA), "delete_agent", key="2").data["untrusted"] == "https://example.org/"
+    assert run(tmp_path, Known(BEA), "list_agents").meta.to_json()["waits"] is False
+    assert (
+        run(tmp_path, Known(BEA), "message_agent", key="2", message="hi").meta.to_json()["untrusted"]
+        == "https://example.org/"
+    )
+    assert run(tmp_path, Known(BEA), "delete_agent", key="2").meta.to_json()["untrusted"] == "https://example.org/"
 
 
 def test_what_this_agent_has_read_goes_with_its_own_words(tmp_path: Path) -> None:
     known = Known(ANNA)
     started = run(tmp_path, known, "start_agent", PAGE, name="Anna", task="t", prompt="p", commands=["read_file"])
-    assert started.data == {"agent": "1"}
+    assert started.meta.to_json() == {"agent": "1"}
     run(tmp_path, known, "message_agent", PAGE, key="1", message="go on")
     assert known.asked == [("Anna", "t", "p", ("read_file",), PAGE), ("1", "go on", PAGE)]
 

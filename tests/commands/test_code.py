@@ -18,7 +18,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Call, Proposal, Result
+from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.memory.none import NoMemory
 from autoagent.sandbox.limits import ProcessLimits
@@ -115,24 +115,24 @@ def test_what_is_not_there_or_not_executable_is_named(ws: Room) -> None:
 
 def test_the_data_says_how_it_ended(ws: Room) -> None:
     result = ws.run("execute_shell", command_line="exit 3")
-    assert (result.ok, result.data) == (True, {"exit": 3, "signal": "", "limit": "", "failed": True})
-    assert ws.run("execute_shell", command_line="kill -KILL $$").data["signal"] == "SIGKILL"
+    assert (result.ok, result.meta.to_json()) == (True, {"exit": 3, "signal": "", "limit": "", "failed": True})
+    assert ws.run("execute_shell", command_line="kill -KILL $$").meta.to_json()["signal"] == "SIGKILL"
 
 
 def test_whether_a_program_failed_and_whether_it_only_waits_is_told(ws: Room) -> None:
-    def data(line: str) -> dict[str, object]:
-        return dict(ws.run("execute_shell", command_line=line).data)
+    def meta(line: str) -> ResultMeta:
+        return ws.run("execute_shell", command_line=line).meta
 
-    failed = [data(line)["failed"] for line in ("true", "false", "echo no; exit 1", "exit 2", "kill -KILL $$")]
+    failed = [meta(line).failed for line in ("true", "false", "echo no; exit 1", "exit 2", "kill -KILL $$")]
     assert failed == [False, False, True, True, True], "1 without a word is an answer, as of grep"
-    assert "waits" not in data("true")
-    assert data("sleep 0")["waits"] is False
-    assert ws.run("list_programs").data["waits"] is False
-    pid = ws.run("execute_shell_popen", command_line="exec sleep 1000").data["pid"]
-    assert data("sleep 0; ls")["waits"] is True
-    assert ws.run("list_programs").data["waits"] is True
+    assert meta("true").waits is None
+    assert meta("sleep 0").waits is False
+    assert ws.run("list_programs").meta.waits is False
+    pid = ws.run("execute_shell_popen", command_line="exec sleep 1000").meta.to_json()["pid"]
+    assert meta("sleep 0; ls").waits is True
+    assert ws.run("list_programs").meta.waits is True
     ws.text("stop_program", pid=pid)
-    assert ws.run("list_programs").data["waits"] is False
+    assert ws.run("list_programs").meta.waits is False
 
 
 def test_a_limit_is_named_with_what_came_before_it(hasty: Room) -> None:
@@ -274,12 +274,12 @@ def eventually(holds: Callable[[], bool]) -> bool:
 def test_a_program_in_the_background_is_listed_and_ended(ws: Room) -> None:
     assert ws.text("list_programs") == "No program was started in the background."
     result = ws.run("execute_shell_popen", command_line="echo begun; sleep 1000")
-    pid = result.data["pid"]
+    pid = result.meta.to_json()["pid"]
     assert result.text == (
         f"Started as program {pid}. What it prints goes to background/echo-1.log; wait_for waits for its end, "
         "stop_program ends it."
     )
-    assert result.data["changed"] == ["background/echo-1.log"]
+    assert result.meta.to_json()["changed"] == ["background/echo-1.log"]
     log = ws.root / "background" / "echo-1.log"
     assert eventually(lambda: log.read_text() == "begun\n")
     assert ws.text("list_programs").startswith(f"{pid}: running; ")
@@ -309,7 +309,7 @@ def test_python_code_is_kept_and_run(ws: Room) -> None:
     )
     assert not list(ws.root.iterdir())
     result = ws.execute(proposal)
-    assert (result.text, result.data["changed"]) == ("Exit status 0. It printed:\n42\n", ["executed_code/answer.py"])
+    assert (result.text, result.meta.changed) == ("Exit status 0. It printed:\n42\n", ("executed_code/answer.py",))
     assert (ws.root / "executed_code" / "answer.py").read_text() == "print(6 * 7)\n"
     again = ws.propose("execute_python_code", code="print(6 * 7)\n", name="answer.py")
     assert again.preview == "Runs executed_code/answer.py, which holds this code already:\nprint(6 * 7)\n"

@@ -116,7 +116,7 @@ def test_a_file_is_fetched_into_the_workspace(down: Downloads) -> None:
     down.site.pages["/there"] = answer(FILE)
     result = down.run("/f", "new/folder/f.bin")
     assert result.text == f"Downloaded {down.site.url('/f')} to new/folder/f.bin (900,000 bytes)."
-    assert result.data == {"changed": ["new/folder/f.bin"], "untrusted": down.site.url("/f")}
+    assert result.meta.to_json() == {"changed": ["new/folder/f.bin"], "untrusted": down.site.url("/f")}
     assert (down.root / "new/folder/f.bin").read_bytes() == FILE
     assert down.names() == ["new", "new/folder", "new/folder/f.bin"]
 

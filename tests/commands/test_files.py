@@ -114,7 +114,7 @@ def test_read_stops_at_its_limit_and_says_how_to_go_on(ws: Files) -> None:
 def test_write_says_what_it_wrote(ws: Files) -> None:
     result = ws.run("write_to_file", filename="a/notes.txt", text="one\ntwo\nthree\nfour")
     assert result.text == "Wrote 18 characters (4 lines) to a/notes.txt."
-    assert result.data == {"changed": ["a/notes.txt"]}
+    assert result.meta.to_json() == {"changed": ["a/notes.txt"]}
     assert (ws.root / "a" / "notes.txt").read_bytes() == b"one\ntwo\nthree\nfour"
     assert ws.text("write_to_file", filename="a/notes.txt", text="") == "Wrote 0 characters (0 lines) to a/notes.txt."
     assert ws.text("write_file", file=str(ws.root / "x"), content="\n") == "Wrote 1 character (1 line) to x."
@@ -123,7 +123,7 @@ def test_write_says_what_it_wrote(ws: Files) -> None:
 def test_append_keeps_what_was_there_and_its_encoding(ws: Files) -> None:
     (ws.root / "x").write_bytes("é".encode("utf-16"))
     result = ws.run("append_to_file", filename="x", text="ü\n")
-    assert (result.text, result.data) == ("Appended 2 characters (1 line) to x.", {"changed": ["x"]})
+    assert (result.text, result.meta.to_json()) == ("Appended 2 characters (1 line) to x.", {"changed": ["x"]})
     assert (ws.root / "x").read_bytes() == "éü\n".encode("utf-16")
     (ws.root / "old").write_bytes(b"caf\xe9")
     assert ws.refusal("append_to_file", filename="old", text="€") == (
@@ -136,7 +136,7 @@ def test_append_to_a_file_that_is_not_there_makes_it(ws: Files) -> None:
         ws.preview("append_to_file", filename="a/new", text="one\n") == "--- a/a/new\n+++ b/a/new\n@@ -0,0 +1 @@\n+one"
     )
     result = ws.run("append_to_file", filename="a/new", text="one\n")
-    assert (result.ok, result.data) == (True, {"changed": ["a/new"]})
+    assert (result.ok, result.meta.to_json()) == (True, {"changed": ["a/new"]})
     ws.text("append_to_file", filename="a/new", text="two\n")
     assert (ws.root / "a" / "new").read_text() == "one\ntwo\n"
     assert "is outside the workspace" in ws.refusal("append_to_file", filename="../new", text="x")
@@ -152,7 +152,7 @@ def test_edit_replaces_the_one_passage(ws: Files) -> None:
     (ws.root / "x.py").write_text("a = 1\nb = 2\nc = 3\n")
     result = ws.run("edit_file", filename="x.py", old="b = 2\n", new="b = 20\nbb = 0\n")
     assert result.text == "Replaced 6 characters (1 line) by 14 characters (2 lines) in x.py."
-    assert result.data == {"changed": ["x.py"]}
+    assert result.meta.to_json() == {"changed": ["x.py"]}
     assert (ws.root / "x.py").read_text() == "a = 1\nb = 20\nbb = 0\nc = 3\n"
 
 
@@ -211,7 +211,7 @@ def test_delete(ws: Files) -> None:
     (ws.root / "folder").mkdir()
     (ws.root / "folder" / "x").write_text("")
     result = ws.run("delete_file", filename="folder/x")
-    assert (result.text, result.data) == ("Deleted folder/x.", {"changed": ["folder/x"]})
+    assert (result.text, result.meta.to_json()) == ("Deleted folder/x.", {"changed": ["folder/x"]})
     assert ws.refusal("delete_file", filename="folder") == "'folder' is a folder; only files can be deleted."
     assert ws.refusal("delete_file", filename=".").endswith("is the workspace itself, not a file.")
     assert list(ws.root.iterdir()) == [ws.root / "folder"]

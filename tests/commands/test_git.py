@@ -199,7 +199,7 @@ def clones(tmp_path: Path, site: Site, kind: str) -> Iterator[Clones]:
 def test_a_repository_is_cloned_with_its_history(clones: Clones, site: Site) -> None:
     result = clones.run(site.url("/r.git"), "lib/project")
     assert result.text == f"Cloned {site.url('/r.git')} into lib/project (2 files, 21 bytes)."
-    assert result.data == {"changed": ["lib/project"], "untrusted": site.url("/r.git")}
+    assert result.meta.to_json() == {"changed": ["lib/project"], "untrusted": site.url("/r.git")}
     folder = clones.workspace / "lib" / "project"
     assert (folder / "code.py").read_bytes() == b"print(1)\n"
     assert run_git(folder, "log", "--format=%s") == "a commit"

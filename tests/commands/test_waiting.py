@@ -65,19 +65,19 @@ def ws(tmp_path: Path) -> Iterator[Room]:
 )
 def test_it_says_with_which_status_a_program_ended(ws: Room, line: str, how: str) -> None:
     started = ws.run("execute_shell_popen", command_line=line)
-    pid, (log,) = started.data["pid"], started.data["changed"]
+    pid, (log,) = started.meta.to_json()["pid"], started.meta.to_json()["changed"]
     ended = ws.waits(program=pid, seconds=60)
     assert ended.text == f"Program {pid} has ended: {how}. What it printed is in {log}."
-    assert "waits" not in ended.data
+    assert "waits" not in ended.meta.to_json()
     assert ws.waits(program=pid, seconds=60) == ended, "it has ended already"
 
 
 def test_it_says_that_time_is_up_and_the_program_goes_on(ws: Room) -> None:
     started = ws.run("execute_shell_popen", command_line="exec sleep 1000")
-    pid, (log,) = started.data["pid"], started.data["changed"]
+    pid, (log,) = started.meta.to_json()["pid"], started.meta.to_json()["changed"]
     late = ws.waits(program=pid, seconds=0.02)
     assert late.text == f"Time is up after 0.02 s: program {pid} still runs; what it prints goes to {log}."
-    assert late.data == {"waits": True}
+    assert late.meta.to_json() == {"waits": True}
     assert ws.pauses
 
 
@@ -104,7 +104,7 @@ def test_it_says_that_time_is_up_and_the_file_is_as_it_was(ws: Room, seconds: fl
         (ws.root / "a.txt").write_text("x")
     late = ws.waits(filename="a.txt", seconds=seconds)
     assert late.text == f"Time is up after 0 s: a.txt {'has not changed' if there else 'is not there'}."
-    assert (late.data, ws.pauses) == ({"waits": True}, 0)
+    assert (late.meta.to_json(), ws.pauses) == ({"waits": True}, 0)
 
 
 @pytest.mark.parametrize(

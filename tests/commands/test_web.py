@@ -98,7 +98,7 @@ def test_a_search_lists_its_hits_with_the_engine(room: Room) -> None:
         f"Results for ' high water ' ({engine}):\n1. Tides\n   {room.site.url('/t')}\n   Tides High water at noon.\n"
         "[to read one of these pages: browse_website with its url]"
     )
-    assert result.data == {"untrusted": f"results of {engine}", "engine": engine}
+    assert result.meta.to_json() == {"untrusted": f"results of {engine}", "engine": engine}
 
 
 def test_a_search_that_finds_nothing_says_so(room: Room) -> None:
@@ -129,7 +129,7 @@ def test_a_short_page_is_given_as_it_is_with_its_links(room: Room) -> None:
     assert result.text == (
         f"{url}\nTitle: Tides\n\nHigh water is at noon, see [the table]({table}).\n\nLinks:\n- the table: {table}"
     )
-    assert result.data == {"untrusted": url, "links": 1}
+    assert result.meta.to_json() == {"untrusted": url, "links": 1}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Effects
+from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.network.addresses import parse
 
@@ -61,7 +61,7 @@ def download_file(
         raise
     context.workspace.rename(parts[0], where)
     text = f"Downloaded {address.url} to {where} ({size:,} bytes)."
-    return CommandOutput(text, {"changed": [where], "untrusted": address.url})
+    return CommandOutput(text, ResultMeta(changed=(where,), untrusted=address.url))
 
 
 def _target(context: Context, filename: str) -> str:
