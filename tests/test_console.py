@@ -491,7 +491,7 @@ def test_a_full_disk_is_no_traceback() -> None:
 def test_the_question_needs_little_memory_and_no_heavy_import() -> None:
     program = PROGRAM + (
         "import readline\nfrom pathlib import Path\n"
-        "heavy = {'httpx2', 'numpy', 'requests', 'rich', 'yaml', 'sqlite3'} & set(sys.modules)\n"
+        "heavy = {'openai', 'numpy', 'requests', 'rich', 'yaml', 'sqlite3'} & set(sys.modules)\n"
         "most = next(line for line in Path('/proc/self/status').open() if line.startswith('VmHWM'))\n"
         "print('HEAVY', sorted(heavy), int(most.split()[1]) < 30 * 1024)\n"
     )

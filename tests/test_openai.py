@@ -602,7 +602,7 @@ def test_a_server_of_ones_own_needs_no_key(server: ScriptedServer) -> None:
     assert OpenAIModel(name="m", endpoint=at, count=words).complete(HELLO, max_tokens=9).text == "Hi."
 
 
-def test_the_http_client_is_imported_with_the_first_request_only() -> None:
+def test_openai_is_imported_with_the_first_request_only() -> None:
     code = """
 import sys
 from autoagent.models.openai.embeddings import OpenAIEmbedder
@@ -610,9 +610,9 @@ from autoagent.models.openai.endpoint import Endpoint, preload
 from autoagent.models.openai.chat import OpenAIModel
 model = OpenAIModel(name="gpt-5", endpoint=Endpoint(api_key="sk-x"), count=len)
 assert model.window and model.price
-assert "httpx2" not in sys.modules
+assert not {"openai", "httpx2"} & set(sys.modules)
 preload()
-assert "httpx2" in sys.modules
+assert "openai" in sys.modules
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 

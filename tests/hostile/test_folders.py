@@ -48,7 +48,7 @@ def test_no_program_is_taken_from_the_folder_by_a_relative_path(there: Room, pro
 
 
 def test_no_module_is_taken_from_the_folder(there: Room) -> None:
-    for name in ("click", "httpx2", "pip"):
+    for name in ("click", "openai", "pip"):
         there.write(f"{name}.py", f"open({str(there.folder / 'PWNED')!r}, 'w')\nraise SystemExit(0)\n")
     code, text = finish(there, "--version", fresh=True)
     assert (code, text.split(",")[0]) == (0, "autoagent")

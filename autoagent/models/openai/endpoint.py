@@ -1,7 +1,7 @@
-"""One OpenAI-compatible endpoint: an HTTP client, its time limits, and its errors as ours.
+"""One OpenAI-compatible endpoint: the client of the `openai` package, its time limits, and its errors as ours.
 
-The `openai` package would do no more here than hand requests on to the same client: streams are read, bounded and
-retried by our own rules, and it takes half a second to import.
+The only module that imports `openai` (when it is first used: it takes half a second). Requests go through the
+client's `post`, not through its typed `create`, which walks all messages anew at every call.
 
 The server is not trusted: what it sends is bounded and read by `body` and `answer`, also where it says no, and a
 redirect is followed only on the same server, as the prompt and the key would go along.
@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 import socket
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from autoagent import __version__
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
 from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     import ssl
 
     import httpx2
+    import openai
 
 T = TypeVar("T")
 Read = Callable[[str, Iterable[bytes]], T]
@@ -58,7 +57,7 @@ _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want 
 def preload() -> None:
     """Import what the first request needs, for a thread that does so while the user reads."""
     import httpcore2  # noqa: F401
-    import httpx2  # noqa: F401
+    import openai  # noqa: F401
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +176,7 @@ class Endpoint:
     def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
         """One request. Here, and nowhere else, the errors of the client become ours, or a Fault to try again."""
         import httpx2
+        import openai
 
         left = listener.heed() if listener else math.inf
         end = time.monotonic() + self._limits.total
@@ -192,9 +192,13 @@ class Endpoint:
                 return answer
         except _SaidNo as error:
             raise self._refusals.of_status(error.status, error.headers, error_in(error.body), body) from error
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except openai.APIConnectionError as error:
             if listener:
                 listener.heed()  # it may have been the run's time that was up
+            raise self._refusals.of_connection(error.__cause__ or error) from error
+        except httpx2.HTTPError as error:  # while the body was read
+            if listener:
+                listener.heed()
             raise self._refusals.of_connection(error) from error
         except ToldInStream as error:
             raise self._refusals.of_status(200, {}, error.error, body) from error
@@ -212,30 +216,29 @@ class Endpoint:
             Fault: it redirects in a circle.
         """
         import httpx2
+        import openai
 
+        stream_cls = openai.Stream[object]  # never made: a Response is asked for, and given as it is
         limits = self._limits
         timeout = httpx2.Timeout(max(0.01, min(limits.silence, left)), connect=max(0.01, min(limits.connect, left)))
-        address = f"{self.base_url}{path}"
+        options = openai.RequestOptions(timeout=timeout)
+        ask = self._client.get if body is None else partial(self._client.post, body=body)
         for _ in range(MOST_REDIRECTS + 1):
-            method = "GET" if body is None else "POST"
-            request = self._client.build_request(method, address, json=body, timeout=timeout)
-            response = self._client.send(request, stream=True)
-            if response.status_code < 300:
-                self._has_answered = True
-                return response
-            with contextlib.closing(response):
-                no = self._refusal(response)
-            location = no.headers.get("location")
-            if no.status not in _REDIRECTS or not location:
-                raise no
-            address = self._redirected(address, body is None or no.status in _REPEATS, location)
+            try:
+                got = ask(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
+                return cast("httpx2.Response", got)
+            except _SaidNo as no:
+                location = no.headers.get("location")
+                if no.status not in _REDIRECTS or not location:
+                    raise
+                path = self._redirected(path, body is None or no.status in _REPEATS, location)
         raise Fault(f"{self.host} redirects in a circle")
 
-    def _redirected(self, address: str, to_be_repeated: bool, location: str) -> str:
+    def _redirected(self, path: str, to_be_repeated: bool, location: str) -> str:
         """Where a redirect leads. Raises SetupError where it is another server, or it wants another request."""
-        here = urlsplit(address)
+        here = urlsplit(urljoin(f"{self.base_url}/", path.lstrip("/")))
         try:
-            there = urlsplit(urljoin(address, location))
+            there = urlsplit(urljoin(here.geturl(), location))
             origin = _origin(there)
         except ValueError:  # an address that is none
             there, origin = here, ""
@@ -249,11 +252,16 @@ class Endpoint:
             raise SetupError(f"{self.host} redirects to {there.path[:200]!r}; check the path in OPENAI_BASE_URL")
         return there.geturl()
 
-    def _refusal(self, response: httpx2.Response) -> _SaidNo:
-        """What an answer says whose status is no success, with as much of its body as comes in bounded time."""
+    def _refuse(self, response: httpx2.Response) -> None:
+        """Note that there is an answer; raise _SaidNo for a status that is no success.
+
+        It has as much of the body as comes in bounded time.
+        """
         import httpx2
 
         self._has_answered = True
+        if response.status_code < 300:
+            return
         said = bytearray()
         connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
         cancel = self._timers.after(self._limits.refusal, lambda: _shut(connection))
@@ -266,7 +274,7 @@ class Endpoint:
             pass  # the status counts; of the reason there is what came until then
         finally:
             cancel()
-        return _SaidNo(response.status_code, response.headers, bytes(said[:ERROR_LIMIT]))
+        raise _SaidNo(response.status_code, response.headers, bytes(said[:ERROR_LIMIT]))
 
     @property
     def _is_plain_http(self) -> bool:
@@ -274,25 +282,25 @@ class Endpoint:
         return self.private and self.base_url.startswith("http:")
 
     @cached_property
-    def _client(self) -> httpx2.Client:
+    def _client(self) -> openai.OpenAI:
         import httpx2
+        import openai
 
-        named = {  # the last two as OpenAI's own tools have them
-            "OpenAI-Organization": self._organization or os.environ.get("OPENAI_ORG_ID"),
-            "OpenAI-Project": os.environ.get("OPENAI_PROJECT_ID"),
-        }
-        client = httpx2.Client(
-            headers={
-                "Accept": "application/json",
-                "Accept-Encoding": "gzip",
-                "Authorization": f"Bearer {self._key or 'none'}",  # some servers of one's own want one, whatever it is
-                "User-Agent": f"autoagent/{__version__}",
-                **{name: value for name, value in named.items() if value},
-            },
-            follow_redirects=False,
-            # no proxy stands before a server of one's own
-            mounts={f"all://{self.host}": None} if self.private else None,
-            verify=_without_authorities() if self._is_plain_http else True,
+        timeout = httpx2.Timeout(self._limits.silence, connect=self._limits.connect)
+        client = openai.OpenAI(
+            api_key=self._key or "none",  # servers of one's own want no key, the client wants one
+            base_url=self.base_url,
+            organization=self._organization,
+            max_retries=0,
+            timeout=timeout,
+            default_headers={"Accept-Encoding": "gzip"},
+            http_client=openai.DefaultHttpxClient(
+                follow_redirects=False,
+                event_hooks={"response": [self._refuse]},
+                # no proxy stands before a server of one's own
+                mounts={f"all://{self.host}": None} if self.private else None,
+                verify=_without_authorities() if self._is_plain_http else True,
+            ),
         )
         weakref.finalize(self, client.close)  # the connections end with the endpoint
         return client
