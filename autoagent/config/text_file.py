@@ -7,6 +7,7 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+from autoagent.core.durable_files import replacing
 from autoagent.core.errors import SettingsError
 
 LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML of more takes seconds to parse
@@ -61,19 +62,10 @@ def write_text(path: Path, text: str, *, private: bool = False) -> None:
 
     A link is written through. Raises SettingsError where it cannot be written.
     """
-    target = path.resolve()
-    draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
     try:
+        target = path.resolve()
         mode = 0o600 if private else target.stat().st_mode & 0o777 if target.exists() else 0o666
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
-        except BaseException:  # also Ctrl-C: the draft must not stay behind
-            draft.unlink(missing_ok=True)
-            raise
+        with replacing(target, mode) as file:
+            file.write(text.encode())
     except OSError as error:
         raise SettingsError(f"{path}: cannot be written: {error.strerror}.") from error

@@ -5,7 +5,6 @@ Not covered: somebody who can write into the user's own folders can trust for hi
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 from autoagent.config.folder import Brought
 from autoagent.config.text_file import read_text, write_text
+from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import SettingsError
 
 
@@ -101,12 +101,8 @@ class Trusted:
                     self.base.unlink()
             for folder in (self.base, self._folders):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._folders, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with sole_writer_of(self._folders):
                 yield
-            finally:
-                os.close(descriptor)
         except OSError as error:
             raise SettingsError(f"What you trust cannot be kept in {self.base}: {error.strerror}.") from error
 

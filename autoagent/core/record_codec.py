@@ -11,8 +11,10 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:  # it is imported when the first record is read
@@ -63,6 +65,13 @@ def from_line(kind: type[Record], line: bytes) -> Record:
     if _LONG_NUMBER.search(line):
         _check_numbers(record)
     return record
+
+
+def lines_of(kind: type[Record], path: Path) -> Iterator[Record]:
+    """The records in a file of lines; a line that a crash tore, or that is none, is passed over. Raises OSError."""
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            yield from_line(kind, line)
 
 
 def from_plain(kind: type[Record], value: Any) -> Record:

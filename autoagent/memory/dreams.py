@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
 from autoagent.core.memory import Dream, RetrievedMemory
-from autoagent.core.record_codec import check_time, from_line
+from autoagent.core.record_codec import check_time, lines_of
 from autoagent.memory import texts
 from autoagent.text.quoting import Marks, defuse
 
@@ -49,29 +50,18 @@ class Journal:
         """Keep a dream; it is on disk when this returns."""
         line = json.dumps({**dataclasses.asdict(dream), "text": texts.clean(dream.text)}, ensure_ascii=False)
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "a+b") as file:
-                if file.tell() and os.pread(descriptor, 1, file.tell() - 1) != b"\n":
-                    line = f"\n{line}"  # the last one was torn by a crash
-                file.write(f"{line}\n".encode())  # one write, so that those of two processes do not mix
-                file.flush()
-                os.fsync(file.fileno())
+            add_lines(self._path, f"{line}\n")
         except OSError as error:
             raise StateError(f"The dream journal {self._path} cannot be written: {error}.") from error
 
     def dreams(self) -> list[Dream]:
         """All dreams, oldest first. A line that a crash tore, or that is none, is passed over."""
+        found = []
         try:
-            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+            for dream in lines_of(Dream, self._path):
+                with suppress(ValueError):
+                    check_time(dream.t)
+                    found.append(dream)
         except OSError as error:
             raise StateError(f"The dream journal {self._path} cannot be read: {error}.") from error
-        found = []
-        for line in lines:
-            try:
-                dream = from_line(Dream, line)
-                check_time(dream.t)
-            except ValueError:
-                continue
-            found.append(dream)
         return found

@@ -13,7 +13,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedRandom
@@ -25,6 +24,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from autoagent.config.text_file import open_regular
+from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import Change, Dream, RetrievedMemory
 from autoagent.core.model import Usage
@@ -115,7 +115,7 @@ def export(
         embedded, known = [False] * len(memories), None
         if memories:
             try:
-                vectors = written.enter_context(_replacing(beside))
+                vectors = written.enter_context(replacing(beside))
                 embedded = _write_vectors(store, embedder, memories, vectors)
             except ModelError as error:
                 listen(f"The vectors are left out, as the embedder cannot be asked which they are: {error}")
@@ -125,7 +125,7 @@ def export(
             "autoagent_memory": VERSION, "memories": len(memories), "trash": len(trash), "dreams": len(dreams),
             "vectors": known,
         }  # fmt: skip
-        lines = written.enter_context(_replacing(path))
+        lines = written.enter_context(replacing(path))
         for record in (header, *_memory_records(memories, embedded), *_trash_records(trash), *_dream_records(dreams)):
             line = json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)
             lines.write(f"{line}\n".encode())
@@ -183,20 +183,6 @@ _LARGEST = 2**31 - 1  # of a level and a step: what every backend can count with
 
 def _known(memory: RetrievedMemory) -> dict[str, Any]:
     return {"t": memory.t, **{name: getattr(memory, name) for name in _FIELDS}}
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BufferedRandom]:
-    """A file that takes the place of `path` once it is whole and on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _sha256(file: BufferedRandom) -> str:

@@ -20,7 +20,6 @@ those that run other programs.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import posixpath
@@ -35,6 +34,7 @@ from urllib.parse import unquote, urlsplit
 
 from autoagent.config.text_file import read_text, write_text
 from autoagent.core.commands import Call, CommandSpec
+from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import CommandError, SettingsError, StateError
 from autoagent.core.events import Event, Started, Thought
 from autoagent.text.sanitize import shorten
@@ -235,14 +235,10 @@ class SavedRules:
         """One writer at a time, of all folders."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with sole_writer_of(self.path.parent):
+                yield
         except OSError as error:
             raise StateError(f"The rules {self.path} cannot be written: {error.strerror}.") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 # The rules of a run ----------------------------------------------------------------------------------------------

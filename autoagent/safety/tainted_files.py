@@ -19,8 +19,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
-from autoagent.core.record_codec import from_line
+from autoagent.core.record_codec import lines_of
 from autoagent.workspace.gate import folder_named
 
 LOOKED_AT = 20_000  # files, in search of one of the user's own; where there are more, one is taken to be there
@@ -165,26 +166,13 @@ class TaintedFiles:
     def _recorded(self) -> Iterator[Mark]:
         """The marks of this workspace, oldest first. A line that a crash tore is passed over: its event comes again."""
         try:
-            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+            yield from (mark for mark in lines_of(Mark, self._path) if mark.workspace == str(self._root))
         except OSError as error:
             raise StateError(f"The record of tainted files {self._path} cannot be read: {error.strerror}.") from error
-        for line in lines:
-            try:
-                mark = from_line(Mark, line)
-            except ValueError:
-                continue
-            if mark.workspace == str(self._root):
-                yield mark
 
     def _append(self, marks: Sequence[Mark]) -> None:
-        text = "".join(f"{json.dumps(asdict(mark))}\n" for mark in marks)
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "ab") as file:
-                file.write(f"\n{text}".encode())  # begun on a new line: a crash may have torn the one before
-                file.flush()
-                os.fsync(descriptor)
+            add_lines(self._path, "".join(f"{json.dumps(asdict(mark))}\n" for mark in marks))
         except OSError as error:
             raise StateError(
                 f"The record of tainted files {self._path} cannot be written: {error.strerror}."

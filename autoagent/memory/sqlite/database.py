@@ -10,13 +10,13 @@ blocks     the checksum of each block of rows of a space
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import StateError
 
 FILE = "memory.db"
@@ -85,7 +85,7 @@ def connect(folder: Path) -> sqlite3.Connection:
 
 def _prepare(db: sqlite3.Connection, folder: Path) -> None:
     if _version(db) < VERSION:
-        with _turn(folder):
+        with sole_writer_of(folder / LOCK):
             if (version := _version(db)) == 0:
                 db.execute(f"PRAGMA page_size = {PAGE}")
                 db.execute("PRAGMA journal_mode = WAL")
@@ -108,7 +108,8 @@ def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> It
 
     One that is not `durable` survives the end of its process, and a power cut as soon as a durable one has followed.
     """
-    with _turn(folder):
+    # SQLite's own waiting is a poll that lets some starve, and it guards the database alone.
+    with sole_writer_of(folder / LOCK):
         db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -118,17 +119,6 @@ def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> It
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-
-
-@contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Writers queue here: SQLite's own waiting is a poll that lets some starve, and it guards the database alone."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def look_over(folder: Path) -> int:

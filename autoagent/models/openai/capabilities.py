@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from autoagent.core.durable_files import replacing
 from autoagent.core.model import Asking
 
 
@@ -51,7 +50,9 @@ class Capabilities:
         lines = self._read()
         lines[key] = {"asking": way.asking, "without": list(way.without), "window": way.window, "thinks": way.thinks}
         with contextlib.suppress(OSError):  # a cache that cannot be written is a probe more next time, not a failure
-            _replace(self._path, json.dumps(lines, indent=1, sort_keys=True))
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with replacing(self._path) as file:
+                file.write(json.dumps(lines, indent=1, sort_keys=True).encode())
 
     def _read(self) -> dict[str, Any]:
         if self._path is None:
@@ -73,18 +74,3 @@ def _way(line: Any) -> Way:
         window if isinstance(window, int) and window > 0 else None,
         line.get("thinks") is True,
     )
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one, never a part."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # mkstemp makes it 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
