@@ -100,7 +100,7 @@ RANKS = {
     4: {"app", "scenarios", "subagents"},
     3: {"loop", "terminal"},
     2: {"prompt", "reply", "runs", "safety", "commands", "memory", "models", "sandbox", "services"},
-    1: {"config", "workspace", "network", "documents", "text"},
+    1: {"config", "registry", "workspace", "network", "documents", "text"},
     0: {"core"},
 }
 RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}

@@ -7,44 +7,33 @@ import importlib.util
 import os
 import platform
 import shutil
-import ssl
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from autoagent.app.current import Here, look, notices
-from autoagent.app.memory_factory import embeds_remotely, memory_folder
+from autoagent.app.memory_factory import memory_folder
 from autoagent.commands import selection
 from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.config.autogpt_env import NOT_USED
 from autoagent.config.dotenv import read_dotenv
 from autoagent.config.secrets import secrets_of
-from autoagent.config.settings import EMBEDDER, WITHOUT_ENDPOINT, Settings
+from autoagent.config.settings import Settings
 from autoagent.config.task_file import is_saved, read_prompt_settings, read_task
-from autoagent.core.errors import CommandError, SettingsError, SetupError, StateError
+from autoagent.core.errors import CommandError, SettingsError, SetupError
+from autoagent.core.finding import Finding
 from autoagent.core.protocols import Sandbox
-from autoagent.models.local.weights import installed
-from autoagent.models.servers import ProbeAnswer, list_models, request
+from autoagent.registry.embedders import EMBEDDED, embedder_of
+from autoagent.registry.memory import BACKENDS
+from autoagent.registry.sandbox import KINDS
 from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
 
-OPENAI = "https://api.openai.com/v1"
 BLOCK = 512  # bytes, as stat counts them
 SANDBOX_PATIENCE = 30.0  # seconds that an interpreter may take to start
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report; `mend` says what to do, '' where nothing needs doing."""
-
-    check: str
-    status: Literal["ok", "warn", "fail"]
-    found: str
-    mend: str = ""
 
 
 def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, screen: TextIO) -> list[Finding]:
@@ -61,14 +50,14 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
         secrets += secrets_of(settings)
         findings += [
             *_trust(here),
-            *_files(settings, folder),
-            *_model(settings, env),
-            *_embedder(settings),
+            *_told("settings", lambda: _files(settings, folder)),
+            *_told("model", lambda: _model(settings, env)),
+            *_told("embedder", lambda: _embedder(settings)),
             *_extras(settings),
             *_encodings(),
             *_sandbox(settings),
             *_folders(settings, folder),
-            *_memory(settings, folder),
+            *_told("memory", lambda: _memory(settings, folder)),
             *_snapshots(settings.state_dir, folder),
             _terminal(screen, env),
             *_variables(folder, loaded.origins, {brought.name for brought in here.left_out}),
@@ -108,100 +97,54 @@ def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
         yield Finding("task", "fail", str(error), "correct it there")
 
 
-# The model -------------------------------------------------------------------------------------------------------
+# What was chosen -------------------------------------------------------------------------------------------------
 
 
 def _model(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
-    kind, _, rest = settings.model.partition(":")
-    if kind == "local":
-        yield _embedded(rest)
-    elif kind in WITHOUT_ENDPOINT:
+    choice = settings.model_choice
+    if choice.provider.examine is not None:
+        yield from choice.provider.examine(settings, choice.argument, env)
+    else:
         yield Finding("model", "ok", f"{settings.model}: needs no key")
-    elif settings.openai_api_key or settings.openai_base_url:
-        yield from _endpoint(settings, env)
-    else:
-        mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
-        yield Finding("model", "fail", "no key, no server and no embedded model is chosen", mend)
-
-
-def _embedded(weights: str) -> Finding:
-    if importlib.util.find_spec("xllamacpp") is None:
-        return Finding("model", "fail", "the runtime xllamacpp is not installed", "pip install 'autoagent[local]'")
-    if weights and not Path(weights).expanduser().is_file():
-        return Finding("model", "fail", f"{weights} is not there", "give the path of a GGUF file, or `local` alone")
-    if not weights and not installed():
-        found = "the embedded model is not here yet; the first run fetches it"
-        return Finding("model", "warn", found, "autoagent model fetch")
-    return Finding("model", "ok", f"{weights or 'the embedded model'} and its runtime are here")
-
-
-def _endpoint(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
-    base_url, key = settings.openai_base_url or OPENAI, settings.openai_api_key
-    if key.startswith("your-"):
-        yield Finding("model", "fail", "OPENAI_API_KEY still holds the template's words", "put your key there")
-        return
-    if base_url.startswith("https:"):
-        yield _certificates()
-    answer = list_models(base_url, key)
-    if answer.status == 0:
-        yield _unreachable(base_url, answer, env)
-    elif answer.status in (401, 403):
-        found = f"{base_url} refuses the key" if key else f"{base_url} wants a key"
-        yield Finding("model", "fail", found, "set OPENAI_API_KEY to a valid key of this endpoint")
-    elif answer.status != 200 or not answer.models:
-        found = f"{base_url} answers, but gives no list of models (HTTP {answer.status})"
-        yield Finding("model", "warn", found, "if the first step fails, check the address; most end in /v1")
-    else:
-        yield _listed(settings, base_url, answer.models)
-
-
-def _unreachable(base_url: str, answer: ProbeAnswer, env: Mapping[str, str]) -> Finding:
-    found = f"{base_url} cannot be reached: {answer.problem}"
-    if env.get("HTTPS_PROXY") or env.get("https_proxy"):
-        return Finding("model", "warn", f"{found} (without the proxy, which this check does not use)")
-    return Finding("model", "fail", found, "start the server, or correct OPENAI_BASE_URL")
-
-
-def _listed(settings: Settings, base_url: str, offered: tuple[str, ...]) -> Finding:
-    smart = settings.model if settings.model not in ("", "openai") else settings.smart_llm
-    missing = [name for name in (smart, settings.fast_llm) if name not in offered and f"{name}:latest" not in offered]
-    some = ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
-    if smart in missing:
-        return Finding("model", "fail", f"{base_url} has no model {smart}", f"set SMART_LLM to one of: {some}")
-    if missing:
-        found = f"{base_url} has {smart}, but no {missing[0]}"
-        return Finding("model", "warn", found, f"set FAST_LLM to one of: {some}")
-    return Finding("model", "ok", f"{smart} at {base_url}")
-
-
-def _certificates() -> Finding:
-    paths = ssl.get_default_verify_paths()
-    folder = Path(paths.capath) if paths.capath else None
-    if paths.cafile or (folder is not None and any(folder.iterdir())):
-        return Finding("certificates", "ok", paths.cafile or str(folder))
-    return Finding("certificates", "fail", "this system has no CA certificates", "install the package ca-certificates")
-
-
-# The rest --------------------------------------------------------------------------------------------------------
 
 
 def _embedder(settings: Settings) -> Iterator[Finding]:
-    if settings.memory_backend == "none":
+    if BACKENDS.find(settings.memory_backend).open is None:
         yield Finding("embedder", "ok", "not needed: the memory is off")
         return
-    name = settings.embedding_model or EMBEDDER
-    if embeds_remotely(settings) and not settings.openai_api_key.startswith("your-"):
-        base_url = settings.openai_base_url or OPENAI
-        answer = request(base_url, "/embeddings", settings.openai_api_key, {"model": name, "input": "doctor"})
-        if answer.status == 200 and isinstance(answer.body, dict) and answer.body.get("data"):
-            yield Finding("embedder", "ok", f"{name} at {base_url}")
-            return
-        found = f"{base_url} gives no embeddings with {name} ({answer.problem or f'HTTP {answer.status}'})"
-        yield Finding("embedder", "warn", found, "set EMBEDDING_MODEL to one that the endpoint has")
-    if importlib.util.find_spec("wordllama"):
-        yield Finding("embedder", "ok", "the embedded one is installed")
-    else:
-        yield Finding("embedder", "warn", "the embedded one is not installed", "pip install 'autoagent[local]'")
+    kind, argument = embedder_of(settings)
+    found = list(kind.examine(settings, argument)) if kind.examine is not None else [_unexamined("embedder", kind.name)]
+    yield from found
+    if all(finding.status != "ok" for finding in found) and kind is not EMBEDDED and EMBEDDED.examine is not None:
+        yield from EMBEDDED.examine(settings, "")
+
+
+def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
+    """What there is to say of the backend; nothing of a memory that is not there yet."""
+    backend = BACKENDS.find(settings.memory_backend)
+    if backend.package and importlib.util.find_spec(backend.package) is None:
+        missing = f"{backend.package} is not installed, which MEMORY_BACKEND={backend.name} asks for"
+        yield Finding("memory", "fail", missing, f"pip install 'autoagent[{backend.extra}]'")
+    elif backend.needs_url and not settings.memory_url:
+        found = f"MEMORY_BACKEND={backend.name} needs to know where it is"
+        yield Finding("memory", "fail", found, "set MEMORY_URL")
+    elif backend.examine is not None:
+        yield from backend.examine(start / memory_folder(settings))
+
+
+def _unexamined(check: str, name: str) -> Finding:
+    return Finding(check, "ok", f"{name}: nothing of it is looked at here")
+
+
+def _told(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """The findings, or why there are none: a plug-in cannot be used."""
+    try:
+        yield from findings()
+    except SetupError as error:
+        yield Finding(check, "fail", str(error))
+
+
+# The rest --------------------------------------------------------------------------------------------------------
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
@@ -233,13 +176,14 @@ def _sandbox(settings: Settings) -> Iterator[Finding]:
     another = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"
     try:
         with TemporaryDirectory() as folder, closing(open_sandbox(settings, Workspace(Path(folder)))) as sandbox:
-            mend = "" if sandbox.name == "bubblewrap" else "install bubblewrap, which holds more"
+            strongest = KINDS.own[0]
+            mend = "" if sandbox.name == strongest.name else f"{strongest.remedy}, which holds more"
             yield from (Finding("sandbox", "warn", gap) for gap in sandbox.gaps)
             yield Finding("sandbox", "warn" if sandbox.gaps else "ok", f"{sandbox.name} works", mend)
             if problem := _problem_of(sandbox, python):
                 yield Finding("sandbox", "fail", f"{python} does not run in it: {problem}", another)
     except (SetupError, OSError) as error:  # OSError: no folder for temporary files
-        yield Finding("sandbox", "fail", str(error), another if settings.python else "install bubblewrap")
+        yield Finding("sandbox", "fail", str(error), another if settings.python else KINDS.own[0].remedy)
 
 
 def _problem_of(sandbox: Sandbox, python: str) -> str:
@@ -266,18 +210,6 @@ def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
             yield Finding(check, "warn", found, f"chmod -R go= {folder}")
         else:
             yield Finding(check, "ok", f"{folder}" + ("" if folder.exists() else " (made at the first start)"))
-
-
-def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
-    """Whether all of it can be read, where there is one on this machine."""
-    from autoagent.memory.sqlite.database import FILE, look_over
-
-    folder = start / memory_folder(settings)
-    if settings.memory_backend == "local" and (folder / FILE).exists():
-        try:
-            yield Finding("memory", "ok", f"{folder} can be read; memories: {look_over(folder):,}")
-        except StateError as error:
-            yield Finding("memory", "fail", str(error))
 
 
 def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoagent.app.current import claimed_state
-from autoagent.config.settings import EMBEDDER, WITHOUT_ENDPOINT, Settings
+from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError
+from autoagent.registry.embedders import EmbedderOpening, embedder_of
+from autoagent.registry.memory import BACKENDS, StoreOpening
 from autoagent.terminal.output import echo
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
-    from autoagent.core.protocols import Embedder, Listener, MemoryStore
+    from autoagent.core.protocols import Embedder, Listener
     from autoagent.memory.living_memory import LifeRules, LivingMemory
     from autoagent.memory.none import NoMemory
     from autoagent.memory.ranking import RankingWeights
 
 DAY = 86_400.0
-EMBEDDING_SILENCE = 10.0  # seconds for which a step waits for an embedder that says nothing
 
 
 def say(line: str) -> None:
@@ -33,9 +34,10 @@ def open_memory(
 ) -> LivingMemory | NoMemory:
     """The memory that the settings name, and their embedder if none is given; the caller closes it.
 
-    Raises SettingsError, StateError.
+    Raises SettingsError, SetupError, StateError.
     """
-    if settings.memory_backend == "none":
+    backend = BACKENDS.find(settings.memory_backend)
+    if backend.open is None:
         from autoagent.memory.none import NoMemory
 
         return NoMemory()
@@ -44,8 +46,11 @@ def open_memory(
     from autoagent.text.tokens import counter
 
     folder = memory_folder(settings)
+    if backend.needs_url and not settings.memory_url:
+        raise SettingsError(f"MEMORY_BACKEND={backend.name} needs MEMORY_URL, which says where it is.")
+    own = embedder or lazy_embedder(settings)
     return LivingMemory(
-        _open_store(settings, folder, embedder or lazy_embedder(settings), listen),
+        backend.open(StoreOpening(settings.memory_url, settings.memory_index, folder, own, listen)),
         Journal(folder / "dreams.jsonl"),
         rules=_rules(settings),
         weights=_weights(settings),
@@ -69,25 +74,10 @@ def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iter
     with claimed_state(settings):
         memory = open_memory(settings, embedder=embedder)
         if isinstance(memory, NoMemory):
-            raise SettingsError("The memory is switched off (MEMORY_BACKEND=none); set it to the backend you mean.")
+            off = f"The memory is switched off (MEMORY_BACKEND={settings.memory_backend})"
+            raise SettingsError(f"{off}; set it to the backend you mean.")
         with memory:
             yield memory
-
-
-def _open_store(settings: Settings, folder: Path, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:
-    if settings.memory_backend == "local":
-        from autoagent.memory.sqlite.store import LocalStore
-
-        return LocalStore(folder, embedder, listen)
-    if not settings.memory_url:
-        raise SettingsError(f"MEMORY_BACKEND={settings.memory_backend} needs MEMORY_URL, which says where it is.")
-    if settings.memory_backend == "postgres":
-        from autoagent.memory.postgres.store import PostgresStore
-
-        return PostgresStore(settings.memory_url, settings.memory_index, embedder, listen)
-    from autoagent.memory.redis.store import RedisStore
-
-    return RedisStore(settings.memory_url, settings.memory_index, embedder, listen)
 
 
 def _rules(settings: Settings) -> LifeRules:
@@ -121,31 +111,8 @@ def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embed
     """The embedder that the settings name, loaded when it is needed; `listener` hears of what takes long."""
     from autoagent.memory.lazy import LazyEmbedder
 
-    return LazyEmbedder(lambda: _embedder(settings, listener))
+    def load() -> Embedder:
+        kind, argument = embedder_of(settings)
+        return kind.open(EmbedderOpening(settings, argument, listener))
 
-
-def embeds_remotely(settings: Settings) -> bool:
-    """Whether the endpoint embeds: OpenAI's own does, another one where EMBEDDING_MODEL names its model.
-
-    Nothing leaves the machine for the sake of the memory where the model that thinks is no endpoint's.
-    """
-    if settings.model.partition(":")[0] in WITHOUT_ENDPOINT:
-        return False
-    return bool(settings.embedding_model if settings.openai_base_url else settings.openai_api_key)
-
-
-def _embedder(settings: Settings, listener: Listener | None) -> Embedder:
-    """The endpoint's, or this machine's own."""
-    if not embeds_remotely(settings):
-        from autoagent.memory.embedders.builtin import embedded
-
-        return embedded()
-    from autoagent.app.run_factory import open_endpoint
-    from autoagent.models.openai.embeddings import OpenAIEmbedder
-    from autoagent.models.openai.retry import Policy
-    from autoagent.text.tokens import counter
-
-    at_once = Policy(patience=0.0, at_first=0.0)  # what is not embedded now is later, and words find it until then
-    model, endpoint = settings.embedding_model or EMBEDDER, open_endpoint(settings, at_once)
-    brief = open_endpoint(settings, at_once, EMBEDDING_SILENCE)
-    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=listener, brief=brief)
+    return LazyEmbedder(load)

@@ -5,33 +5,29 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
 from autoagent.app.current import said_here
 from autoagent.commands.registry import Registry
 from autoagent.config.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.core.errors import CommandError, SettingsError
-from autoagent.core.events import Resumed, RunStarted
-from autoagent.core.model import Asking, Message, Usage
+from autoagent.core.events import Event, Resumed, RunStarted
+from autoagent.core.model import Message, Usage
 from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Task
 from autoagent.core.window import SMALL_WINDOW
+from autoagent.registry.models import ModelOpening
 from autoagent.runs.budget import RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
 from autoagent.terminal.console import Console, decide_color
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
-    from autoagent.models.openai.endpoint import Endpoint
-    from autoagent.models.openai.retry import Policy
-    from autoagent.models.replay import ReplayModel
     from autoagent.safety.rules import Rulebook
 
-UNATTENDED_PATIENCE = 600.0  # seconds for which an endpoint that fails is asked again, where nobody watches
-ATTENDED_PATIENCE = 60.0  # and before the user is asked whether to wait on
 COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
 
 MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url")
@@ -79,78 +75,19 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
 
     Raises SetupError where it cannot be used, SettingsError or StateError where there is no such recording.
     """
-    kind, _, rest = settings.model.partition(":")
-    if kind in ("demo", "replay"):
-        recorded = _recorded_model(settings, rest, agent)
-        recorded.skip(answered)
-        return recorded
-    if kind == "human":
-        from autoagent.models.human import HumanModel
-
-        return HumanModel(console.say, console.ask)
-    if kind == "local":
-        return _local_model(settings, rest)
-    return _endpoint_model(settings, console)
+    choice = settings.model_choice
+    return choice.provider.open(_opening(settings, console, choice.argument, answered, agent))
 
 
-def _recorded_model(settings: Settings, run: str, agent: str) -> ReplayModel:
-    if settings.model == "demo":
-        from autoagent.models.demo import demo_model
-
-        return demo_model()
-    from autoagent.models.replay import ReplayModel
+def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:
+    from autoagent.app.model_fetch import fetch_once
     from autoagent.runs.event_log import find_run, read
 
-    if not run:
-        raise SettingsError(f"The model {settings.model!r} names no run; write replay:RUN (see `autoagent runs`).")
-    events = read(settings.state_dir, find_run(settings.state_dir, run))
-    return ReplayModel.from_events(event for event in events if event.agent == agent)
+    def recording(run: str) -> Iterator[Event]:
+        events = read(settings.state_dir, find_run(settings.state_dir, run))
+        return (event for event in events if event.agent == agent)
 
-
-def _local_model(settings: Settings, file: str) -> Model:
-    from autoagent.app.model_fetch import fetch_once
-    from autoagent.models.local import weights
-    from autoagent.models.local.llama import DEFAULT_WINDOW, LocalModel
-
-    path = weights.locate(file) if file else fetch_once()
-    return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)
-
-
-def open_endpoint(settings: Settings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
-    """The OpenAI-compatible endpoint that the settings name, with their patience and silence or others.
-
-    Raises SettingsError, SetupError.
-    """
-    from autoagent.models.openai.endpoint import Endpoint
-    from autoagent.models.openai.retry import Policy
-
-    usual = Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE)
-    set_here = Policy(patience=settings.outage, at_first=settings.outage) if settings.outage else None
-    return Endpoint(
-        api_key=settings.openai_api_key,
-        base_url=settings.openai_base_url or None,
-        organization=settings.openai_organization or None,
-        silence=settings.silence or silence,
-        policy=policy or set_here or usual,
-    )
-
-
-def _endpoint_model(settings: Settings, console: Console) -> Model:
-    from autoagent.models.openai.chat import OpenAIModel
-    from autoagent.text.tokens import counter
-
-    named = settings.model not in ("", "openai")
-    name = settings.model if named else settings.smart_llm
-    return OpenAIModel(
-        name=name,
-        endpoint=open_endpoint(settings),
-        count=counter(name),
-        temperature=settings.temperature,
-        window=settings.window or None,
-        ways=settings.state_dir / "models.json",
-        listener=console,
-        asking=cast("Asking", settings.asking) if settings.asking else None,
-    )
+    return ModelOpening(settings, argument, console, console.say, console.ask, answered, recording, fetch_once)
 
 
 def open_registry(settings: Settings, task: Task, window: int, *, attended: bool) -> Registry:
@@ -267,9 +204,10 @@ def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, a
 
 def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:
     """The model for summaries: the endpoint's fast one, or the model that thinks where one was chosen by name."""
-    if settings.model not in ("", "openai") or settings.fast_llm == settings.smart_llm:
+    choice = settings.model_choice
+    if not choice.provider.endpoint or choice.argument or settings.fast_llm == settings.smart_llm:
         return model
-    return _endpoint_model(dataclasses.replace(settings, model=settings.fast_llm), console)
+    return choice.provider.open(_opening(settings, console, settings.fast_llm))
 
 
 class ModelCaller:

@@ -32,22 +32,22 @@ def builder(
 ) -> Build:
     """What builds the sub-agents of a run with these settings; the others are those of the run's own agent.
 
-    What is opened is used by one thread alone, but for an embedded model and an embedder of this machine, which any
-    thread may use and which are too large to be loaded twice. A sub-agent's programs are its own and end with it.
+    What is opened is used by one thread alone, but for a model and an embedder that are declared as shared. A
+    sub-agent's programs are its own and end with it.
     """
     from autoagent.app.context_factory import open_context
-    from autoagent.app.memory_factory import embeds_remotely
     from autoagent.app.restoring import open_snapshots
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
+    from autoagent.registry.embedders import embedder_of
     from autoagent.subagents.worker import Worker
     from autoagent.text.tokens import counter
 
     @contextmanager
     def build(order: WorkerSpec) -> Iterator[Worker]:
-        embedded = settings.model.partition(":")[0] == "local"
-        own = model if embedded else run_factory.open_model(settings, console, agent=order.key)
-        own_embedder = None if embeds_remotely(settings) else embedder
+        shared = settings.model_choice.provider.shared
+        own = model if shared else run_factory.open_model(settings, console, agent=order.key)
+        own_embedder = embedder if embedder_of(settings)[0].shared else None
         offered = registry.only(order.commands, "it was not handed on to this agent")
         described = run_factory.describe(order.task, settings, own, offered)
         limits = dataclasses.asdict(order.budget.limits)

@@ -26,9 +26,7 @@ def _switched_on(settings: Settings) -> str:
         return "sub-agents are switched off (AUTOAGENT_AGENTS=0)"
     if not settings.agents_depth:
         return "sub-agents are switched off (AUTOAGENT_AGENTS_DEPTH=0)"
-    if settings.model.partition(":")[0] == "human":
-        return "a person who answers as the model answers for one agent alone"
-    return ""
+    return settings.model_choice.provider.one_agent
 
 
 @command(

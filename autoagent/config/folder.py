@@ -13,12 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from autoagent.registry.embedders import EMBEDDERS
+from autoagent.registry.memory import BACKENDS
+from autoagent.registry.models import PROVIDERS, parse_model
+from autoagent.registry.sandbox import is_stronger
+
 if TYPE_CHECKING:
     from autoagent.config.settings import Settings
 
 Leave = Literal[
     "free", "limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false",
-    "stronger", "inside", "model", "paired", "trust", "never",
+    "stronger", "inside", "model", "no plug-in", "paired", "trust", "never",
 ]  # fmt: skip
 
 
@@ -54,7 +59,8 @@ LIMITED: Mapping[str, str] = {
     **dict.fromkeys(("limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed"), "only tighter"),
     **dict.fromkeys(("only true", "only false"), "only tighter"),
     "inside": "within the folder",
-    "model": "no file, no run",
+    "model": "no file, no run, no plug-in",
+    "no plug-in": "no plug-in",
     "paired": "with its key",
     "trust": "once trusted",
     "never": "never",
@@ -72,9 +78,6 @@ COMPARED: frozenset[Leave] = frozenset(
 )
 """The leaves that let a value be tighter than another."""
 
-_STRONGER = {"auto": ("bubblewrap",), "landlock": ("bubblewrap",), "none": ("auto", "bubblewrap", "landlock")}
-"""The sandboxes that hold no less than one, wherever they work; where one that is named does not, nothing is run."""
-
 
 def is_inside(folder: Path, path: Path) -> bool:
     """Whether a path, seen from the folder and with its links resolved, lies in it."""
@@ -90,9 +93,9 @@ def _has_no_lists(held: Settings) -> bool:
     return not (held.shell_command_control or held.shell_allowlist or held.shell_denylist)
 
 
-def _names_file_or_run(model: str) -> bool:
-    kind, _, rest = model.partition(":")
-    return bool(rest) and kind in ("local", "replay")
+def _is_own(value: str) -> bool:
+    """Whether a choice is none that a plug-in adds: what such a one does is not known."""
+    return not any(table.is_added(value.partition(":")[0]) for table in (PROVIDERS, BACKENDS, EMBEDDERS))
 
 
 # Whether the value is allowed, given what holds without it. A leave that is not here allows nothing.
@@ -106,10 +109,11 @@ _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "shell": lambda value, now, held, folder: _has_no_lists(held),
     "denied": lambda value, now, held, folder: _has_no_lists(held) or (bool(now) and set(value) >= set(now)),
     "allowed": lambda value, now, held, folder: _has_no_lists(held) or (bool(now) and set(value) <= set(now)),
-    "stronger": lambda value, now, held, folder: value in _STRONGER.get(now, ()),
+    "stronger": lambda value, now, held, folder: is_stronger(value, now),
     "only true": lambda value, now, held, folder: value is True,
     "only false": lambda value, now, held, folder: value is False,
     "inside": lambda value, now, held, folder: is_inside(folder, value),
-    "model": lambda value, now, held, folder: not _names_file_or_run(value),
+    "model": lambda value, now, held, folder: parse_model(value).is_harmless,
+    "no plug-in": lambda value, now, held, folder: _is_own(value),
     "paired": lambda value, now, held, folder: False,  # decided where the key is known
 }

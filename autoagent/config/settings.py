@@ -23,9 +23,11 @@ from autoagent.config.folder import Brought, Leave, may_set
 from autoagent.config.scenario_bounds import hold
 from autoagent.config.yaml_file import read_mapping
 from autoagent.core.errors import SettingsError
-
-WITHOUT_ENDPOINT = ("local", "human", "demo", "replay")
-"""The values of `model`, up to a colon, with which nothing but this machine thinks."""
+from autoagent.registry.embedders import EMBEDDED
+from autoagent.registry.memory import BACKENDS
+from autoagent.registry.memory import LOCAL as LOCAL_MEMORY
+from autoagent.registry.models import ModelChoice, model_forms, parse_model
+from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
 
 EMBEDDER = "text-embedding-3-small"
 """What embeds at OpenAI's own endpoint where nobody names another model."""
@@ -39,19 +41,27 @@ def setting(
     help: str = "",
     secret: bool = False,
     choices: Mapping[str, str] | None = None,
+    parse: Callable[[str], object] | None = None,
     folder: Leave = "trust",
     scenario: Leave | None = None,
     keys: tuple[str, ...] = (),
 ) -> Any:
     """A field of Settings: its default, the environment variables that set it (first wins), its one line of help.
 
-    `choices` maps each word that is taken to what it means. `folder` is the leave that a folder has to set it without
+    `choices` maps each word that is taken to what it means. `parse` raises ValueError, which says why, for a text that
+    means nothing, and may give the text to keep in its place. `folder` is the leave that a folder has to set it without
     being trusted, `scenario` the one of a scenario that is played (see bounds); None: the same. `keys` are the settings
     that are sent to this address.
     """
-    declared = {"help": help, "secret": secret, "choices": choices, "folder": folder, "keys": keys}
+    declared = {"help": help, "secret": secret, "choices": choices, "parse": parse, "folder": folder, "keys": keys}
     declared["scenario"] = scenario or folder
     return field(default=default, metadata={"env": env, **declared})
+
+
+def either(words: Iterable[str]) -> str:
+    """`a, b or c`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}"
 
 
 free = partial(setting, folder="free")
@@ -77,9 +87,10 @@ class Settings:
     model: str = setting(
         "",
         "AUTOAGENT_MODEL",
-        help="openai, local, local:FILE.gguf, human, replay:RUN, demo, or a model's name",
+        help=model_forms(),
+        parse=parse_model,
         folder="model",
-        scenario="free",
+        scenario="no plug-in",
     )
     smart_llm: str = free("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
     fast_llm: str = free("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
@@ -88,8 +99,11 @@ class Settings:
     reply_tokens: int = free(
         0, "AUTOAGENT_REPLY_TOKENS", help="tokens of a reply, thinking apart; 0: a fifth of the window, at most 4096"
     )
-    embedding_model: str = free(
-        "", "EMBEDDING_MODEL", help=f"the endpoint's embedder; empty: {EMBEDDER}, where it is OpenAI's own"
+    embedding_model: str = setting(
+        "",
+        "EMBEDDING_MODEL",
+        help=f"the endpoint's embedder, or {EMBEDDED.name}; empty: {EMBEDDER}, where it is OpenAI's own",
+        folder="no plug-in",
     )
     openai_api_key: str = free("", "OPENAI_API_KEY", help="the key of the endpoint", secret=True)
     openai_base_url: str = setting(
@@ -133,18 +147,12 @@ class Settings:
     state_dir: Path = setting(Path(".autoagent"), "AUTOAGENT_STATE_DIR", help="runs and memory", folder="inside")
 
     # memory
-    memory_backend: str = free(
-        "local",
+    memory_backend: str = setting(
+        LOCAL_MEMORY.name,
         "MEMORY_BACKEND",
-        help="local, postgres, redis or none",
-        choices={
-            "local": "local",
-            "json_file": "local",
-            "postgres": "postgres",
-            "redis": "redis",
-            "none": "none",
-            "no_memory": "none",
-        },
+        help=either(backend.name for backend in BACKENDS.own),
+        parse=BACKENDS.canonical,
+        folder="no plug-in",
     )
     memory_index: str = free("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
     memory_url: str = setting("", "MEMORY_URL", help="postgresql://... or redis://..., with its password", secret=True)
@@ -204,10 +212,10 @@ class Settings:
     )
     python: str = setting("", "AUTOAGENT_PYTHON", help="the interpreter of Python commands; empty: the agent's own")
     sandbox: str = setting(
-        "auto",
+        AUTO,
         "AUTOAGENT_SANDBOX",
-        help="auto, bubblewrap, landlock or none",
-        choices={"auto": "auto", "bubblewrap": "bubblewrap", "landlock": "landlock", "none": "none"},
+        help=either((AUTO, *(kind.name for kind in KINDS.own))),
+        parse=parse_sandbox,
         folder="never",
         scenario="stronger",
     )
@@ -332,6 +340,14 @@ class Settings:
     exit_key: str = setting("n", "EXIT_KEY", help="the answer that saves and stops", scenario="free")
     plain_output: bool = free(False, "PLAIN_OUTPUT", help="no colours, no live lines")
     debug: bool = setting(False, help="show tracebacks", scenario="free")
+
+    @property
+    def model_choice(self) -> ModelChoice:
+        """What `model` says. Raises SettingsError for what says nothing."""
+        try:
+            return parse_model(self.model)
+        except ValueError as error:
+            raise SettingsError(f"The model: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,6 +579,12 @@ def parse(name: str, text: str, called: str) -> Any:
         if text.lower() not in choices:
             raise SettingsError(f"{called}: must be one of {', '.join(filter(None, choices))}, not {text!r}.")
         return choices[text.lower()]
+    if metadata["parse"] is not None:
+        try:
+            meant = metadata["parse"](text)
+        except ValueError as error:
+            raise SettingsError(f"{called}: {error}") from None
+        return meant if isinstance(meant, str) else text
     if kind is bool:
         if text.lower() not in _BOOLEANS:
             raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from autoagent.core.model import Thoughts
 from autoagent.core.task import Goal, Task
 from autoagent.models.replay import ReplayModel
+
+if TYPE_CHECKING:
+    from autoagent.registry.models import ModelOpening
 
 _FILE = "haiku.txt"
 _HAIKU = "Last leaf on the branch,\nthe wind asks it once again.\nEvening. It lets go.\n"
@@ -81,6 +85,18 @@ _STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
 def demo_model() -> ReplayModel:
     """A fresh model that plays the demo: it writes the haiku, reads it, looks around and finishes."""
     return ReplayModel([_reply(*step) for step in _STEPS], name="demo")
+
+
+def open_model(opening: ModelOpening) -> ReplayModel:
+    """The demo, from where this run stands in it."""
+    model = demo_model()
+    model.skip(opening.answered)
+    return model
+
+
+def demo_task() -> Task:
+    """What the demo does."""
+    return DEMO_TASK
 
 
 def _reply(thoughts: Thoughts, name: str, args: dict[str, str]) -> str:

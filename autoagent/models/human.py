@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StopRun
@@ -13,6 +14,9 @@ from autoagent.core.events import Outcome
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.native_calls import flat
 from autoagent.core.protocols import Listener
+
+if TYPE_CHECKING:
+    from autoagent.registry.models import ModelOpening
 
 _QUESTION = "Your reply, as the model:"
 _MORE = "More of the JSON, or an empty line:"
@@ -116,3 +120,8 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def open_model(opening: ModelOpening) -> HumanModel:
+    """The person at the screen."""
+    return HumanModel(opening.show, opening.ask)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from autoagent.core.commands import CommandSpec
-from autoagent.core.errors import ModelError
+from autoagent.core.errors import ModelError, SettingsError
 from autoagent.core.events import Event, Rejected, RunStarted, Thought
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.protocols import Listener
 from autoagent.text.redaction import MASK, holds_mask
+
+if TYPE_CHECKING:
+    from autoagent.registry.models import ModelOpening
 
 WINDOW = 128_000  # tokens, where the recording does not say
 _PIECE = 12  # characters handed to the listener at a time
@@ -87,3 +91,15 @@ class ReplayModel:
             for start in range(0, len(completion.text), _PIECE):
                 listener.text(completion.text[start : start + _PIECE])
         return completion
+
+
+def open_model(opening: ModelOpening) -> ReplayModel:
+    """The replies of the run that is the argument, from where this one stands in them.
+
+    Raises SettingsError where no run is named, StateError where there is none of that name.
+    """
+    if not opening.argument:
+        raise SettingsError("The model 'replay' names no run; write replay:RUN (see `autoagent runs`).")
+    model = ReplayModel.from_events(opening.recording(opening.argument))
+    model.skip(opening.answered)
+    return model

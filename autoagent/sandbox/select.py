@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.programs import ProcessExit
 from autoagent.core.protocols import Sandbox
-from autoagent.sandbox.bubblewrap import Bubblewrap
-from autoagent.sandbox.landlock import Landlock
+from autoagent.registry.sandbox import AUTO, KINDS, SandboxKind
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.mounts import python_places
-from autoagent.sandbox.none import Unconfined
 from autoagent.sandbox.process import Boundary
 from autoagent.sandbox.programs import Programs
 from autoagent.workspace.gate import Workspace
@@ -20,20 +17,16 @@ from autoagent.workspace.gate import Workspace
 _PATIENCE = 30.0  # seconds that the trial of a kind may take
 
 
-_Kind = Callable[[Workspace, ProcessLimits, str], Boundary]
-_KINDS: tuple[tuple[str, _Kind], ...] = (("bubblewrap", Bubblewrap), ("landlock", Landlock), ("none", Unconfined))
-
-
 def open_sandbox(
     workspace: Workspace,
     limits: ProcessLimits,
     *,
-    kind: str = "auto",
+    kind: str = AUTO,
     required: bool = False,
     network: bool = False,
     python: str = "",
 ) -> Sandbox:
-    """The sandbox of a kind (`bubblewrap`, `landlock`, `none`), or with `auto` the strongest that works here.
+    """The sandbox of a kind (see registry.sandbox), or with `auto` the strongest of our own that works here.
 
     Each is tried by running a program. `python` is the interpreter that programs find, by default the agent's own.
     Why a stronger kind was not taken is among the `gaps`.
@@ -42,29 +35,29 @@ def open_sandbox(
         SetupError: the kind asked for does not work here; or `required`, and nothing holds programs back; or `python`
             is no interpreter that works.
     """
-    if kind == "none" and required:
-        raise SetupError("A sandbox is required, and --sandbox none is none: leave out one of the two.")
+    kinds = KINDS.own if kind == AUTO else (KINDS.find(kind),)
+    if required and not any(tried.confines for tried in kinds):
+        raise SetupError(f"A sandbox is required, and --sandbox {kind} is none: leave out one of the two.")
     python = python or sys.executable
     python_places(python)  # that it does not work is no reason for a weaker kind
-    kinds = dict(_KINDS) if kind == "auto" else {kind: dict(_KINDS)[kind]}
     reasons: list[str] = []
-    for name, make in kinds.items():
-        if name == "none" and required:
+    for tried in kinds:
+        if required and not tried.confines:
             break
         try:
-            boundary = _working(make, workspace, limits, python)
+            boundary = _working(tried, workspace, limits, python)
         except SetupError as error:
-            reasons.append(f"No {name}: {error}")
+            reasons.append(f"No {tried.name}: {error}")
         else:
             return Programs(workspace, boundary, limits, network=network, reasons=reasons)
     raise SetupError(" ".join(["No sandbox works here.", *reasons]))
 
 
-def _working(make: _Kind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
+def _working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
     """The boundary, once a program has run in it. Raises SetupError with the reason where none does."""
     if not sys.platform.startswith("linux"):
         raise SetupError("programs are run on Linux only.")
-    boundary = make(workspace, limits, python)
+    boundary: Boundary = kind.open(workspace, limits, python)
     try:
         done = Programs(workspace, boundary, limits).run(["true"], seconds=_PATIENCE)
         problem = "" if done.status == 0 else _last_line(done.output) or _end(done)

@@ -17,6 +17,7 @@ from typing import Any
 from autoagent.config.scenario_bounds import HELD_TO, tighter_than_usual
 from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, StateError
+from autoagent.registry.memory import NOTHING
 from autoagent.runs.event_log import read, run_ids
 from autoagent.scenarios.assertions import Came, differences
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
@@ -186,7 +187,7 @@ def _config(
         "smart_llm": "scripted",
         "fast_llm": "scripted",
         "window": str(_WINDOW),
-        "memory_backend": "none",
+        "memory_backend": NOTHING.name,
         **({"state_dir": str(state.absolute())} if state else {}),
     }
     as_written = {name: value if isinstance(value, list) else str(value) for name, value in tighter.items()}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from autoagent.app.diagnosis import Finding, examine
+from autoagent.app.diagnosis import examine
+from autoagent.core.finding import Finding
 from autoagent.terminal.output import echo, echo_json
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -57,6 +57,42 @@ class _Moment(click.ParamType[float]):
             self.fail(f"{error}.", param, ctx)
 
 
+class _OfRegistry(click.Option):
+    """Its help, which names what the registry knows, is made when it is shown: a start needs none."""
+
+    def __init__(self, *args: Any, say: Callable[[], str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._say = say
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        self.help = self._say()
+        return super().get_help_record(ctx)
+
+
+def _models() -> str:
+    from autoagent.registry.models import model_forms
+
+    return f"{model_forms()}."
+
+
+def _backends() -> str:
+    from autoagent.registry.memory import BACKENDS
+
+    return f"Memory backend: {_or(BACKENDS.own)}."
+
+
+def _sandboxes() -> str:
+    from autoagent.registry.sandbox import AUTO, KINDS
+
+    held = "What holds the programs it starts"
+    return f"{held}: {_or(KINDS.own)}. Default: {AUTO}, the strongest of these that works here."
+
+
+def _or(records: Sequence[Any]) -> str:
+    names = [record.name for record in records]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 _AGENT_FLAGS = (
     click.option("--ai-name", metavar="TEXT", help="Name of the agent."),
     click.option("--ai-role", metavar="TEXT", help="Role of the agent, after 'You are NAME,'."),
@@ -81,15 +117,14 @@ _RUN_FLAGS = (
     click.option("-l", "--continuous-limit", type=_whole(1), metavar="N",
                  help="With -c: at most N commands, and 2 N + 3 requests to the model."),
     click.option("--model", metavar="NAME",
-                 help="openai, local, local:FILE.gguf, human, demo, replay:RUN, or a model's name."),
+                 cls=_OfRegistry, say=_models),
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
-                 help="Memory backend: local, postgres, redis or none."),
+                 cls=_OfRegistry, say=_backends),
     click.option("--allow", multiple=True, metavar="RULE",
                  help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
-    click.option("--sandbox", type=click.Choice(["auto", "bubblewrap", "landlock", "none"]),
-                 help="What holds the programs it starts. Default: auto, the strongest that works here."),
+    click.option("--sandbox", metavar="NAME", cls=_OfRegistry, say=_sandboxes),
     click.option("--require-sandbox", is_flag=True, default=None, help="Stop where no sandbox works."),
     click.option("-b", "--browser-name", metavar="NAME",
                  help="chromium or firefox: read pages through a headless browser."),

@@ -117,7 +117,7 @@ def _resume(
 
 def answered(settings: Settings, run: str, step: int | None = None) -> int:
     """How many replies of a recording were used by the end of a step (None: by now); 0 where the model is none."""
-    if settings.model.partition(":")[0] not in ("demo", "replay"):
+    if not settings.model_choice.provider.recorded:
         return 0
     return sum(step is None or event.step <= step for event in _replies(settings, run))
 

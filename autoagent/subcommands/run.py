@@ -16,7 +16,7 @@ from autoagent.app import run_factory
 from autoagent.app.current import Here, claimed_state, look, trust_made, trusted_here
 from autoagent.app.run_driver import drive, told_as_event
 from autoagent.config.dotenv import store_variables
-from autoagent.config.settings import WITHOUT_ENDPOINT, Settings
+from autoagent.config.settings import Settings
 from autoagent.config.task_file import MOST_GOALS, is_saved, read_task, write_task
 from autoagent.config.typed_goal import parse_goal, remark
 from autoagent.core.errors import SettingsError
@@ -24,6 +24,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Goal, Task
 from autoagent.models.servers import find_servers
+from autoagent.registry.models import DEMO
 from autoagent.runs.event_log import EventLog
 from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.terminal.click_terminal import ClickTerminal
@@ -55,7 +56,7 @@ def start(given: Mapping[str, Any]) -> int:
 
 
 def _start(given: Mapping[str, Any]) -> int:
-    given = {**given, "model": "demo"} if given.get("demo") else given
+    given = {**given, "model": DEMO.name} if given.get("demo") else given
     here = trusted_here(given, task=not (given.get("demo") or given.get("ai_goals")))
     settings = here.settings
     check_flags(given, settings)
@@ -114,7 +115,7 @@ def preload(settings: Settings) -> None:
     import autoagent.models.openai.endpoint
     from autoagent.text.tokens import counter
 
-    if settings.model.partition(":")[0] not in WITHOUT_ENDPOINT:
+    if settings.model_choice.provider.endpoint:
         autoagent.models.openai.endpoint.preload()
     counter("")("warm")
 
@@ -147,18 +148,16 @@ def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTer
 def _task(
     given: Mapping[str, Any], settings: Settings, here: Here, terminal: ClickTerminal, proposals: _Proposals
 ) -> Task:
-    """The task of the demo, from the saved file, or asked for and then saved."""
+    """The task that the model has itself (the demo's), or the saved one, or one that is asked for and then saved."""
     path = settings.ai_settings_file
-    if settings.model == "demo":
-        from autoagent.models.demo import DEMO_TASK
-
-        return DEMO_TASK
+    provider = settings.model_choice.provider
+    if provider.task is not None:
+        return provider.task()
     if is_saved(path):
         saved = _saved(here, terminal)
         if given.get("skip_reprompt") or welcome_back(terminal, saved, path):
             return saved
-    proposes = settings.model.partition(":")[0] not in ("human", "replay")
-    task = ask_task(terminal, proposals if proposes else None)
+    task = ask_task(terminal, proposals if provider.proposes else None)
     write_task(path, task)
     trust_made({}, path, task)
     terminal.say(f"Saved in {path}.")

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
-from autoagent.config.settings import Settings
+from autoagent.config.settings import Settings, either
 from autoagent.config.task_file import MOST_GOALS
 from autoagent.config.typed_goal import parse_goal, remark
 from autoagent.core.errors import ModelError, SetupError, StopRun
@@ -16,6 +17,7 @@ from autoagent.core.events import Outcome
 from autoagent.core.model import Message
 from autoagent.core.task import Goal, Task
 from autoagent.models.servers import USUAL_PORTS, Server, list_models
+from autoagent.registry.models import PROVIDERS, Provider
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 DEFAULT_ROLE = (
@@ -197,13 +199,14 @@ def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) 
     terminal.say("No model is set up yet. Which one shall think?")
     terminal.say("  1  OpenAI, with your API key")
     terminal.say(f"  2  a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})")
-    terminal.say("  3  the embedded model: no key, works offline; fetches 1.1 GB once")
-    terminal.say("  4  a scripted demo: no model, shows what a run looks like")
-    menu = {"1": _openai, "2": lambda terminal: _server(terminal, find()), "3": _embedded, "4": _demo}
+    menu: dict[str, Callable[[], Choice]] = {"1": lambda: _openai(terminal), "2": lambda: _server(terminal, find())}
+    for number, provider in enumerate((known for known in PROVIDERS.own if known.offered), len(menu) + 1):
+        terminal.say(f"  {number}  {provider.offered}")
+        menu[str(number)] = partial(_provider, terminal, provider)
     try:
-        while (answer := terminal.ask("1-4: ").strip()) not in menu:
-            terminal.say("Please answer 1, 2, 3 or 4.")
-        return menu[answer](terminal)
+        while (answer := terminal.ask(f"1-{len(menu)}: ").strip()) not in menu:
+            terminal.say(f"Please answer {either(menu)}.")
+        return menu[answer]()
     except EOFError:
         raise SetupError(
             "no model is set up: set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
@@ -238,12 +241,10 @@ def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
     return _kept(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
 
 
-def _embedded(terminal: SetupTerminal) -> Choice:
-    return _kept(terminal, {"AUTOAGENT_MODEL": "local"})
-
-
-def _demo(terminal: SetupTerminal) -> Choice:
-    return Choice({"AUTOAGENT_MODEL": "demo"})
+def _provider(terminal: SetupTerminal, provider: Provider) -> Choice:
+    """Its name; nothing is kept of one that does a single task."""
+    env = {"AUTOAGENT_MODEL": provider.name}
+    return _kept(terminal, env) if provider.task is None else Choice(env)
 
 
 def _kept(terminal: SetupTerminal, env: Mapping[str, str]) -> Choice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import re
 import zlib
@@ -9,12 +10,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from autoagent.core.finding import Finding
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 
+if TYPE_CHECKING:
+    from autoagent.config.settings import Settings
+    from autoagent.registry.embedders import EmbedderOpening
+
 _LONGEST = 100_000  # characters that are looked at; the mean of so many words hardly moves any more
+
+
+def open_embedder(opening: EmbedderOpening) -> Embedder:
+    """As `embedded`: there is nothing to choose."""
+    return embedded()
 
 
 def embedded() -> Embedder:
@@ -23,6 +34,14 @@ def embedded() -> Embedder:
         return WordLlamaEmbedder()
     except ImportError:  # the extra `local` is not installed
         return HashEmbedder()
+
+
+def examine(settings: Settings, argument: str) -> Iterator[Finding]:
+    """For `autoagent doctor`: whether the better one can be used."""
+    if importlib.util.find_spec("wordllama"):
+        yield Finding("embedder", "ok", "the embedded one is installed")
+    else:
+        yield Finding("embedder", "warn", "the embedded one is not installed", "pip install 'autoagent[local]'")
 
 
 class WordLlamaEmbedder:

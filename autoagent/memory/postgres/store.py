@@ -15,7 +15,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.memory import Change, RetrievedMemory, Stats
 from autoagent.core.model import Usage
@@ -24,6 +24,9 @@ from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
 from autoagent.memory.keywords import rarest, words
 from autoagent.memory.postgres.session import Connection, PostgresSession, escaped, plain
+
+if TYPE_CHECKING:
+    from autoagent.registry.memory import StoreOpening
 
 BATCH = 256  # texts embedded together, and stored in one transaction
 SLACK = 32  # neighbours looked up beyond those asked for: some of the nearest are to be skipped
@@ -361,3 +364,8 @@ def _hash(text: str) -> bytes:
 def _recollection(columns: Iterable[Any], score: float) -> RetrievedMemory:
     id, text, kind, source, trusted, t, run, step, level = columns
     return RetrievedMemory(id, plain(text), score, plain(kind), plain(source), trusted, t, plain(run), step, level)
+
+
+def open_store(opening: StoreOpening) -> PostgresStore:
+    """The store at the address of the opening. Raises StateError."""
+    return PostgresStore(opening.url, opening.index, opening.embedder, opening.listen)

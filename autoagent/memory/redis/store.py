@@ -12,6 +12,7 @@ import random
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
 from autoagent.memory.keywords import rarest, words
 from autoagent.memory.redis.records import Fields, Records, flat, hash_of, member_of
 from autoagent.memory.redis.session import CommandGroup, RedisSession, VectorIndex
+
+if TYPE_CHECKING:
+    from autoagent.registry.memory import StoreOpening
 
 VERSION = 1
 BATCH = 256  # texts embedded together
@@ -382,3 +386,8 @@ def _recollection(id: int, fields: Fields, time: str, score: float = 0.0) -> Ret
         id, known["text"], score, known["kind"], known["source"], known["trusted"] == "1", float(known[time]),
         known["run"], int(known["step"]), int(known["level"]),
     )  # fmt: skip
+
+
+def open_store(opening: StoreOpening) -> RedisStore:
+    """The store at the address of the opening. Raises StateError."""
+    return RedisStore(opening.url, opening.index, opening.embedder, opening.listen)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import StateError
+from autoagent.core.finding import Finding
 
 FILE = "memory.db"
 LOCK = "lock"
@@ -147,3 +148,12 @@ def _is_damage(error: Exception) -> bool:
     """Whether the database file is no longer what was written, which no second try will change."""
     code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.DatabaseError) else sqlite3.SQLITE_OK
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such table: ")
+
+
+def examine(folder: Path) -> Iterator[Finding]:
+    """For `autoagent doctor`: whether all of a memory that is there can be read."""
+    if (folder / FILE).exists():
+        try:
+            yield Finding("memory", "ok", f"{folder} can be read; memories: {look_over(folder):,}")
+        except StateError as error:
+            yield Finding("memory", "fail", str(error))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from autoagent.core.memory import Change, RetrievedMemory, Stats
 from autoagent.core.model import Usage
@@ -23,6 +23,9 @@ from autoagent.memory.embedders.embedding import Embedding
 from autoagent.memory.sqlite.database import connect, our_errors, writing
 from autoagent.memory.sqlite.vectors import Damaged, Vectors
 from autoagent.memory.vector_space import VectorSpace
+
+if TYPE_CHECKING:
+    from autoagent.registry.memory import StoreOpening
 
 BATCH = 256  # texts embedded together, and stored in one transaction
 SLACK = 8  # candidates ranked beyond those asked for and those to be skipped: some of the best are forgotten
@@ -392,3 +395,8 @@ def _hash(text: str) -> bytes:
 def _recollection(columns: Sequence[Any], score: float) -> RetrievedMemory:
     id, text, kind, source, trusted, t, run, step, level = columns
     return RetrievedMemory(id, text, score, kind, source, bool(trusted), t, run, step, level)
+
+
+def open_store(opening: StoreOpening) -> LocalStore:
+    """The store in the folder of the opening. Raises StateError."""
+    return LocalStore(opening.folder, opening.embedder, opening.listen)

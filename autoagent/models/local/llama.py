@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
@@ -26,7 +26,11 @@ from autoagent.core.errors import ContextOverflow, ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.native_calls import flat
 from autoagent.core.protocols import Listener
+from autoagent.models.local import weights
 from autoagent.models.local.gguf import control_tokens, damage
+
+if TYPE_CHECKING:
+    from autoagent.registry.models import ModelOpening
 
 DEFAULT_WINDOW = 8192  # tokens; the file and such a window take about 2.2 GB of memory
 
@@ -260,3 +264,10 @@ def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def open_model(opening: ModelOpening) -> LocalModel:
+    """The embedded model, or the one in the file that is the argument. Raises SetupError where it is not there."""
+    settings = opening.settings
+    path = weights.locate(opening.argument) if opening.argument else opening.weights()
+    return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)

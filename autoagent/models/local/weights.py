@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autoagent.core.errors import SetupError
+from autoagent.registry.models import LOCAL
 
 Notice = Callable[[str], None]
 """Hears one line about what is happening: another source is tried, another process is waited for."""
@@ -66,18 +67,18 @@ def installed(weights: ModelFile = EMBEDDED) -> bool:
         return False
 
 
-def locate(choice: str = "local") -> Path:
-    """The model file that `--model` names: `local` or the embedded model's name, or the path of a GGUF file.
+def locate(choice: str = "") -> Path:
+    """The model file that is meant: the embedded model's where nothing or its name is given, or a GGUF file's path.
 
     Raises SetupError where it is not there, with what to type.
     """
-    if choice in ("", "local", EMBEDDED.name):
+    if choice in ("", LOCAL.name, EMBEDDED.name):
         if not installed():
             raise SetupError(f"The embedded model is not here yet. Fetch it once ({readable(EMBEDDED.size)}): {FETCH}")
         return path()
     file = Path(choice).expanduser()
     if not file.is_file():
-        raise SetupError(f"There is no model file {choice}. Give the path of a GGUF file, or `local`.")
+        raise SetupError(f"There is no model file {choice}. Give the path of a GGUF file, or `{LOCAL.name}`.")
     return file
 
 

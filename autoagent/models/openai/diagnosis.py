@@ -1,0 +1,78 @@
+"""What `autoagent doctor` finds of an endpoint: whether it answers, takes the key, and has the models."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from autoagent.config.settings import EMBEDDER, Settings
+from autoagent.core.finding import Finding
+from autoagent.models.servers import ProbeAnswer, list_models, request
+
+OPENAI = "https://api.openai.com/v1"
+_TEMPLATE = "your-"  # what a key begins with that was never filled in
+
+
+def examine(settings: Settings, model: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Ask the endpoint for its models; `model` is the one that thinks, '' for SMART_LLM."""
+    base_url, key = settings.openai_base_url or OPENAI, settings.openai_api_key
+    if not (settings.openai_api_key or settings.openai_base_url):
+        mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
+        yield Finding("model", "fail", "no key, no server and no embedded model is chosen", mend)
+        return
+    if key.startswith(_TEMPLATE):
+        yield Finding("model", "fail", "OPENAI_API_KEY still holds the template's words", "put your key there")
+        return
+    if base_url.startswith("https:"):
+        yield _certificates()
+    answer = list_models(base_url, key)
+    if answer.status == 0:
+        yield _unreachable(base_url, answer, env)
+    elif answer.status in (401, 403):
+        found = f"{base_url} refuses the key" if key else f"{base_url} wants a key"
+        yield Finding("model", "fail", found, "set OPENAI_API_KEY to a valid key of this endpoint")
+    elif answer.status != 200 or not answer.models:
+        found = f"{base_url} answers, but gives no list of models (HTTP {answer.status})"
+        yield Finding("model", "warn", found, "if the first step fails, check the address; most end in /v1")
+    else:
+        yield _listed(model or settings.smart_llm, settings.fast_llm, base_url, answer.models)
+
+
+def _unreachable(base_url: str, answer: ProbeAnswer, env: Mapping[str, str]) -> Finding:
+    found = f"{base_url} cannot be reached: {answer.problem}"
+    if env.get("HTTPS_PROXY") or env.get("https_proxy"):
+        return Finding("model", "warn", f"{found} (without the proxy, which this check does not use)")
+    return Finding("model", "fail", found, "start the server, or correct OPENAI_BASE_URL")
+
+
+def _listed(smart: str, fast: str, base_url: str, offered: tuple[str, ...]) -> Finding:
+    missing = [name for name in (smart, fast) if name not in offered and f"{name}:latest" not in offered]
+    some = ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
+    if smart in missing:
+        return Finding("model", "fail", f"{base_url} has no model {smart}", f"set SMART_LLM to one of: {some}")
+    if missing:
+        found = f"{base_url} has {smart}, but no {missing[0]}"
+        return Finding("model", "warn", found, f"set FAST_LLM to one of: {some}")
+    return Finding("model", "ok", f"{smart} at {base_url}")
+
+
+def _certificates() -> Finding:
+    paths = ssl.get_default_verify_paths()
+    folder = Path(paths.capath) if paths.capath else None
+    if paths.cafile or (folder is not None and any(folder.iterdir())):
+        return Finding("certificates", "ok", paths.cafile or str(folder))
+    return Finding("certificates", "fail", "this system has no CA certificates", "install the package ca-certificates")
+
+
+def examine_embedder(settings: Settings, model: str) -> Iterator[Finding]:
+    """Ask the endpoint for a vector of the model, '' for OpenAI's usual one."""
+    if settings.openai_api_key.startswith(_TEMPLATE):
+        return
+    name, base_url = model or EMBEDDER, settings.openai_base_url or OPENAI
+    answer = request(base_url, "/embeddings", settings.openai_api_key, {"model": name, "input": "doctor"})
+    if answer.status == 200 and isinstance(answer.body, dict) and answer.body.get("data"):
+        yield Finding("embedder", "ok", f"{name} at {base_url}")
+        return
+    found = f"{base_url} gives no embeddings with {name} ({answer.problem or f'HTTP {answer.status}'})"
+    yield Finding("embedder", "warn", found, "set EMBEDDING_MODEL to one that the endpoint has")

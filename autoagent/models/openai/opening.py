@@ -1,0 +1,66 @@
+"""An endpoint, its models and its embedders, as the settings have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from autoagent.config.settings import EMBEDDER, Settings
+from autoagent.models.openai.endpoint import Endpoint
+from autoagent.models.openai.retry import Policy
+from autoagent.text.tokens import counter
+
+if TYPE_CHECKING:
+    from autoagent.core.model import Asking
+    from autoagent.models.openai.chat import OpenAIModel
+    from autoagent.models.openai.embeddings import OpenAIEmbedder
+    from autoagent.registry.embedders import EmbedderOpening
+    from autoagent.registry.models import ModelOpening
+
+UNATTENDED_PATIENCE = 600.0  # seconds for which an endpoint that fails is asked again, where nobody watches
+ATTENDED_PATIENCE = 60.0  # and before the user is asked whether to wait on
+EMBEDDING_SILENCE = 10.0  # seconds for which a step waits for an embedder that says nothing
+
+
+def open_endpoint(settings: Settings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
+    """The OpenAI-compatible endpoint that the settings name, with their patience and silence or others.
+
+    Raises SettingsError, SetupError.
+    """
+    usual = Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE)
+    set_here = Policy(patience=settings.outage, at_first=settings.outage) if settings.outage else None
+    return Endpoint(
+        api_key=settings.openai_api_key,
+        base_url=settings.openai_base_url or None,
+        organization=settings.openai_organization or None,
+        silence=settings.silence or silence,
+        policy=policy or set_here or usual,
+    )
+
+
+def open_model(opening: ModelOpening) -> OpenAIModel:
+    """The endpoint's model of the name that is the argument, or SMART_LLM. Raises as `open_endpoint`."""
+    from autoagent.models.openai.chat import OpenAIModel
+
+    settings = opening.settings
+    name = opening.argument or settings.smart_llm
+    return OpenAIModel(
+        name=name,
+        endpoint=open_endpoint(settings),
+        count=counter(name),
+        temperature=settings.temperature,
+        window=settings.window or None,
+        ways=settings.state_dir / "models.json",
+        listener=opening.listener,
+        asking=cast("Asking", settings.asking) if settings.asking else None,
+    )
+
+
+def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:
+    """The endpoint's embedder of the name that is the argument, or OpenAI's usual one. Raises as `open_endpoint`."""
+    from autoagent.models.openai.embeddings import OpenAIEmbedder
+
+    settings = opening.settings
+    at_once = Policy(patience=0.0, at_first=0.0)  # what is not embedded now is later, and words find it until then
+    model, endpoint = opening.argument or EMBEDDER, open_endpoint(settings, at_once)
+    brief = open_endpoint(settings, at_once, EMBEDDING_SILENCE)
+    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, brief=brief)

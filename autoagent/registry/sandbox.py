@@ -1,0 +1,88 @@
+"""What can hold the programs that the agent starts: the kinds of sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from autoagent.registry.plugins import imported_when_called
+from autoagent.registry.table import Table
+
+AUTO = "auto"
+"""In place of a kind: the strongest of our own that works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxKind:
+    """All that is true of a kind of sandbox.
+
+    Attributes:
+        name: what `--sandbox` calls it.
+        summary: one line of help.
+        open: makes the sandbox.process.Boundary for a Workspace, ProcessLimits and the path of an interpreter. Raises
+            SetupError where it does not work on this machine.
+        confines: it holds programs back at all.
+        remedy: how it comes to a machine that has it not, '' where nothing can be done.
+    """
+
+    name: str
+    summary: str
+    open: Callable[..., Any]
+    confines: bool = True
+    remedy: str = ""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """It has none."""
+        return ()
+
+
+# The strongest first.
+KINDS = Table(
+    "sandbox",
+    SandboxKind,
+    (
+        SandboxKind(
+            name="bubblewrap",
+            summary="namespaces of its own for everything",
+            open=imported_when_called("autoagent.sandbox.bubblewrap:Bubblewrap"),
+            remedy="install bubblewrap",
+        ),
+        SandboxKind(
+            name="landlock",
+            summary="Landlock, seccomp and no capabilities",
+            open=imported_when_called("autoagent.sandbox.landlock:Landlock"),
+        ),
+        SandboxKind(
+            name="none",
+            summary="limits, and a clean environment",
+            open=imported_when_called("autoagent.sandbox.none:Unconfined"),
+            confines=False,
+        ),
+    ),
+)
+
+
+def parse_sandbox(text: str) -> str:
+    """`auto`, or the name of a kind. Raises ValueError, which names all there are."""
+    if text.lower() == AUTO:
+        return AUTO
+    try:
+        return KINDS.canonical(text)
+    except ValueError:
+        raise ValueError(f"must be one of {', '.join((AUTO, *KINDS.names()))}, not {text!r}.") from None
+
+
+def is_stronger(name: str, than: str) -> bool:
+    """Whether a kind holds no less than another, wherever it works; where it does not, nothing is run.
+
+    `auto` may come to the weakest. Of a plug-in's it is not known.
+    """
+    kinds = [kind.name for kind in KINDS.own]
+    strength = {kind: -place for place, kind in enumerate(kinds)}
+    if name not in (AUTO, *kinds) or than not in (AUTO, *kinds):
+        return False
+    if name == AUTO:
+        return than == kinds[-1]
+    return name == kinds[0] if than == AUTO else strength[name] > strength[than]

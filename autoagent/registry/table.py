@@ -1,0 +1,83 @@
+"""Records of one kind by their names: our own, and those that plug-ins add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from autoagent.registry.plugins import Plugin, plugins
+
+if TYPE_CHECKING:
+    from autoagent.core.errors import SetupError
+
+
+class Named(Protocol):
+    """A record of a table; `aliases` are further names that stand for it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+
+Record = TypeVar("Record", bound=Named)
+
+
+class Table(Generic[Record]):
+    """Our own records in their order, then those of the plug-ins of a group. A name of our own is ours alone."""
+
+    def __init__(self, group: str, kind: type[Record], own: Sequence[Record]) -> None:
+        self.group = group
+        self.own = tuple(own)
+        self._kind = kind
+        self._own = {name: record for record in own for name in (record.name, *record.aliases)}
+
+    def names(self) -> list[str]:
+        """All names, aliases too."""
+        return [*self._own, *self._added()]
+
+    def knows(self, name: str) -> bool:
+        """Whether there is one of this name; nothing of a plug-in is imported."""
+        return name in self._own or name in self._added()
+
+    def is_added(self, name: str) -> bool:
+        """Whether it is a plug-in's."""
+        return name not in self._own and name in self._added()
+
+    def find(self, name: str) -> Record:
+        """The record of a known name. Raises SetupError for a plug-in that cannot be used."""
+        return self._own[name] if name in self._own else self._loaded(self._added()[name])
+
+    def canonical(self, text: str) -> str:
+        """The name of the record that a word of the user stands for. Raises ValueError, which names all there are."""
+        name = text.lower()
+        if not self.knows(name):
+            raise ValueError(f"must be one of {', '.join(self.names())}, not {text!r}.")
+        return self._own[name].name if name in self._own else name
+
+    def added(self) -> Iterator[tuple[Plugin, Record | SetupError]]:
+        """What every plug-in adds, or why it cannot be used."""
+        from autoagent.core.errors import SetupError
+
+        for plugin in plugins(self.group):
+            try:
+                yield plugin, self._loaded(plugin)
+            except SetupError as error:
+                yield plugin, error
+
+    def _added(self) -> dict[str, Plugin]:
+        return {plugin.name: plugin for plugin in plugins(self.group) if plugin.name not in self._own}
+
+    def _loaded(self, plugin: Plugin) -> Record:
+        if plugin.name in self._own:
+            raise plugin.refuse("cannot be used: the name is one of autoagent's own, which stays")
+        record = plugin.load()
+        if not isinstance(record, self._kind):
+            raise plugin.refuse(f"cannot be used: it is no {self._kind.__name__}")
+        if record.name != plugin.name or record.aliases:
+            raise plugin.refuse(f"cannot be used: it calls itself {', '.join((record.name, *record.aliases))}")
+        return record
