@@ -12,8 +12,8 @@ from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
 from autoagent.core.memory import Dream, RetrievedMemory
 from autoagent.core.record_codec import check_time, lines_of
-from autoagent.memory import texts
 from autoagent.text.quoting import Marks, defuse
+from autoagent.text.sanitize import valid
 
 FRAGMENT = 400  # characters of each memory
 FRAGMENTS = 6_000  # characters of all together: what a small window holds
@@ -48,7 +48,7 @@ class Journal:
 
     def append(self, dream: Dream) -> None:
         """Keep a dream; it is on disk when this returns."""
-        line = json.dumps({**dataclasses.asdict(dream), "text": texts.clean(dream.text)}, ensure_ascii=False)
+        line = json.dumps({**dataclasses.asdict(dream), "text": valid(dream.text)}, ensure_ascii=False)
         try:
             add_lines(self._path, f"{line}\n")
         except OSError as error:

@@ -139,7 +139,7 @@ class LivingMemory:
         self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
     ) -> int | None:
         """Remember a text. To be told again what one knows is to use it: it is strengthened, and its time is now."""
-        known = [memory for part in texts.parts(texts.clean(text)) if (memory := self.store.find(part))]
+        known = [memory for part in texts.parts(text) if (memory := self.store.find(part))]
         now = max([self._clock(), *(memory.t for memory in known)])
         id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step)
         self.store.change([Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in known])

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,6 +89,22 @@ def rank(
     left_out += [LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others]
     left_out.sort(key=lambda candidate: (-candidate.score, candidate.id))
     return Recall(tuple(replace(memory, score=scores[memory.id]) for memory in returned), tuple(left_out))
+
+
+def widened(
+    best: Callable[[int], tuple[list[RetrievedMemory], bool]], k: int, skip: Collection[tuple[str, int]], slack: int
+) -> list[RetrievedMemory]:
+    """The first k that are not to be skipped; `best(count)` gives the best so many, and whether there are no more.
+
+    So many are asked for at first as are wanted and skipped, and `slack`.
+    """
+    skipped, count = frozenset(skip), k + len(skip) + slack
+    while True:
+        memories, all_there = best(count)
+        found = [memory for memory in memories if (memory.run, memory.step) not in skipped]
+        if len(found) >= k or all_there:
+            return found[:k]
+        count *= 4
 
 
 def _fused(

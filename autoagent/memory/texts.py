@@ -1,17 +1,39 @@
-"""What a text goes through before it is stored: made valid, and cut where it is long."""
+"""What a text goes through before it is stored or searched for: made valid, cut where it is long, taken by its words.
+
+The words are the same for every server that indexes them, whatever its locale.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from autoagent.text.sanitize import valid
+
 PART = 8_000  # characters; an embedder reads little more than that, and a prompt has room for little more
+LONGEST = 500  # characters of a word; PostgreSQL takes no more than 2046 bytes
 
 
-def clean(text: str) -> str:
-    """The text as valid Unicode: surrogate pairs joined, lone surrogates replaced by U+FFFD."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+def hash_of(text: str) -> bytes:
+    """By what the memory of a text is looked up."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def query(text: str) -> str:
+    """What counts of a query: its first part."""
+    return valid(text)[:PART]
 
 
 def parts(text: str) -> list[str]:
-    """The text in pieces of at most PART characters, cut after a line or a word where one ends near; [] if blank."""
+    """The text, made valid, in pieces of at most PART characters, cut after a line or a word where one ends near.
+
+    None for a blank one.
+    """
+    text = valid(text)
     found, start = [], 0
     while start < len(text):
         end = start + PART
@@ -21,3 +43,29 @@ def parts(text: str) -> list[str]:
         found.append(text[start:end])
         start = end
     return [part for part in found if part.strip()]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in their order, case and diacritics aside; what is written without spaces is one word."""
+    spelt = unicodedata.normalize("NFKD", text.casefold())
+    bare = "".join(letter for letter in spelt if not unicodedata.combining(letter))
+    return [word[:LONGEST] for word in re.findall(r"\w+", bare)]
+
+
+def rarest(counts: Mapping[str, int], most: int) -> list[str]:
+    """The rarest words, as many as are in `most` memories together, but one at least.
+
+    The common ones, which tell little and cost most, are left out: ranking looks at every memory that has a word.
+    """
+    order = sorted(counts, key=lambda word: counts[word])
+    sums = itertools.accumulate(counts[word] for word in order)
+    return [word for rank, (word, sum) in enumerate(zip(order, sums, strict=True)) if rank == 0 or sum <= most]
+
+
+def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float]:
+    """The weight of the `rarest` words in BM25 (Robertson and Zaragoza, 2009), in the form that is never below 0.
+
+    `counts` are the memories that a word is in, of `total`.
+    """
+    chosen = rarest(counts, most)
+    return {word: math.log(1 + max(total - counts[word] + 0.5, 0.5) / (counts[word] + 0.5)) for word in chosen}

@@ -31,6 +31,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.core.record_codec import LATEST, check_time, from_plain
 from autoagent.memory.dreams import Journal
+from autoagent.text.sanitize import valid
 
 VERSION = 1
 BATCH = 500  # memories whose vectors or levels are handled at once
@@ -313,7 +314,7 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
-        if kind is str and name != "text" and not _is_unicode(record[name]):  # a text is cleaned where it is kept
+        if kind is str and name != "text" and record[name] != valid(record[name]):  # a text is cleaned where it is kept
             raise StateError(f"{path}, line {number}: {name!r} holds half of a character.")
     t: Any = record.get(time)
     if type(t) not in (int, float) or not 0 <= t <= LATEST:
@@ -325,21 +326,13 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
     return RetrievedMemory(id=-1, score=0.0, t=float(t), **{name: record[name] for name in _FIELDS})
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
     try:
         dream = from_plain(Dream, record.get("dream"))
         check_time(dream.t)
     except ValueError as error:
         raise StateError(f"{path}, line {number}: this is no dream: {error}.") from error
-    if not _is_unicode(dream.problem):  # a text is cleaned where it is kept
+    if dream.problem != valid(dream.problem):  # a text is cleaned where it is kept
         raise StateError(f"{path}, line {number}: 'problem' holds half of a character.")
     return dream
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoagent.memory import nearest
 from autoagent.memory.sign_bits import SignBits
 from autoagent.memory.sqlite.database import writing
 from autoagent.memory.sqlite.vectors import BLOCK, Damaged, VectorFile, Vectors, by_block, extended
@@ -133,14 +132,14 @@ class VectorSpace:
         newest = self._file.read(first, rows)
         # Where there is little to do, not by `@`: its threads have to be woken, which can take 8 ms and saves nothing.
         if not first:
-            scores = nearest.cosines(newest, query) if newest.size >= THREADS_PAY else np.vecdot(newest, query)
-            best = nearest.best(scores, k)
+            scores = newest @ query if newest.size >= THREADS_PAY else np.vecdot(newest, query)
+            best = highest(scores, k)
             return best, scores[best]
         near, step = self._bits.candidates(query, max(RESCORED, k)), max(1, PIECE // self._dim)
         pieces = (self._picked(near[start : start + step], first) for start in range(0, len(near), step))
         scores = np.concatenate([np.vecdot(piece, query) for piece in chain(pieces, [newest])])
         compared = np.concatenate([near, np.arange(first, rows)])
-        best = nearest.best(scores, k)
+        best = highest(scores, k)
         return compared[best], scores[best]
 
     def memories(self, rows: Iterable[int], columns: str) -> dict[int, tuple[Any, ...]]:
@@ -263,3 +262,18 @@ def _of_blocks(checksums: Mapping[int, int], first: int, last: int) -> int:
 
 def _portions(items: Sequence[int]) -> Iterator[Sequence[int]]:
     return (items[start : start + FETCH] for start in range(0, len(items), FETCH))
+
+
+def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    """The rows of the `count` highest scores above 0, best first; of equal scores the lower row comes first.
+
+    A score of 0 or below means that the texts share no direction: such a row fits no better than none.
+    """
+    if count < len(scores):
+        edge = np.partition(scores, len(scores) - count)[len(scores) - count]
+        rows = np.flatnonzero(scores >= edge)  # everything that ties with the last one is still in
+    else:
+        rows = np.arange(len(scores))
+    rows = rows[scores[rows] > 0]
+    order = np.argsort(-scores[rows], kind="stable")
+    return rows[order][:count]

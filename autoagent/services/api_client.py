@@ -156,11 +156,6 @@ def host_of(url: str) -> str:
         return ""
 
 
-def whole(text: str) -> str:
-    """A text of an answer without half characters, which JSON can name and no file and no request can hold."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def reason_of(body: bytes) -> str:
     """What an error's body says, on one line: of JSON the message, wherever the known services put it."""
     text = body.decode(errors="replace")

@@ -34,6 +34,15 @@ _LOOKALIKES = {
 _BLANKS = re.compile(r"[ \t]{40,}|\n(?:[ \t]*\n){7,}")
 
 
+def valid(text: str) -> str:
+    """The text as UTF-8 can carry it: halves of a surrogate pair are joined, a lone one becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def escape(text: str) -> str:
     r"""The text with everything hidden or harmful in it as a visible escape (`\x1b`, `\u202e`); \n and \t stay."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)

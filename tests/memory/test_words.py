@@ -1,6 +1,6 @@
 """The words of a text, and which of them a search looks for."""
 
-from autoagent.memory.keywords import LONGEST, rarest, words
+from autoagent.memory.texts import LONGEST, rarest, words
 
 
 def test_words_are_spelt_alike() -> None:

@@ -40,6 +40,13 @@ class Embedding:
         usage, self._usage = self._usage, Usage()
         return usage
 
+    def tell_anew(self, before: str, dim: int, count: int) -> None:
+        """Say that texts which another embedder has embedded are embedded by this one now."""
+        self._listen(
+            f"The memory was embedded by {before} ({dim} values); its {count} texts are embedded anew by {self.name} "
+            f"({self.dim}), as the two cannot be compared."
+        )
+
     def of_query(self, text: str) -> Vector:
         """The vector of a query. Raises ModelError where the embedder fails or gives no usable one."""
         vector = self._newest.get(text)

@@ -10,8 +10,6 @@ Words are ranked by the sum of ts_rank over the words of the query, each weighte
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,8 +20,8 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
-from autoagent.memory.keywords import rarest, words
 from autoagent.memory.postgres.session import Connection, PostgresSession, escaped, plain
+from autoagent.text.sanitize import valid
 
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
@@ -111,23 +109,22 @@ class PostgresStore:
     # What is kept -----------------------------------------------------------------------------------------------
 
     def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
-        parts = list(dict.fromkeys(texts.parts(texts.clean(text))))
+        parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
             return None
         vectors = self._embedding.of_new(self._not_there(parts))
         space = self._space() if vectors else None
         known = {
-            "kind": escaped(kind), "source": escaped(texts.clean(source)), "trusted": trusted, "t": t,
+            "kind": escaped(kind), "source": escaped(valid(source)), "trusted": trusted, "t": t,
             "run": escaped(run), "step": step,
         }  # fmt: skip
 
         def work(db: Connection) -> int:
-            db.execute(
-                "DELETE FROM memories WHERE forgotten IS NOT NULL AND hash = ANY(%s)", ([_hash(p) for p in parts],)
-            )
+            hashes = [texts.hash_of(part) for part in parts]
+            db.execute("DELETE FROM memories WHERE forgotten IS NOT NULL AND hash = ANY(%s)", (hashes,))
             ids: dict[str, int] = {}
-            for part in sorted(parts, key=_hash):  # all in one order, or two writers might wait for each other
-                row = {**known, "text": escaped(part), "hash": _hash(part), "words": _tsvector(part)}
+            for part in sorted(parts, key=texts.hash_of):  # all in one order, or two writers might wait for each other
+                row = {**known, "text": escaped(part), "hash": texts.hash_of(part), "words": _tsvector(part)}
                 [(ids[part], inserted)] = db.execute(PUT, row).fetchall()
                 if inserted:
                     db.execute(WANT_VECTORS, (ids[part],))
@@ -138,14 +135,14 @@ class PostgresStore:
         return self._session.run(work)
 
     def _not_there(self, parts: Sequence[str]) -> list[str]:
-        hashes = {_hash(part): part for part in parts}
+        hashes = {texts.hash_of(part): part for part in parts}
         query = "SELECT hash FROM memories WHERE hash = ANY(%s) AND forgotten IS NULL"
         there = {row[0] for row in self._rows(query, (list(hashes),))}
         return [part for hash, part in hashes.items() if hash not in there]
 
     def find(self, text: str) -> RetrievedMemory | None:
         query = f"SELECT {COLUMNS}, 0 FROM memories m WHERE hash = %s AND forgotten IS NULL"  # noqa: S608 - ours
-        found = self._recollections(query, (_hash(texts.clean(text)),))
+        found = self._recollections(query, (texts.hash_of(valid(text)),))
         return found[0] if found else None
 
     def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
@@ -204,7 +201,7 @@ class PostgresStore:
     # What is found ----------------------------------------------------------------------------------------------
 
     def near(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
-        text = texts.clean(query)[: texts.PART]
+        text = texts.query(query)
         if k < 1 or not text.strip() or not self._rows("SELECT 1 FROM memories WHERE forgotten IS NULL LIMIT 1", ()):
             return []
         vector = self._embedding.of_query(text)
@@ -230,7 +227,7 @@ class PostgresStore:
         return [memory for memory in found if memory.score > 0]  # that of a zero vector is NaN, which no 0 is below
 
     def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
-        known = dict.fromkeys(words(texts.clean(query)[: texts.PART]))
+        known = dict.fromkeys(texts.words(texts.query(query)))
         asked = [f"'{word}'" for word in known][:MOST_WORDS]
         if k < 1 or not asked:
             return []
@@ -238,10 +235,9 @@ class PostgresStore:
         if not there:
             return []
         count = self._rows("SELECT max(id) FROM memories", ())[0][0]  # nearly; to count them all would be slow
-        # The weight of a word in BM25 (Robertson and Zaragoza, 2009), in the form that is never below 0.
-        chosen = rarest(there, MOST_MATCHES)
-        weights = [math.log(1 + max(count - there[word] + 0.5, 0.5) / (there[word] + 0.5)) for word in chosen]
-        values = {"words": chosen, "weights": weights, "any": " | ".join(chosen), "k": k, **_skipping(skip)}
+        weights = texts.weights(there, MOST_MATCHES, count)
+        asked = list(weights)
+        values = {"words": asked, "weights": [*weights.values()], "any": " | ".join(asked), "k": k, **_skipping(skip)}
         return self._recollections(WORDED, values)
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
@@ -277,10 +273,7 @@ class PostgresStore:
             cast, indexed = self._session.run(lambda db: _indexed(db, dim))
             self._own_space = _Space(id, cast)
             if made and before and (count := len(self)):
-                self._listen(
-                    f"The memory was embedded by {before[0][0]} ({before[0][1]} values); its {count} texts are "
-                    f"embedded anew by {name} ({dim}), as the two cannot be compared."
-                )
+                self._embedding.tell_anew(before[0][0], before[0][1], count)
             if made and not indexed:
                 self._listen(
                     f"The vectors of {name} have {dim} values, more than this server's pgvector can index: each "
@@ -307,7 +300,7 @@ def _change(db: Connection, change: Change) -> None:
         db.execute("DELETE FROM vectors WHERE memory = %s", (change.id,))
     else:
         update = "UPDATE memories SET t = %s, level = %s, source = coalesce(%s, source) WHERE id = %s"
-        source = None if change.source is None else escaped(texts.clean(change.source))
+        source = None if change.source is None else escaped(valid(change.source))
         db.execute(update, (change.t, change.level, source, change.id))
 
 
@@ -352,13 +345,9 @@ def _skipping(skip: Skip) -> dict[str, list[Any]]:
 def _tsvector(text: str) -> str:
     """The words of a text with their positions; a word has no letter that would have to be quoted."""
     positions = defaultdict(list)
-    for position, word in enumerate(words(text), 1):
+    for position, word in enumerate(texts.words(text), 1):
         positions[word].append(position)
     return " ".join(f"'{word}':{','.join(map(str, at[:256]))}" for word, at in positions.items())
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def _recollection(columns: Iterable[Any], score: float) -> RetrievedMemory:

@@ -14,12 +14,11 @@ want:SPACE   sorted set: memories whose vector is still to be made
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import Vector
-from autoagent.memory.keywords import words
 from autoagent.memory.redis.session import CommandGroup, RedisSession, VectorIndex
 
 FETCH = 500  # memories looked up in one round trip
@@ -54,7 +53,7 @@ class Records:
         """Let a memory of level 0 be found: by text, time, level and words now, by its vectors once they are made."""
         member, spaces = member_of(id), self.count_spaces()
         group.expected.append((self._key("about"), "spaces", spaces or ""))  # one made meanwhile wants it too
-        group.do("HSET", self._key("ids"), hash_of(text), id)
+        group.do("HSET", self._key("ids"), texts.hash_of(text), id)
         group.do("ZADD", self._key("alive"), t, member)
         group.do("ZADD", self._key("levels"), 0, member)
         for word, weight in weights_of(text).items():
@@ -65,7 +64,7 @@ class Records:
     def do_unindex(self, group: CommandGroup, id: int, text: str) -> None:
         member, spaces = member_of(id), self.count_spaces()
         group.expected.append((self._key("about"), "spaces", spaces or ""))
-        group.do("HDEL", self._key("ids"), hash_of(text))
+        group.do("HDEL", self._key("ids"), texts.hash_of(text))
         group.do("ZREM", self._key("alive"), member)
         group.do("ZREM", self._key("levels"), member)
         for word in weights_of(text):
@@ -91,7 +90,7 @@ class Records:
 
 def weights_of(text: str) -> dict[str, float]:
     """How much each word of a text weighs in it: the part of BM25 that does not depend on the other texts."""
-    counts = Counter(words(text))
+    counts = Counter(texts.words(text))
     length = K1 * (1 - B + B * counts.total() / AVERAGE)
     return {word: n * (K1 + 1) / (n + length) for word, n in counts.items()}
 
@@ -104,8 +103,3 @@ def member_of(id: int) -> str:
 def flat(fields: Mapping[str, str | int]) -> list[str | int]:
     """Names and values in turn, as HSET takes them."""
     return [word for pair in fields.items() for word in pair]
-
-
-def hash_of(text: str) -> bytes:
-    """By what the memory of a text is looked up."""
-    return hashlib.sha256(text.encode()).digest()

@@ -7,7 +7,6 @@ durable as the server: without its append-only file a crash costs the last minut
 
 from __future__ import annotations
 
-import math
 import random
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +21,10 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
-from autoagent.memory.keywords import rarest, words
-from autoagent.memory.redis.records import Fields, Records, flat, hash_of, member_of
+from autoagent.memory.ranking import widened
+from autoagent.memory.redis.records import Fields, Records, flat, member_of
 from autoagent.memory.redis.session import CommandGroup, RedisSession, VectorIndex
+from autoagent.text.sanitize import valid
 
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
@@ -97,14 +97,14 @@ class RedisStore:
     # What is kept -----------------------------------------------------------------------------------------------
 
     def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
-        parts = list(dict.fromkeys(texts.parts(texts.clean(text))))
+        parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
             return None
         with self._server():
-            there = self._client.hmget(self._key("ids"), [hash_of(part) for part in parts])
+            there = self._client.hmget(self._key("ids"), [texts.hash_of(part) for part in parts])
             vectors = self._embedding.of_new([part for part, id in zip(parts, there, strict=True) if id is None])
             known: dict[str, str | int] = {
-                "kind": kind, "source": texts.clean(source), "trusted": int(trusted), "t": repr(float(t)), "run": run,
+                "kind": kind, "source": valid(source), "trusted": int(trusted), "t": repr(float(t)), "run": run,
                 "step": step,
             }  # fmt: skip
             own = self._space() if vectors else None
@@ -119,7 +119,7 @@ class RedisStore:
         self, text: str, known: Mapping[str, str | int], own: int | None, vector: Vector | None
     ) -> tuple[int, CommandGroup]:
         """What puts one text as things are now; refused if they have changed meanwhile."""
-        group, hash = CommandGroup(), hash_of(text)
+        group, hash = CommandGroup(), texts.hash_of(text)
         old, trashed = (self._client.hget(self._key(name), hash) for name in ("ids", "trashed"))
         group.expected += [(self._key("ids"), hash, old or ""), (self._key("trashed"), hash, trashed or "")]
         if old is not None:
@@ -143,7 +143,7 @@ class RedisStore:
 
     def find(self, text: str) -> RetrievedMemory | None:
         with self._server():
-            id = self._client.hget(self._key("ids"), hash_of(texts.clean(text)))
+            id = self._client.hget(self._key("ids"), texts.hash_of(valid(text)))
             found = self._memories([int(id)] if id is not None else [])
             return next(iter(found.values()), None)
 
@@ -165,9 +165,9 @@ class RedisStore:
             self._records.do_unindex(group, change.id, text)
             group.do("HSET", key, "forgotten", repr(float(change.t)))
             group.do("ZADD", self._key("trash"), repr(float(change.t)), member_of(change.id))
-            group.do("HSET", self._key("trashed"), hash_of(text), change.id)
+            group.do("HSET", self._key("trashed"), texts.hash_of(text), change.id)
             return group
-        source = {} if change.source is None else {"source": texts.clean(change.source)}
+        source = {} if change.source is None else {"source": valid(change.source)}
         group.do("HSET", key, *flat({"t": repr(float(change.t)), "level": change.level, **source}))
         group.do("ZADD", self._key("alive"), repr(float(change.t)), member_of(change.id))
         group.do("ZADD", self._key("levels"), change.level, member_of(change.id))
@@ -201,7 +201,7 @@ class RedisStore:
             group.do("HDEL", key, "forgotten")
             group.do("HSET", key, "t", repr(float(t)), "level", 0)
             group.do("ZREM", self._key("trash"), member_of(memory))
-            group.do("HDEL", self._key("trashed"), hash_of(text))
+            group.do("HDEL", self._key("trashed"), texts.hash_of(text))
             self._records.do_index(group, memory, text, repr(float(t)))
             return self._session.run([group])[0]
 
@@ -212,7 +212,7 @@ class RedisStore:
             for id, seen in self._records.fields([int(member) for member in members]).items():
                 if b"forgotten" in seen:
                     group = CommandGroup([(self._key("m", id), "forgotten", seen[b"forgotten"])])
-                    self._records.do_delete(group, id, hash_of(seen[b"text"].decode()))
+                    self._records.do_delete(group, id, texts.hash_of(seen[b"text"].decode()))
                     groups.append(group)
             return sum(self._session.run(groups)) if groups else 0
 
@@ -254,7 +254,7 @@ class RedisStore:
     # What is found ----------------------------------------------------------------------------------------------
 
     def near(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
-        text = texts.clean(query)[: texts.PART]
+        text = texts.query(query)
         if k < 1 or not text.strip() or not len(self):
             return []
         with self._server():
@@ -262,16 +262,16 @@ class RedisStore:
             if not vector.any():
                 return []
             self._embed_missing()
-            return self._widened(lambda count: self._nearest(vector, count), k, skip)
+            return widened(lambda count: self._nearest(vector, count), k, skip, SLACK)
 
-    def _nearest(self, vector: Vector, count: int) -> tuple[dict[int, float], bool]:
+    def _nearest(self, vector: Vector, count: int) -> tuple[list[RetrievedMemory], bool]:
         members = self._records.index.near(self._space(), vector.tobytes(), count)
         kept = self._kept_vectors([int(member) for member in members])
         scores = {id: float(np.frombuffer(kept[id], FLOAT) @ vector) for id in sorted(kept)}
-        return {id: score for id, score in scores.items() if score > 0}, len(members) < count
+        return self._in_order({id: score for id, score in scores.items() if score > 0}), len(members) < count
 
     def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
-        asked = list(dict.fromkeys(words(texts.clean(query)[: texts.PART])))[:MOST_WORDS]
+        asked = list(dict.fromkeys(texts.words(texts.query(query))))[:MOST_WORDS]
         if k < 1 or not asked:
             return []
         with self._server():
@@ -279,35 +279,21 @@ class RedisStore:
             for word in asked:
                 pipeline.zcard(self._key("w", word))
             there = {word: n for word, n in zip(asked, pipeline.execute(), strict=True) if n}
-            count = len(self)
-            weights = {
-                self._key("w", word): math.log(1 + max(count - there[word] + 0.5, 0.5) / (there[word] + 0.5))
-                for word in rarest(there, MOST_MATCHES)
-            }
-            return self._widened(lambda count: self._best_worded(weights, count), k, skip) if weights else []
+            weights = {self._key("w", word): w for word, w in texts.weights(there, MOST_MATCHES, len(self)).items()}
+            return widened(lambda count: self._best_worded(weights, count), k, skip, SLACK) if weights else []
 
-    def _best_worded(self, weights: Mapping[str, float], count: int) -> tuple[dict[int, float], bool]:
+    def _best_worded(self, weights: Mapping[str, float], count: int) -> tuple[list[RetrievedMemory], bool]:
         union = self._key("asked", uuid.uuid4().hex)
         pipeline = self._client.pipeline(transaction=True)  # so that the union is never left behind
         pipeline.zunionstore(union, dict(weights), aggregate="SUM")
         pipeline.zrange(union, 0, count - 1, desc=True, withscores=True)
         pipeline.delete(union)
         found = pipeline.execute()[1]
-        return {int(member): float(score) for member, score in found}, len(found) < count
+        return self._in_order({int(member): float(score) for member, score in found}), len(found) < count
 
-    def _widened(
-        self, best: Callable[[int], tuple[dict[int, float], bool]], k: int, skip: Skip
-    ) -> list[RetrievedMemory]:
-        """The first k that are not to be skipped; `best(count)` gives so many with their scores, and if that is all."""
-        skipped, count = frozenset(skip), k + len(skip) + SLACK
-        while True:
-            scores, all_there = best(count)
-            order = sorted(scores, key=lambda id: (-scores[id], id))
-            memories = self._memories(order, scores).values()
-            found = [memory for memory in memories if (memory.run, memory.step) not in skipped]
-            if len(found) >= k or all_there:
-                return found[:k]
-            count *= 4
+    def _in_order(self, scores: Mapping[int, float]) -> list[RetrievedMemory]:
+        """These memories with their scores, the best first."""
+        return list(self._memories(sorted(scores, key=lambda id: (-scores[id], id)), scores).values())
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with self._server():
@@ -356,10 +342,7 @@ class RedisStore:
                 if count and (there := len(self)):
                     before = max(spaces, key=lambda name: int(spaces[name])).decode()
                     old, _, old_dim = before.rpartition(" ")
-                    self._listen(
-                        f"The memory was embedded by {old} ({old_dim} values); its {there} texts are embedded "
-                        f"anew by {name} ({dim}), as the two cannot be compared."
-                    )
+                    self._embedding.tell_anew(old, int(old_dim), there)
         return self._own_space
 
     # Redis ------------------------------------------------------------------------------------------------------

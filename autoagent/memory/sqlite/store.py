@@ -6,7 +6,6 @@ to a damaged file, are embedded from their texts before the next search.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,9 +19,11 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import Embedding
+from autoagent.memory.ranking import widened
 from autoagent.memory.sqlite.database import connect, our_errors, writing
 from autoagent.memory.sqlite.vectors import Damaged, Vectors
 from autoagent.memory.vector_space import VectorSpace
+from autoagent.text.sanitize import valid
 
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
@@ -37,7 +38,6 @@ COUNTED = 10_000  # words of which it is kept in how many memories they are
 DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"
-RUN_AND_STEP = slice(6, 8)  # of the columns
 KEPT = "id, text, hash, kind, source, trusted, t, run, step"  # in memories as in the trash
 
 PUT = """
@@ -70,9 +70,6 @@ INSERT INTO memories ({KEPT}, level) SELECT {KEPT.replace(" t,", " ?,")}, 0 FROM
 MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
 
 ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index, none by a scan
-
-Scored = tuple[Any, ...]
-"""The columns of a memory and, last, how well it fits."""
 
 
 class LocalStore:
@@ -119,13 +116,13 @@ class LocalStore:
 
     def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
         """Keep a text; it survives a crash or a power cut from the moment this returns."""
-        parts = texts.parts(texts.clean(text))
+        parts = texts.parts(text)
         if not parts:
             return None
         with our_errors(self._folder):
             vectors = self._vectors_of_new(parts)
             known = {
-                "kind": kind, "source": texts.clean(source), "trusted": trusted, "t": t, "run": run, "step": step,
+                "kind": kind, "source": valid(source), "trusted": trusted, "t": t, "run": run, "step": step,
             }  # fmt: skip
             with writing(self._db, self._folder):
                 ids = [self._put(part, known) for part in parts]
@@ -136,7 +133,7 @@ class LocalStore:
 
     def _put(self, text: str, known: Mapping[str, Any]) -> int:
         """Insert or refresh one text, within a transaction; its id."""
-        key = _hash(text)
+        key = texts.hash_of(text)
         old = self._db.execute("SELECT 1 FROM memories WHERE hash = ?", (key,)).fetchone()
         id = int(self._db.execute(PUT, {**known, "text": text, "hash": key}).fetchone()[0])
         if not old:
@@ -170,7 +167,7 @@ class LocalStore:
     def _carry_out(self, change: Change) -> bool:
         """Change one memory if it is as it was seen, within a transaction."""
         if change.level is not None:
-            source = None if change.source is None else texts.clean(change.source)
+            source = None if change.source is None else valid(change.source)
             values = (change.t, change.level, source, change.id, *change.seen)
             return self._db.execute(UPDATE, values).rowcount > 0
         if not self._is_as_seen(change):
@@ -227,12 +224,12 @@ class LocalStore:
     def find(self, text: str) -> RetrievedMemory | None:
         query = f"SELECT {COLUMNS} FROM memories m WHERE m.hash = ?"  # noqa: S608 - our names
         with our_errors(self._folder):
-            columns = self._db.execute(query, (_hash(texts.clean(text)),)).fetchone()
+            columns = self._db.execute(query, (texts.hash_of(valid(text)),)).fetchone()
         return _recollection(columns, 0.0) if columns else None
 
     def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
         """The nearest memories by cosine; of a query longer than `texts.PART` its first part counts."""
-        text = texts.clean(query)[: texts.PART]
+        text = texts.query(query)
         with our_errors(self._folder):
             if k < 1 or not text.strip() or not self._db.execute("SELECT 1 FROM memories LIMIT 1").fetchone():
                 return []
@@ -240,9 +237,9 @@ class LocalStore:
             if not vector.any():
                 return []
             self._embed_missing()
-            return _widened(lambda count: self._nearest(vector, count), k, skip)
+            return widened(lambda count: self._nearest(vector, count), k, skip, SLACK)
 
-    def _nearest(self, vector: Vectors, count: int) -> tuple[list[Scored], bool]:
+    def _nearest(self, vector: Vectors, count: int) -> tuple[list[RetrievedMemory], bool]:
         try:
             rows, scores = self._space().search(vector, count)
         except Damaged:
@@ -250,17 +247,17 @@ class LocalStore:
             rows, scores = self._space().search(vector, count)
         at = self._space().memories(rows.tolist(), COLUMNS)
         scored = zip(rows.tolist(), scores.tolist(), strict=True)
-        return [(*at[row], score) for row, score in scored if row in at], len(rows) < count
+        return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
 
     def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
         """The memories that share words with the query by BM25, diacritics and case aside."""
-        words = _quoted_words(texts.clean(query)[: texts.PART])
+        words = _quoted_words(texts.query(query))
         if k < 1 or not words:
             return []
         with our_errors(self._folder):
             if not (telling := self._telling(words)):
                 return []
-            return _widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip)
+            return widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip, SLACK)
 
     def _telling(self, words: Iterable[str]) -> list[str]:
         """The rarest of these words, as many as are in MATCHES memories together: of a word that is in more than half
@@ -295,9 +292,9 @@ class LocalStore:
         """In how many memories a word is, as far as `limit`."""
         return int(self._db.execute(MATCHED, (word, limit)).fetchone()[0])
 
-    def _best_worded(self, wanted: str, count: int) -> tuple[list[Scored], bool]:
+    def _best_worded(self, wanted: str, count: int) -> tuple[list[RetrievedMemory], bool]:
         rows = self._db.execute(WORDED, (wanted, count)).fetchall()
-        return rows, len(rows) < count
+        return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with our_errors(self._folder):
@@ -334,7 +331,7 @@ class LocalStore:
     def _vectors_of_new(self, parts: Sequence[str]) -> dict[str, Vectors]:
         """The vectors of those texts that are not there yet, as far as the embedder gives them."""
         query = "SELECT 1 FROM memories WHERE hash = ?"
-        new = [part for part in dict.fromkeys(parts) if not self._db.execute(query, (_hash(part),)).fetchone()]
+        new = [part for part in dict.fromkeys(parts) if not self._db.execute(query, (texts.hash_of(part),)).fetchone()]
         vectors = self._embedding.of_new(new)
         if vectors:
             self._space()  # found, or made, in a transaction of its own
@@ -362,34 +359,14 @@ class LocalStore:
                 before = self.stats()
                 self._own_space = VectorSpace.make(self._db, self._folder, name, dim)
                 if before.embedder and before.count:
-                    self._listen(
-                        f"The memory was embedded by {before.embedder} ({before.dim} values); its {before.count} texts "
-                        f"are embedded anew by {name} ({dim}), as the two cannot be compared."
-                    )
+                    self._embedding.tell_anew(before.embedder, before.dim, before.count)
         return self._own_space
-
-
-def _widened(
-    best: Callable[[int], tuple[list[Scored], bool]], k: int, skip: Collection[tuple[str, int]]
-) -> list[RetrievedMemory]:
-    """The first k that are not to be skipped; `best(count)` gives the best so many, and whether there are no more."""
-    skipped, count = frozenset(skip), k + len(skip) + SLACK
-    while True:
-        memories, all_there = best(count)
-        found = [memory for memory in memories if memory[RUN_AND_STEP] not in skipped]
-        if len(found) >= k or all_there:
-            return [_recollection(columns, score) for *columns, score in found[:k]]
-        count *= 4
 
 
 def _quoted_words(text: str) -> list[str]:
     """The first words of the text, each once, quoted so that the full-text index takes none for an operator."""
     words = dict.fromkeys(re.findall(r"[\w\u0300-\u036f]+", text))  # with the accents written as marks of their own
     return [f'"{word}"' for word in itertools.islice(words, WORDS)]
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def _recollection(columns: Sequence[Any], score: float) -> RetrievedMemory:

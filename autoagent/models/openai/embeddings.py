@@ -13,8 +13,9 @@ from autoagent.core.model import Price, Usage
 from autoagent.core.protocols import Listener
 from autoagent.models.openai.body import LARGEST, json_object, within
 from autoagent.models.openai.endpoint import Endpoint
-from autoagent.models.openai.response import encodable, tokens_in
+from autoagent.models.openai.response import tokens_in
 from autoagent.models.pricing import cost
+from autoagent.text.sanitize import valid
 
 _AT_ONCE = 128  # texts in one request
 _FEW = 8  # texts that a step embeds
@@ -67,7 +68,7 @@ class OpenAIEmbedder:
             ModelError: the endpoint fails, or answers with other than one finite vector of `dim` values for each text.
         """
         vectors: dict[int, bytes] = {}
-        wanted = [(place, self._cut(encodable(text))) for place, text in enumerate(texts) if text.strip()]
+        wanted = [(place, self._cut(valid(text))) for place, text in enumerate(texts) if text.strip()]
         for start in range(0, len(wanted), _AT_ONCE):
             batch = wanted[start : start + _AT_ONCE]
             made = self._embed([text for _, text in batch])

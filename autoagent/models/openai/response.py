@@ -15,6 +15,7 @@ from typing import Any
 
 from autoagent.core.model import ToolCall
 from autoagent.models.openai.body import LARGEST, Broken, TooLong, json_object, json_text, within
+from autoagent.text.sanitize import valid
 
 LONGEST = 8 * 10**6  # characters of what the model says; no model offers a reply of a fourth of it
 MOST_CALLS = 1000  # tool calls of one answer; far fewer are ever run
@@ -66,12 +67,12 @@ class ResponseParts:
 
     @property
     def text(self) -> str:
-        return encodable("".join(self._pieces))
+        return valid("".join(self._pieces))
 
     @property
     def reasoning(self) -> str:
         """What the model thought before it answered, where the server keeps that apart from the text."""
-        return encodable("".join(self._thoughts))
+        return valid("".join(self._thoughts))
 
     @property
     def thought(self) -> bool:
@@ -82,7 +83,7 @@ class ResponseParts:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(ToolCall(encodable(call.name), encodable("".join(call.pieces))) for call in self._calls)
+        return tuple(ToolCall(valid(call.name), valid("".join(call.pieces))) for call in self._calls)
 
     @property
     def truncated(self) -> bool:
@@ -129,7 +130,7 @@ class ResponseParts:
         if content := _text(delta.get("content")) or _text(delta.get("refusal")):
             self._pieces.append(content)
             self._lengthen(content)
-            heard(encodable(content))
+            heard(valid(content))
         for part in _list(delta.get("tool_calls")):
             if part is not None:
                 call = _fields(part)
@@ -156,21 +157,12 @@ class ResponseParts:
         if piece:
             call.pieces.append(piece)
             self._lengthen(piece)
-            heard(encodable(piece))
+            heard(valid(piece))
 
     def _lengthen(self, piece: str) -> None:
         self._length += len(piece)
         if self._length > LONGEST:
             raise TooLong(f"the reply has more than {LONGEST:,} characters")
-
-
-def encodable(text: str) -> str:
-    """The text as UTF-8 can carry it: halves of a surrogate pair are joined, a lone one becomes U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def tokens_in(value: Any) -> int | None:

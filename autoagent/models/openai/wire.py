@@ -12,7 +12,7 @@ from typing import Any
 
 from autoagent.core import native_calls
 from autoagent.core.model import Message
-from autoagent.models.openai.response import encodable
+from autoagent.text.sanitize import valid
 
 # What messages can do without, the dearest last.
 USER_AFTER_TOOL = "user after tool"  # Mistral's own models want a word of the assistant between them
@@ -63,7 +63,7 @@ def _bridged(messages: Sequence[Message]) -> list[Message]:
 
 
 def _written(message: Message) -> dict[str, Any]:
-    content = encodable(message.content)
+    content = valid(message.content)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.answers, "content": content}
     if not message.calls:
@@ -72,7 +72,7 @@ def _written(message: Message) -> dict[str, Any]:
         {
             "id": call.id,
             "type": "function",
-            "function": {"name": call.name, "arguments": encodable(call.arguments)},
+            "function": {"name": call.name, "arguments": valid(call.arguments)},
         }
         for call in message.calls
     ]

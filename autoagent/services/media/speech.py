@@ -22,7 +22,8 @@ from urllib.parse import quote
 
 from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
-from autoagent.services.api_client import Provider, whole
+from autoagent.services.api_client import Provider
+from autoagent.text.sanitize import valid
 
 SPOKEN_LIMIT = 500  # characters of one text; the paid voices count each
 SPOKEN_SECONDS = 120.0  # for a program to say or play one text
@@ -98,7 +99,7 @@ class ElevenLabsVoice:
         voice = first.get("voice_id") if isinstance(first, Mapping) else None
         if not isinstance(voice, str):
             raise CommandError(f"{self.provider.name} has no voice for this key; name one in ELEVENLABS_VOICE_ID.")
-        return whole(voice)
+        return valid(voice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autoagent.core.errors import CommandError
-from autoagent.services.api_client import Provider, whole
+from autoagent.services.api_client import Provider
 from autoagent.services.media import charges
+from autoagent.text.sanitize import valid
 
 OFFLINE_SECONDS = 900.0  # for one recording; a CPU hears about ten times as fast as people talk
 OFFLINE_EXTRA = "pip install 'autoagent[offline-audio]'"
@@ -148,4 +149,4 @@ class OfflineTranscriber:
 def _text(name: str, text: object) -> str:
     if not isinstance(text, str):
         raise CommandError(f"{name} sent no text in its answer.")
-    return whole(text).strip()
+    return valid(text).strip()
