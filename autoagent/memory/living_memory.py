@@ -20,7 +20,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self
 
 from autoagent.core.errors import ForModel, ForUser, ModelError
@@ -122,9 +121,7 @@ class LivingMemory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __len__(self) -> int:

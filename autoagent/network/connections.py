@@ -12,7 +12,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from autoagent.network.addresses import NetworkGuard
@@ -45,7 +44,7 @@ class Deadline:
         self._timer.start()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         self._timer.join()
         for watched in self._sockets:

@@ -376,17 +376,13 @@ class Continuous:
         return False  # there was patience for an agent that is left alone
 
 
-class RuleAuthorizer:
-    """Allows what a rule lets through, without a question and in spite of a warning; leaves all else to `inner`."""
+class Outer:
+    """An authorizer around another one, to which it leaves all that it does not decide itself."""
 
-    def __init__(self, rulebook: Rulebook, inner: Authorizer) -> None:
-        self._rulebook = rulebook
+    def __init__(self, inner: Authorizer) -> None:
         self._inner = inner
 
     def decide(self, proposal: Proposal) -> Verdict:
-        self._rulebook.see(proposal.call, proposal.agent)
-        if (rule := self._rulebook.allows(proposal.call)) is not None:
-            return Verdict(True, f"rule {rule}")
         return self._inner.decide(proposal)
 
     def interrupted(self) -> str:
@@ -396,11 +392,22 @@ class RuleAuthorizer:
         return self._inner.waits_on(reason)
 
 
-class FailClosed:
-    """Refuses where `inner` fails, so that decide raises StopRun and KeyboardInterrupt alone."""
+class RuleAuthorizer(Outer):
+    """Allows what a rule lets through, without a question and in spite of a warning; leaves all else to `inner`."""
 
-    def __init__(self, inner: Authorizer) -> None:
-        self._inner = inner
+    def __init__(self, rulebook: Rulebook, inner: Authorizer) -> None:
+        super().__init__(inner)
+        self._rulebook = rulebook
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        self._rulebook.see(proposal.call, proposal.agent)
+        if (rule := self._rulebook.allows(proposal.call)) is not None:
+            return Verdict(True, f"rule {rule}")
+        return self._inner.decide(proposal)
+
+
+class FailClosed(Outer):
+    """Refuses where `inner` fails, so that decide raises StopRun and KeyboardInterrupt alone."""
 
     def decide(self, proposal: Proposal) -> Verdict:
         try:
@@ -410,12 +417,6 @@ class FailClosed:
         except Exception as error:  # whatever broke, nobody has allowed the call
             reason = f"Whether it may run could not be decided ({type(error).__name__}: {error})."
             return Verdict(False, "fault", reason)
-
-    def interrupted(self) -> str:
-        return self._inner.interrupted()
-
-    def waits_on(self, reason: str) -> bool:
-        return self._inner.waits_on(reason)
 
 
 _REASONS: Mapping[Status, str] = {

@@ -31,6 +31,7 @@ from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Task
 from autoagent.runs.budget import Budget
+from autoagent.safety.approval import Outer
 from autoagent.subagents.mailbox import Mailbox
 from autoagent.subagents.worker import Build, RunningWorker
 
@@ -267,19 +268,13 @@ class WorkerPool:
         return stamped
 
 
-class _Leading:
+class _Leading(Outer):
     """The authorizer of the run's own agent, with something to do beside what it does at Ctrl-C."""
 
-    def __init__(self, authorizer: Authorizer, forfeit: Callable[[], None]) -> None:
-        self._authorizer = authorizer
+    def __init__(self, inner: Authorizer, forfeit: Callable[[], None]) -> None:
+        super().__init__(inner)
         self._forfeit = forfeit
-
-    def decide(self, proposal: Proposal) -> Verdict:
-        return self._authorizer.decide(proposal)
 
     def interrupted(self) -> str:
         self._forfeit()
-        return self._authorizer.interrupted()
-
-    def waits_on(self, reason: str) -> bool:
-        return self._authorizer.waits_on(reason)
+        return super().interrupted()

@@ -22,11 +22,9 @@ from autoagent.core.commands import Proposal
 from autoagent.core.errors import StateError
 from autoagent.core.event_codec import to_json
 from autoagent.core.events import (
-    AgentMessage,
     Decided,
     Ended,
     Event,
-    Feedback,
     Prompted,
     Proposed,
     Rejected,
@@ -34,7 +32,6 @@ from autoagent.core.events import (
     Returned,
     RunStarted,
     Started,
-    SystemNotice,
     Thought,
 )
 from autoagent.reply.thoughts_stream import ThoughtsStream
@@ -161,38 +158,31 @@ class Console:
                     self._thought(self._undecided, page)
             case Prompted():
                 self._forget_stream()
-            case Retried() if event.reason not in self._heard:
-                self._lines([page.said("SYSTEM:", event.reason)])
+            case Retried() if event.reason in self._heard:
+                return
             case Thought():
                 self._thought(event, page)
             case Rejected():
                 if self._flow is not None:
                     self._write(self._screen, self._flow.end())  # the thoughts came whole, with their last word
                 self._forget_stream()
-                said = page.said("UNUSABLE REPLY:", event.problem, "alarm")
-                self._lines([said, rendering.status(self.tally, page)])
-            case Decided(allowed=False) if event.reason:
-                self._lines([page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")])
+                self._lines([*rendering.told(event, page), rendering.status(self.tally, page)])
             case Proposed() if self._replays:
                 self._proposed = event.call.id
                 self._lines(rendering.proposal(event, page))
             case Decided(allowed=True) if "rule " in event.by or (self._replays and event.by.startswith("user")):
                 self._lines([page.said("ALLOWED:", event.by, "user")])
-            case Feedback():
-                self._lines([page.said("USER:", event.text, "user")])
-            case SystemNotice():
-                self._lines([page.said("SYSTEM:", event.text, "alarm")])
-            case AgentMessage():
-                self._lines([page.said(f"{escape(event.sender)}:", event.text)])
             case Started():
                 self._command = event.call.name
                 if self._replays and self._proposed != event.call.id:  # an older log does not say what was proposed
                     self._lines(rendering.proposal(Proposed(call=event.call), page))
             case Returned():
                 self._lines(rendering.returned(event, self._command, page))
-            case Ended():
-                self._forget_stream()
-                self._lines([rendering.ended(event, page)])
+            case _:
+                if isinstance(event, Ended):
+                    self._forget_stream()
+                if lines := list(rendering.told(event, page)):
+                    self._lines(lines)
 
     def _thought(self, event: Thought, page: Canvas) -> None:
         """What of the thoughts did not stream in, then the figures of the step."""

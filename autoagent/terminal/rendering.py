@@ -14,7 +14,20 @@ from typing import Any, Literal
 from colorama import Fore, Style
 
 from autoagent.core.commands import Proposal
-from autoagent.core.events import Ended, Proposed, Resumed, Returned, RunStarted
+from autoagent.core.events import (
+    AgentMessage,
+    Decided,
+    Ended,
+    Event,
+    Feedback,
+    Proposed,
+    Rejected,
+    Resumed,
+    Retried,
+    Returned,
+    RunStarted,
+    SystemNotice,
+)
 from autoagent.core.model import Thoughts
 from autoagent.runs.stats import RunStats
 from autoagent.text.redaction import MASK, holds_mask
@@ -232,6 +245,25 @@ _ENDS = {
     "stuck": "STUCK",
     "interrupted": "INTERRUPTED",
 }
+
+
+def told(event: Event, page: Canvas) -> Iterator[str]:
+    """The line of an event that is shown alike whichever agent's it is; none for others."""
+    match event:
+        case Rejected():
+            yield page.said("UNUSABLE REPLY:", event.problem, "alarm")
+        case Retried():
+            yield page.said("SYSTEM:", event.reason)
+        case Decided(allowed=False) if event.reason:
+            yield page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")
+        case Feedback():
+            yield page.said("USER:", event.text, "user")
+        case SystemNotice():
+            yield page.said("SYSTEM:", event.text, "alarm")
+        case AgentMessage():
+            yield page.said(f"{escape(event.sender)}:", event.text)
+        case Ended():
+            yield ended(event, page)
 
 
 def ended(event: Ended, page: Canvas) -> str:

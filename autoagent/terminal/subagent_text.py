@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoagent.core.events import (
-    AgentMessage,
-    Decided,
-    Ended,
-    Event,
-    Feedback,
-    Proposed,
-    Rejected,
-    Retried,
-    Returned,
-    RunStarted,
-    Started,
-    SystemNotice,
-    Thought,
-)
+from autoagent.core.events import Decided, Event, Proposed, Returned, RunStarted, Started, Thought
 from autoagent.terminal import rendering
 from autoagent.terminal.rendering import Canvas
 from autoagent.text.sanitize import escape, shorten, width
@@ -63,25 +49,13 @@ class SubAgentText:
                 yield page.said("STARTED:", "; ".join(goal.text for goal in event.task.goals))
             case Thought():
                 yield page.said("THOUGHTS:", event.thoughts.text.strip(), "thought")
-            case Rejected():
-                yield page.said("UNUSABLE REPLY:", event.problem, "alarm")
-            case Retried():
-                yield page.said("SYSTEM:", event.reason)
-            case Decided(allowed=False) if event.reason:
-                yield page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")
             case Decided(allowed=True) if self._replays and event.by.startswith("user"):
                 if proposed := self._proposed.get(event.agent):
                     yield from rendering.proposal(proposed, page)
                 yield page.said("ALLOWED:", event.by, "user")
-            case Feedback():
-                yield page.said("USER:", event.text, "user")
-            case SystemNotice():
-                yield page.said("SYSTEM:", event.text, "alarm")
-            case AgentMessage():
-                yield page.said(f"{escape(event.sender)}:", event.text)
             case Started():
                 yield page.said("COMMAND:", shorten(str(event.call), SHOWN), "action")
             case Returned():
                 yield from rendering.returned(event, self._commands.get(event.agent, ""), page)
-            case Ended():
-                yield rendering.ended(event, page)
+            case _:
+                yield from rendering.told(event, page)

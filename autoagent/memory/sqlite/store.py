@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from autoagent.core.memory import Change, RetrievedMemory, Stats
@@ -104,9 +103,7 @@ class LocalStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def take_usage(self) -> Usage:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from autoagent.core.errors import StopRun
@@ -37,9 +36,7 @@ class Heartbeat:
                 self._wait(self._every)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._turn:
             if self._cancel is not None:
                 self._cancel()
