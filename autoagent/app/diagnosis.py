@@ -26,9 +26,12 @@ from autoagent.config.task_file import is_saved, read_prompt_settings, read_task
 from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.finding import Finding
 from autoagent.core.protocols import Sandbox
-from autoagent.registry.embedders import EMBEDDED, embedder_of
+from autoagent.registry.embedders import EMBEDDED, EMBEDDERS, embedder_of
 from autoagent.registry.memory import BACKENDS
+from autoagent.registry.models import PROVIDERS
+from autoagent.registry.plugins import PREFIX, groups_but
 from autoagent.registry.sandbox import KINDS
+from autoagent.registry.table import Table
 from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
 
@@ -59,6 +62,7 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
             *_folders(settings, folder),
             *_told("memory", lambda: _memory(settings, folder)),
             *_snapshots(settings.state_dir, folder),
+            *_plugins(),
             _terminal(screen, env),
             *_variables(folder, loaded.origins, {brought.name for brought in here.left_out}),
         ]
@@ -130,6 +134,27 @@ def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
         yield Finding("memory", "fail", found, "set MEMORY_URL")
     elif backend.examine is not None:
         yield from backend.examine(start / memory_folder(settings))
+
+
+def _plugins() -> Iterator[Finding]:
+    """What other distributions add, and why some of it cannot be used."""
+    tables: tuple[Table[Any], ...] = (PROVIDERS, BACKENDS, EMBEDDERS, KINDS)
+    for table in tables:
+        for plugin, record in table.added():
+            if isinstance(record, SetupError):
+                yield Finding("plug-in", "warn", str(record))
+            else:
+                yield Finding("plug-in", "ok", f"{plugin.called} ({plugin.group}): {record.summary}")
+    for one in selection.added():
+        names = ", ".join(command.spec.name for command in one.commands)
+        if names:
+            yield Finding("plug-in", "ok", f"{one.plugin.called} ({one.plugin.group}): {names}")
+        if one.problem:
+            yield Finding("plug-in", "warn", one.problem)
+    known = ("commands", *(table.group for table in tables))
+    for plugin in groups_but(known):
+        groups = ", ".join(f"{PREFIX}{group}" for group in known)
+        yield Finding("plug-in", "warn", str(plugin.refuse(f"cannot be used: the groups are {groups}")))
 
 
 def _unexamined(check: str, name: str) -> Finding:

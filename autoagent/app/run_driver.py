@@ -111,7 +111,7 @@ def _opened(
     from autoagent.app.saved_rules import tell_old_rules
     from autoagent.app.services_factory import tell_gaps
     from autoagent.app.subagent_factory import builder
-    from autoagent.commands.selection import all_specs
+    from autoagent.commands.selection import added, all_specs
     from autoagent.loop import Agent
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
@@ -137,6 +137,8 @@ def _opened(
     ):
         if settings.continuous:
             console.warn(CONTINUOUS_WARNING)
+        for problem in filter(None, (one.problem for one in added())):
+            console.warn(problem)
         tell_gaps(context.sandbox, console.warn)
         tell_old_rules(settings, console.warn)
         log.subscribe(rulebook.add)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 
+from autoagent.commands.added import AddedCommands, added_commands
 from autoagent.commands.registry import Command, Registry
 from autoagent.config.settings import Settings
 from autoagent.core.commands import CommandSpec
@@ -14,16 +16,33 @@ from autoagent.core.task import Goal
 from autoagent.core.window import SMALL_WINDOW
 
 # Each is a module here with its commands.
-CATEGORIES = ("files", "code", "web", "git", "media", "agents", "memory", "system")
+_OWN = ("files", "code", "web", "git", "media", "agents", "memory", "system")
 
 _AUTOGPT = "autogpt.commands."  # before the names of its modules, which its settings hold
 _AUTOGPT_ALONE = ("times",)  # its modules that none of the commands here stand for
 
 
-def all_commands() -> tuple[Command, ...]:
-    """Every command, in the order of the prompt."""
-    modules = [import_module(f"autoagent.commands.{category}") for category in CATEGORIES]
+def own_commands() -> tuple[Command, ...]:
+    """Those of this program, in the order of the prompt."""
+    modules = [import_module(f"autoagent.commands.{category}") for category in _OWN]
     return tuple(command for module in modules for command in module.COMMANDS)
+
+
+@cache
+def added() -> tuple[AddedCommands, ...]:
+    """What plug-ins add, with what is wrong with them."""
+    specs = [command.spec for command in own_commands()]
+    return tuple(added_commands({name for spec in specs for name in (spec.name, *spec.aliases)}))
+
+
+def all_commands() -> tuple[Command, ...]:
+    """Every command, in the order of the prompt: those of plug-ins come last."""
+    return (*own_commands(), *(command for one in added() for command in one.commands))
+
+
+def categories() -> list[str]:
+    """Of all commands."""
+    return list(dict.fromkeys((*_OWN, *(spec.category for spec in all_specs()))))
 
 
 def all_specs() -> tuple[CommandSpec, ...]:
@@ -87,6 +106,6 @@ def _meant(setting: str, name: str) -> list[str]:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise SettingsError(
             f"{setting}: there is neither a command nor a category {name!r}.{hint} The categories are "
-            f"{', '.join(CATEGORIES)}."
+            f"{', '.join(categories())}."
         )
     return known[name.lower()]

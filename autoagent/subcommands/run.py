@@ -25,6 +25,7 @@ from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Goal, Task
 from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
+from autoagent.registry.plugins import plugins
 from autoagent.runs.event_log import EventLog
 from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.terminal.click_terminal import ClickTerminal
@@ -118,6 +119,7 @@ def preload(settings: Settings) -> None:
     if settings.model_choice.provider.endpoint:
         autoagent.models.openai.endpoint.preload()
     counter("")("warm")
+    plugins("commands")
 
 
 class _Proposals:

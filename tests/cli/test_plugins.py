@@ -1,0 +1,101 @@
+"""A distribution that adds a command, a provider and a memory backend by entry points: the example of the docs."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from driver import GOAL, ROOT, Home
+
+DOCS = (ROOT / "docs" / "extending.md").read_text()
+
+
+def install(place: Path, name: str, groups: dict[str, dict[str, str]], text: str) -> None:
+    """Put a distribution of one module where an installer would."""
+    info = place / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    sections = [f"[{group}]\n" + "".join(f"{n} = {o}\n" for n, o in points.items()) for group, points in groups.items()]
+    (info / "entry_points.txt").write_text("\n".join(sections))
+    (place / f"{name}.py").write_text(text)
+
+
+@pytest.fixture
+def gambler(home: Home, tmp_path: Path) -> Home:
+    """A home with the example of the docs installed."""
+    example, project = (re.search(rf"```{kind}\n(.*?)```", DOCS, re.DOTALL) for kind in ("python", "toml"))
+    assert example and project
+    install(tmp_path / "site", "gambler", tomllib.loads(project[1])["project"]["entry-points"], example[1])
+    home.env["PYTHONPATH"] = f"{ROOT}:{tmp_path / 'site'}"
+    return home
+
+
+def test_one_file_adds_a_command_a_provider_and_a_memory_backend(gambler: Home) -> None:
+    done = gambler.run("-c", "--model", "gambler:20", "-m", "home", *GOAL)
+    assert done.code == 0, done.text
+    events = gambler.log()
+    rolled = next(event for event in events if event["type"] == "returned")
+    assert re.fullmatch(r"A \d+\.", rolled["text"])
+    assert (gambler.folder / ".gambler-memory").is_dir()
+    assert not list((gambler.state / "memory").glob("*.db"))
+
+
+def test_doctor_and_commands_name_what_plugins_add(gambler: Home, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    install(site, "broken", {"autoagent.commands": {"broken": "broken"}}, "import a_package_that_is_missing\n")
+    taking = {"autoagent.models": {"human": "taking:PROVIDER"}, "autoagent.model": {"x": "taking:PROVIDER"}}
+    install(site, "taking", taking, "PROVIDER = None\n")
+    found = gambler.run("doctor", "--json")
+    told = {row["found"]: row["status"] for row in json.loads(found.out) if row["check"] == "plug-in"}
+    assert told == {
+        "gambler of gambler 1.0 (models): a model that rolls a die and stops": "ok",
+        "home of gambler 1.0 (memory): one SQLite memory for all folders": "ok",
+        "gambler of gambler 1.0 (commands): roll_dice": "ok",
+        "The plug-in broken of broken 1.0 (autoagent.commands) cannot be loaded: ModuleNotFoundError: No module named "
+        "'a_package_that_is_missing'. Update broken, or take it away: pip uninstall broken.": "warn",
+        "The plug-in human of taking 1.0 (autoagent.models) cannot be used: the name is one of autoagent's own, which "
+        "stays. Update taking, or take it away: pip uninstall taking.": "warn",
+        "The plug-in x of taking 1.0 (autoagent.model) cannot be used: the groups are autoagent.commands, "
+        "autoagent.models, autoagent.memory, autoagent.embedders, autoagent.sandbox. Update taking, or take it away: "
+        "pip uninstall taking.": "warn",
+    }
+    listed = gambler.run("commands")
+    assert "roll_dice(sides=6)\n      Roll a die (read)  plug-in: gambler of gambler 1.0" in listed.out
+    assert listed.err.count("\n") == 1 and "broken of broken 1.0" in listed.err
+
+
+def test_a_plugin_that_breaks_or_takes_a_name_costs_no_run(home: Home, tmp_path: Path) -> None:
+    text = (
+        "from autoagent.commands.registry import command\n"
+        "@command('read_file', 'Read', risk='read')\ndef read(context) -> str:\n    return ''\n"
+        "@command('look', 'Look', risk='read', aliases=['list_files'])\ndef look(context) -> str:\n    return ''\n"
+        "COMMANDS = [read, look]\n"
+    )
+    site = tmp_path / "site"
+    install(site, "taking", {"autoagent.commands": {"taking": "taking"}}, text)
+    install(
+        site, "broken", {"autoagent.commands": {"b": "broken:x"}, "autoagent.memory": {"lost": "broken:x"}}, "1/0\n"
+    )
+    home.env["PYTHONPATH"] = f"{ROOT}:{site}"
+    done = home.run("--demo", "-c")
+    assert done.code == 0
+    said = " ".join(done.text.split())
+    assert "(autoagent.commands) adds read_file, look, which is left out" in said
+    assert "b of broken 1.0 (autoagent.commands) cannot be loaded: ZeroDivisionError: division by zero." in said
+    chosen = home.run("--demo", "-c", "-m", "lost")
+    assert chosen.code == 3
+    assert chosen.err == (
+        "autoagent: The plug-in lost of broken 1.0 (autoagent.memory) cannot be loaded: ZeroDivisionError: division by "
+        "zero. Update broken, or take it away: pip uninstall broken.\n"
+    )
+
+
+def test_no_folder_chooses_or_brings_a_plugin(gambler: Home) -> None:
+    gambler.write(".env", "AUTOAGENT_MODEL=gambler\nMEMORY_BACKEND=home\nEMBEDDING_MODEL=plain\n")
+    install(gambler.folder, "brought", {"autoagent.embedders": {"plain": "brought:x"}}, "x = print('brought')\n")
+    held = {row["name"]: row["value"] for row in json.loads(gambler.run("config", "--json").out)}
+    assert (held["model"], held["memory_backend"], held["embedding_model"]) == ("", "local", "plain")
+    assert "brought" not in gambler.run("doctor").text
