@@ -25,6 +25,7 @@ from autoagent.runs.goal_checks import GoalChecks
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.sandbox import limits
 from autoagent.sandbox.select import open_sandbox
+from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 
@@ -53,11 +54,9 @@ def run(tmp_path: Path) -> Iterator[Any]:
     def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:
         model = ScriptedModel(replies)
         context = Context(workspace, NoMemory(), lambda question, timeout: "", log.run, sandbox=sandbox)
-        agent = Agent(
-            started(goals), model, available(Settings()), context, Allow(), Budget(RunLimits()), log, NoMemory(),
-            ExfiltrationGuard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root), all_specs()), listener=Silent(),
-            count=counter("scripted"), **options,
-        )  # fmt: skip
+        guard = ExfiltrationGuard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root), all_specs())
+        policy = Policy(Allow(), guard, Budget(RunLimits()), **options)
+        agent = Agent(started(goals), model, Tools(available(Settings()), context), policy, log, listener=Silent())
         return model, list(agent.run())
 
     with log:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,14 @@ from autoagent.core.events import (
 )
 from autoagent.core.model import Completion, Message, Price, ToolCall, Usage
 from autoagent.core.task import Goal, Task
-from autoagent.loop import SHORTENINGS, Agent
+from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
 from autoagent.runs.budget import Budget, RunLimits
 from autoagent.runs.event_log import EventLog
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.steps.model_turn import SHORTENINGS
+from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
@@ -76,9 +78,13 @@ class Bench:
         *,
         limits: RunLimits | None = None,
         resume: str = "",
+        snapshots: Snapshots | None = None,
+        context: Mapping[str, Any] | None = None,
+        without: str = "",
         **options: Any,
     ) -> Agent:
-        registry: Registry = available(Settings())
+        """An agent at work here: `context` is what differs in it, `without` a command that is switched off."""
+        registry: Registry = available(Settings()).without({without} - {""}, "it is switched off")
         system = system_prompt(TASK, registry.specs, model.asking)
         kind = Resumed if resume else RunStarted
         start = kind(
@@ -96,19 +102,17 @@ class Bench:
         state = self.folder / "state"
         mask = Redactor(["hunter2-hunter2"]).mask_json
         self.log = EventLog.open(state, resume, mask=mask) if resume else EventLog.create(state, mask=mask)
+        own = Context(Workspace(self.workspace), NoMemory(), nobody, self.log.run)
+        guard = ExfiltrationGuard(TaintedFiles(state / "taint.jsonl", self.workspace), all_specs())
+        budget = Budget(limits or RunLimits(), options.get("clock", time.monotonic))
+        policy = Policy(authorizer or Allow(), guard, budget, **options)
         return Agent(
             start,
             model,
-            registry,
-            Context(Workspace(self.workspace), NoMemory(), nobody, self.log.run),
-            authorizer or Allow(),
-            Budget(limits or RunLimits(), options.get("clock", time.monotonic)),
+            Tools(registry, replace(own, **(context or {})), snapshots),
+            policy,
             self.log,
-            NoMemory(),
-            ExfiltrationGuard(TaintedFiles(state / "taint.jsonl", self.workspace), all_specs()),
             listener=Silent(),
-            count=COUNT,
-            **options,
         )
 
     def events(self) -> list[Event]:
@@ -490,9 +494,7 @@ def test_polling_whose_results_change_goes_on(bench: Bench) -> None:
         return f"{next(answers)} %"
 
     model = ScriptedModel(finish([say("ask_user", question="How far is it?")] * 20))
-    agent = bench.agent(model)
-    agent._context = Context(agent._context.workspace, NoMemory(), ask)
-    assert list(agent.run())[-1].status == "finished"
+    assert list(bench.agent(model, context={"ask": ask}).run())[-1].status == "finished"
 
 
 def test_a_wait_ends_with_the_time_of_the_run_and_a_resume_waits_anew(bench: Bench) -> None:
@@ -504,16 +506,15 @@ def test_a_wait_ends_with_the_time_of_the_run_and_a_resume_waits_anew(bench: Ben
         return now[0]
 
     model = ScriptedModel([wait])
-    agent = bench.agent(model, limits=RunLimits(seconds=30), clock=clock)
-    agent._let_pass = lambda seconds: None
-    events = list(agent.run())
+    idly = {"pause": lambda seconds: None}
+    events = list(bench.agent(model, limits=RunLimits(seconds=30), clock=clock, context=idly).run())
     assert (kinds(events)[-2:], events[-1].status) == (["started", "ended"], "limit")
     assert bench.log is not None
     bench.log.close()
     again = ScriptedModel(finish([]))
-    resumed = bench.agent(again, limits=RunLimits(seconds=90), clock=clock, resume=bench.log.run)
-    resumed._let_pass = lambda seconds: (bench.workspace / "never.txt").write_text("x")
-    events = list(resumed.run())
+    busily = {"pause": lambda seconds: (bench.workspace / "never.txt").write_text("x")}
+    limits = RunLimits(seconds=90)
+    events = list(bench.agent(again, limits=limits, clock=clock, context=busily, resume=bench.log.run).run())
     assert next(event for event in events if isinstance(event, Returned)).text == "never.txt is there now (1 bytes)."
     assert (events[-1].status, len(again.prompts)) == ("finished", 2)
 
@@ -571,10 +572,8 @@ def test_resume_does_not_run_what_is_no_longer_offered_and_remembers_that(bench:
 
     texts: list[str] = []
     run = interrupted_at(bench, ScriptedModel([say("memory_add", text="x")]), lambda event: isinstance(event, Thought))
-    agent = bench.agent(ScriptedModel(finish([])), resume=run)
-    agent._registry = agent._registry.without({"memory_add"}, "it is switched off")
-    agent._memory = Kept()
-    events = list(agent.run())
+    model = ScriptedModel(finish([]))
+    events = list(bench.agent(model, resume=run, without="memory_add", context={"memory": Kept()}).run())
     refused = next(event for event in events if isinstance(event, Decided))
     assert (refused.allowed, refused.by) == (False, "resume")
     assert kinds(events)[:3] == ["resumed", "decided", "remembered"]
@@ -653,9 +652,7 @@ def test_a_memory_that_cannot_be_used_does_not_end_the_run(bench: Bench) -> None
         def recall(self, query: str, k: int = 10, **options: Any) -> Any:
             raise StateError("The disk is full.")
 
-    agent = bench.agent(ScriptedModel(finish([])))
-    agent._memory = Broken()
-    events = list(agent.run())
+    events = list(bench.agent(ScriptedModel(finish([])), context={"memory": Broken()}).run())
     assert events[-1].status == "finished"
     told = [event.reason for event in events if isinstance(event, Retried)]
     assert told[:2] == ["Nothing is recalled: The disk is full.", "This step is not remembered: The disk is full."]

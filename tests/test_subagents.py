@@ -45,6 +45,7 @@ from autoagent.runs.event_log import EventLog
 from autoagent.runs.stats import RunStats
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.steps.run_state import Policy, Tools
 from autoagent.subagents.mailbox import Mailbox
 from autoagent.subagents.pool import WorkerPool
 from autoagent.subagents.worker import Worker, WorkerSpec
@@ -157,10 +158,8 @@ class Bench:
         tainted = TaintedFiles(self.folder / "state" / "tainted.jsonl", self.workspace)
         self.guards[key] = guard = ExfiltrationGuard(tainted, all_specs(), origin=self.origins.get(key, origin))
         context = Context(workspace, NoMemory(), _nobody, log.run, agents=desk, origin=lambda: guard.origin)
-        return Agent(
-            start, model, offered, context, authorizer, budget, log, NoMemory(), guard, listener=listener,
-            count=COUNT, post=desk, key=key, **options,
-        )  # fmt: skip
+        policy = Policy(authorizer, guard, budget, **options)
+        return Agent(start, model, Tools(offered, context, post=desk), policy, log, listener=listener, key=key)
 
     def log(self, key: str | None = None) -> list[Event]:
         """The events on disk, of one agent or of all."""

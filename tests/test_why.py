@@ -31,6 +31,7 @@ from autoagent.memory.sqlite.store import LocalStore
 from autoagent.runs.budget import Budget, RunLimits
 from autoagent.runs.event_log import EventLog
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 
@@ -68,11 +69,9 @@ def live(
 
     with EventLog.open(folder, resume) if resume else EventLog.create(folder) as log:
         context = Context(Workspace(folder / "workspace"), memory, nobody, log.run)
-        agent = Agent(
-            start, model, registry, context, authorizer or Allow(), Budget(limits), log, memory,
-            ExfiltrationGuard(TaintedFiles(folder / "taint.jsonl", folder / "workspace"), all_specs()),
-            listener=Silent(), count=COUNT,
-        )  # fmt: skip
+        guard = ExfiltrationGuard(TaintedFiles(folder / "taint.jsonl", folder / "workspace"), all_specs())
+        policy = Policy(authorizer or Allow(), guard, Budget(limits))
+        agent = Agent(start, model, Tools(registry, context), policy, log, listener=Silent())
         list(agent.run())
         return log.run, list(log.events())
 

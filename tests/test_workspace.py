@@ -473,7 +473,7 @@ def test_without_permission_a_file_is_refused_by_name(tmp_path: Path, name: str)
     program = f"""
 import ctypes, os  # ctypes now: the other user may not be able to read the interpreter's folder
 from pathlib import Path
-from autoagent import workspace
+from autoagent.workspace import gate as workspace
 from autoagent.core.errors import CommandError
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -11,11 +11,11 @@ from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Prompted, Recalled, Rejected, Remembered, Resumed, Rewound, RunStarted, Thought
 from autoagent.core.memory import LeftOut, RetrievedMemory
-from autoagent.loop import build_step_prompt
 from autoagent.prompt import Prompt, recollection_lines
 from autoagent.runs.event_log import effective
 from autoagent.runs.history import History
 from autoagent.runs.loop_guard import LoopGuard
+from autoagent.steps.model_turn import build_step_prompt
 from autoagent.text.tokens import Count
 
 

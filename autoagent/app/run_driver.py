@@ -115,9 +115,9 @@ def _opened(
     from autoagent.loop import Agent
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.steps.run_state import Policy, Tools
     from autoagent.subagents.pool import WorkerPool
     from autoagent.terminal.signals import Interrupts
-    from autoagent.text.tokens import counter
     from autoagent.workspace.lock import sole_writer
 
     embedder = lazy_embedder(settings, console)
@@ -157,23 +157,15 @@ def _opened(
             interruptible=interrupts.allowed,
             held=interrupts.held,
         ) as crew:
-            agent = Agent(
-                start,
-                model,
+            tools = Tools(
                 registry,
                 replace(context, run=log.run, agents=crew.desk, pause=crew.desk.pause),
-                crew.leading(run_factory.authorizer_of(settings, console, rulebook, attended=attended)),
-                budget,
-                log,
-                context.memory,
-                guard,
-                listener=console,
-                count=counter(model.name),
-                interruptible=interrupts.allowed,
-                setup_usage=setup_usage,
-                snapshots=open_snapshots(settings.state_dir, workspace, console.warn),
+                open_snapshots(settings.state_dir, workspace, console.warn),
                 post=crew.desk,
             )
+            authorizer = crew.leading(run_factory.authorizer_of(settings, console, rulebook, attended=attended))
+            policy = Policy(authorizer, guard, budget, interrupts.allowed)
+            agent = Agent(start, model, tools, policy, log, listener=console, setup_usage=setup_usage)
             yield agent, crew, log
 
 

@@ -40,8 +40,8 @@ def builder(
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
     from autoagent.registry.embedders import embedder_of
+    from autoagent.steps.run_state import Policy, Tools
     from autoagent.subagents.worker import Worker
-    from autoagent.text.tokens import counter
 
     @contextmanager
     def build(order: WorkerSpec) -> Iterator[Worker]:
@@ -54,23 +54,15 @@ def builder(
         guard = ExfiltrationGuard(tainted, all_specs(), network=settings.sandbox_network, origin=order.origin)
         with open_context(settings, workspace, guard, own, own, own_embedder, ask=_nobody, say=_unheard) as context:
             order.when_stopped(context.sandbox.close)
-            agent = Agent(
-                dataclasses.replace(described, workspace=str(workspace.root), limits=limits),
-                own,
+            start = dataclasses.replace(described, workspace=str(workspace.root), limits=limits)
+            tools = Tools(
                 offered,
                 dataclasses.replace(context, run=order.place, agents=order.desk, pause=order.desk.pause),
-                order.authorizer,
-                order.budget,
-                order.log,
-                context.memory,
-                guard,
-                listener=order.listener,
-                count=counter(own.name),
-                interruptible=order.interruptible,
-                snapshots=open_snapshots(settings.state_dir, workspace),
+                open_snapshots(settings.state_dir, workspace),
                 post=order.desk,
-                key=order.key,
             )
+            policy = Policy(order.authorizer, guard, order.budget, order.interruptible)
+            agent = Agent(start, own, tools, policy, order.log, listener=order.listener, key=order.key)
             yield Worker(agent, lambda: guard.origin)
 
     return build

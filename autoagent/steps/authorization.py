@@ -1,0 +1,104 @@
+"""Whoever decides: asks for a verdict on a proposal, and gives the user the word after Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from autoagent.core.commands import Call, Proposal, Verdict
+from autoagent.core.errors import ReplyError, StopRun
+from autoagent.core.events import Decided, Event, Feedback, Outcome, Proposed
+from autoagent.core.protocols import Listener
+from autoagent.runs.loop_guard import refusal
+from autoagent.steps.run_state import Events, Policy, RunState, Tools
+from autoagent.text.sanitize import shorten
+
+LOGGED_PREVIEW = 100_000  # characters of what a call would change
+
+
+class Authorization:
+    """Asks before a call runs. What a person thinks about costs no working time."""
+
+    def __init__(self, state: RunState, tools: Tools, policy: Policy, listener: Listener) -> None:
+        self._state = state
+        self._tools = tools
+        self._authorizer = policy.authorizer
+        self._listener = listener
+        self.interruptible = policy.interruptible
+
+    def authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
+        """The call to run, perhaps with arguments the user changed; None where it may not run."""
+        state, proposal = self._state, self._propose(call)
+        if earlier := state.loop_guard.barred(replace(proposal, call=state.logged(call))):
+            reason = refusal(earlier, state.failing())
+            yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
+            return None
+        asked = call
+        verdict = yield from self._decide(proposal)
+        while verdict.args is not None:
+            try:
+                call = self._tools.registry.check(replace(call, args=verdict.args))
+                shown = proposal = self._propose(call)
+            except ReplyError as error:
+                shown = replace(proposal, preview=f"Not changed: {error}")
+            verdict = yield from self._decide(shown)
+        by_user = verdict.by == "user"
+        yield state.record(
+            Decided(
+                call_id=call.id,
+                allowed=verdict.allowed,
+                by=verdict.by,
+                reason="" if by_user else verdict.reason,
+                args=None if call is asked else call.args,
+            )
+        )
+        if by_user and verdict.reason:
+            yield state.record(Feedback(text=verdict.reason))
+        return proposal if verdict.allowed else None
+
+    def interrupted(self) -> Events:
+        """Ctrl-C came: what was allowed in advance is forfeited, and the user has the word."""
+        try:
+            with self._asking():
+                feedback = self._authorizer.interrupted()
+        except KeyboardInterrupt:
+            raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
+        if feedback:
+            yield self._state.record(Feedback(text=feedback))
+
+    def waits_on(self, reason: str) -> bool:
+        """Whether the user has a model that does not answer asked again."""
+        try:
+            with self._asking():
+                return self._authorizer.waits_on(reason)
+        except KeyboardInterrupt:
+            raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
+
+    def _propose(self, call: Call) -> Proposal:
+        """A checked call as it is decided on: with what it would change, its risk, and what there is to warn of."""
+        return self._state.guard.examine(self._tools.registry.propose(call, self._tools.context))
+
+    def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:
+        logged = self._state.logged(proposal.call)
+        event = Proposed(
+            call=logged,
+            preview=shorten(proposal.preview, LOGGED_PREVIEW),
+            warning=proposal.warning,
+            masked=logged is not proposal.call,
+        )
+        while True:
+            yield self._state.record(event)
+            self._listener.proposed(proposal)
+            if (by := self._state.review.allowed_by(proposal.call)) and not proposal.warning:
+                return Verdict(True, by)
+            try:
+                with self._asking():
+                    return self._authorizer.decide(proposal)
+            except KeyboardInterrupt:  # it came before there was a question
+                yield from self.interrupted()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        with self.interruptible(), self._state.budget.time.idle():
+            yield

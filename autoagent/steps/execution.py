@@ -1,0 +1,178 @@
+"""The execution of a command: snapshots around it, its result as the model is shown it, the goals checked after it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import replace
+
+from autoagent.commands.context import Context
+from autoagent.core.commands import Call, Proposal, Result, ResultMeta
+from autoagent.core.errors import CommandError, StateError
+from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
+from autoagent.runs.loop_guard import shown_before
+from autoagent.steps.authorization import Authorization
+from autoagent.steps.run_state import Events, Policy, RunState, Tools
+from autoagent.workspace.gate import Workspace
+
+REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
+MAY_HAVE_RUN = (
+    "The program ended while this command ran: it may have run, wholly or in part. Look before you repeat it."
+)
+
+
+class Execution:
+    """Runs what was authorized, and records what came of it."""
+
+    def __init__(self, state: RunState, tools: Tools, policy: Policy, user: Authorization) -> None:
+        self._state = state
+        self._registry = tools.registry
+        self._context = replace(tools.context, pause=self._pause, ask=self._ask)
+        self._let_pass, self._ask_user = tools.context.pause, tools.context.ask
+        self._snapshots = tools.snapshots
+        self._clock = policy.clock
+        self._user = user
+
+    def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
+        """Run the command. Before the first end of a run, what was made is shown to the agent instead of ending."""
+        state, call = self._state, proposal.call
+        changing = proposal.risk != "read"
+        if changing:
+            yield from self.snapshot()
+        before = state.resume.tree
+        yield state.record(Started(call=call), passing=not changing)  # a look that a power cut hides is taken again
+        began, interrupted = self._clock(), False
+        seen = state.guard.observe(call)
+        workspace = self._context.workspace.observed(seen)
+        try:
+            with self._user.interruptible():
+                result = self._registry.execute(call, self._context_of(proposal, workspace))
+        except KeyboardInterrupt:
+            interrupted = True
+            result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
+        result = yield from self._as_shown(call, result, workspace)
+        seconds = self._clock() - began
+        if changing:
+            yield from self.snapshot()
+            result = self._with_changes(proposal, result, before)
+        result = state.guard.label(call, result, seen)
+        data = result.meta.to_json()
+        yield state.record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, seconds=seconds))
+        yield from state.charge(call.name, self._context.take_usage())
+        if state.goals.stale and not interrupted:
+            yield from self._check_goals()
+            if state.resume.tree:  # checks are programs too: what they leave was not changed by hand
+                yield from self.snapshot()
+        if interrupted:
+            yield from self._user.interrupted()
+        return result.meta
+
+    def cut_off(self, call: Call) -> Events:
+        """Record a call that was running when the program ended: nobody knows its result, but what it left is seen."""
+        state, before, changed = self._state, self._state.resume.before, []
+        if self._snapshots is not None and before:
+            yield from self.snapshot()
+            with suppress(StateError):  # the user has deleted the snapshots since
+                changed = self._snapshots.changed(before, state.resume.tree)
+        data = state.guard.cut_off(call, changed).to_json()
+        yield state.record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
+
+    def snapshot(self) -> Events:
+        """Keep the workspace as it is, where it is not as it was when this was last done."""
+        if self._snapshots is not None and (tree := self._snapshots.take()) != self._state.resume.tree:
+            yield self._state.record(Snapshot(tree=tree))
+
+    def close(self) -> Events:
+        """End the programs that were started, and keep the workspace as they leave it."""
+        if self._snapshots is None or not self._state.resume.tree:
+            return
+        with suppress(CommandError):  # there is no sandbox
+            for program in self._context.sandbox.programs():
+                if program.exit is None:
+                    self._context.sandbox.stop(program.pid)
+        with suppress(StateError):  # the end is recorded all the same, and undo names what differs
+            yield from self.snapshot()
+
+    # What the model is shown ---------------------------------------------------------------------------------------
+
+    def _as_shown(self, call: Call, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
+        """The result without secrets; in its place, why the run does not end yet, or which step has shown the same."""
+        state, logged = self._state, self._state.logged(call)
+        if (text := state.log.masked(result.text)) != result.text or logged is not call:
+            result = replace(result, text=text, meta=replace(result.meta, masked=True))
+        if result.meta.finished is not None:
+            if unmet := (yield from self._unmet()):
+                return Result(call.id, False, unmet, ResultMeta(unmet=True))
+            if look := self._reviewed(workspace):
+                return Result(call.id, False, look, ResultMeta(review=True))
+        elif (earlier := state.loop_guard.same(logged, result.text)) and state.history.shows(earlier.step):
+            return Result(call.id, result.ok, shown_before(earlier, state.failing()), ResultMeta(repeat=True))
+        return result
+
+    def _with_changes(self, proposal: Proposal, result: Result, before: str) -> Result:
+        """The result with the paths that have changed since the snapshot `before`."""
+        if self._snapshots is None or not (changed := self._snapshots.changed(before, self._state.resume.tree)):
+            return result
+        if proposal.risk != "write":  # programs sync nothing, and what a step is said to have done shall last
+            self._context.workspace.sync(changed)
+        return replace(result, meta=replace(result.meta, changed=tuple(changed)))
+
+    def _check_goals(self) -> Generator[Event, None, bool]:
+        """Run the checks of the goals, and tell model and user what is new; False where Ctrl-C cut them short."""
+        state = self._state
+        try:
+            with self._user.interruptible():
+                outcomes = list(
+                    state.goals.check(
+                        lambda check: self._context.sandbox.run(["/bin/sh", "-c", check]), lambda: state.guard.printed
+                    )
+                )
+        except KeyboardInterrupt:
+            yield from self._user.interrupted()
+            return False
+        for outcome in outcomes:
+            news = state.goals.news(outcome, state.guard.quote)
+            yield state.record(outcome)
+            if news:
+                yield state.record(SystemNotice(text=news))
+        return True
+
+    def _unmet(self) -> Generator[Event, None, str]:
+        """Why the run may not be finished, as the checks of its goals say now."""
+        if not (yield from self._check_goals()):
+            return "Not ended yet: the user interrupted the checks of the goals, so nobody knows whether they are met."
+        return self._state.goals.unmet(self._state.guard.quote)
+
+    def _reviewed(self, workspace: Workspace) -> str:
+        """What has to be looked at before the run may end; '' once it was."""
+
+        def read(path: str) -> str:
+            return workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
+
+        def is_there(path: str) -> bool:
+            with suppress(CommandError):
+                found = workspace.find(path)
+                return found is not None and found.kind == "file"
+            return False
+
+        return self._state.review.text(self._state.start.task.goals, read, is_there, self._state.guard.quote)
+
+    # What a command may use ----------------------------------------------------------------------------------------
+
+    def _context_of(self, proposal: Proposal, workspace: Workspace) -> Context:
+        return replace(
+            self._context,
+            workspace=workspace,
+            shown=proposal.preview,
+            has_room=self._state.history.has_room,
+            returned=lambda step: self._state.log.returned(step, self._state.key),
+        )
+
+    def _pause(self, seconds: float) -> None:
+        """Let time pass in a command that waits. Raises StopRun where the run's time is up."""
+        self._state.budget.check_time(self._clock())
+        self._let_pass(seconds)
+
+    def _ask(self, question: str, timeout: float | None) -> str:
+        with self._state.budget.time.idle():
+            return self._ask_user(question, timeout)

@@ -1,0 +1,156 @@
+"""The model's turn: the prompt of a step, within the window and the limits, and the reply to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import ContextOverflow, Unreachable
+from autoagent.core.events import Event, Prompted, Retried, RunStarted
+from autoagent.core.memory import RetrievedMemory
+from autoagent.core.model import Completion, Usage
+from autoagent.core.protocols import Listener, Model
+from autoagent.models.watch import Watch
+from autoagent.prompt import Prompt, build
+from autoagent.runs.budget import estimated_cost
+from autoagent.runs.history import History
+from autoagent.steps.authorization import Authorization
+from autoagent.steps.run_state import Events, Policy, RunState, Tools
+from autoagent.text.tokens import Count
+
+SHORTENINGS = 4  # of the history in one step, when the endpoint says that the prompt does not fit
+CUT_SHORT = "replies that were cut short"
+
+
+class ModelTurn:
+    """Asks the model. `setup_usage` is what it was paid before the run began."""
+
+    def __init__(
+        self,
+        state: RunState,
+        model: Model,
+        tools: Tools,
+        policy: Policy,
+        user: Authorization,
+        listener: Listener,
+        setup_usage: Usage,
+    ) -> None:
+        self._state = state
+        self._model = model
+        self._registry = tools.registry
+        self._clock = policy.clock
+        self._user = user
+        self._listener = listener
+        self._owed = setup_usage  # paid, and not yet in the log
+
+    def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
+        """The reply to all that fits; the history is cut where the endpoint finds the prompt too long."""
+        state, shortened = self._state, 0
+        while True:
+            prompt = yield from self._prompt(memories)
+            try:
+                with self._user.interruptible():
+                    completion = self._complete(prompt)
+                break
+            except KeyboardInterrupt:
+                yield from self._user.interrupted()
+            except Unreachable as error:
+                yield from self.charge()
+                if not self._user.waits_on(str(error)):
+                    raise
+                yield state.record(Retried(reason=f"The user waits on: {error}"))
+            except ContextOverflow as error:
+                if shortened == SHORTENINGS:
+                    raise
+                shortened += 1
+                yield state.record(Retried(reason=f"{str(error).rstrip('.')}; the history is cut", shortened=True))
+        for reason in completion.retries:
+            yield state.record(Retried(reason=reason))
+        yield from self.charge()
+        return completion
+
+    def charge(self, purpose: str = CUT_SHORT) -> Events:
+        """Record what was paid beside the completions."""
+        owed, self._owed = self._owed + self._model.take_usage(), Usage()
+        yield from self._state.charge(purpose, owed)
+
+    def _prompt(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Prompt]:
+        """The prompt of this step, within the window and the budget, announced in the log."""
+        state, now = self._state, self._clock()
+        left = state.budget.left(now)
+        zone = time.localtime(now).tm_gmtoff
+        prompt = build_step_prompt(state.start, state.history, memories, left, now=now, zone=zone, count=state.count)
+        expected, reply_tokens = self._expected(prompt)
+        price = self._model.price
+        state.budget.check(expected, reply_tokens, price, now)
+        yield state.record(
+            Prompted(
+                sha256=prompt.sha256,
+                tokens=prompt.tokens,
+                messages=len(prompt.messages),
+                at=now,
+                estimate=estimated_cost(expected, reply_tokens, price),
+                left=left,
+                zone=zone,
+            )
+        )
+        return prompt
+
+    def _expected(self, prompt: Prompt) -> tuple[int, int]:
+        """The tokens of a prompt as the endpoint may count them, and of the reply to it."""
+        history = self._state.history
+        most = history.reply_tokens + self._model.reasoning_room
+        return int(prompt.tokens * history.scale), min(most, self._state.budget.expected_reply)
+
+    def _complete(self, prompt: Prompt) -> Completion:
+        """Ask the model within what the limits leave; a retry that would pass them ends the run."""
+        budget = self._state.budget
+        sent, reply = self._expected(prompt)
+
+        def before_retry() -> None:
+            self._owed += self._model.take_usage()
+            budget.check_size(self._owed.prompt + sent, self._owed.completion + reply, self._model.price)
+
+        return self._model.complete(
+            prompt.messages,
+            commands=self._offered,
+            max_tokens=self._state.history.reply_tokens,
+            at_most=budget.allowance(sent, self._model.price),
+            listener=Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),
+        )
+
+    @property
+    def _offered(self) -> list[CommandSpec]:
+        specs = self._registry.specs
+        return [spec for spec in specs if spec.name not in self._state.loop_guard.barred_names] or list(specs)
+
+
+def build_step_prompt(
+    start: RunStarted,
+    history: History,
+    memories: Sequence[RetrievedMemory],
+    left: str,
+    *,
+    now: float,
+    zone: int | None,
+    count: Count,
+) -> Prompt:
+    """The prompt of a step; `left` is its line of what is left of the limits, `zone` as in Prompted.
+
+    All it is made of is in the log, from which it can be built again (see prompt_replay).
+    """
+    return build(
+        start.system,
+        history.messages,
+        memories,
+        "\n".join(line for line in (history.standing, left) if line),
+        goals=start.task.goals,
+        met=history.met,
+        failing=history.failing,
+        now=now,
+        zone=zone,
+        shares=history.shares,
+        count=count,
+        fixed_tokens=history.fixed_tokens,
+    )

@@ -1,0 +1,121 @@
+"""Where a run stands: every fold over its events, and the one way in which an event gets into the log and into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from time import time
+
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry
+from autoagent.core.commands import Call
+from autoagent.core.events import Event, RunStarted, Spent
+from autoagent.core.model import Usage
+from autoagent.core.protocols import Authorizer, Post, Recorder, Snapshots
+from autoagent.runs.budget import Budget
+from autoagent.runs.final_review import FinalReview
+from autoagent.runs.goal_checks import GoalChecks
+from autoagent.runs.history import History
+from autoagent.runs.loop_guard import LoopGuard
+from autoagent.runs.resume_state import ResumeState
+from autoagent.runs.standstill import Standstill
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.text.tokens import counter
+
+Events = Generator[Event, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the agent works with.
+
+    `snapshots` keeps the workspace as it was around each change, where that is wanted. `post` brings what other agents
+    have to say.
+    """
+
+    registry: Registry
+    context: Context
+    snapshots: Snapshots | None = None
+    post: Post | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the agent may do, and what that may cost.
+
+    `interruptible` is entered around everything that may be cut short by Ctrl-C: model, command and question, never a
+    write. `clock` gives seconds since the epoch.
+    """
+
+    authorizer: Authorizer
+    guard: ExfiltrationGuard
+    budget: Budget
+    interruptible: Callable[[], AbstractContextManager[object]] = nullcontext
+    clock: Callable[[], float] = time
+
+
+class RunState:
+    """Nothing is in it that is not folded from events, so a resumed run is the same as one that never stopped.
+
+    `key` is that of a sub-agent, whose events stand in the log of the run that started it.
+    """
+
+    def __init__(self, start: RunStarted, registry: Registry, policy: Policy, log: Recorder, key: str = "") -> None:
+        specs = {spec.name: spec for spec in registry.specs}
+        self.start = start
+        self.step = 0
+        self.log = log
+        self.key = key
+        self.count = counter(start.model)
+        self.budget = policy.budget
+        self.guard = policy.guard
+        self.history = History(self.count, registry.pages_results)
+        self.loop_guard = LoopGuard(specs)
+        self.standstill = Standstill(specs)
+        self.review = FinalReview()
+        self.goals = GoalChecks()
+        self.resume = ResumeState()
+        self._folds = (
+            self.history, self.budget, self.loop_guard, self.standstill, self.review, self.resume, self.goals,
+            self.guard,
+        )  # fmt: skip
+
+    def record(self, event: Event, *, passing: bool = False) -> Event:
+        """Write the event to disk, then take it up in every fold; return it as it is in the log, without secrets.
+
+        Raises StateError where the log, or the record of tainted files, cannot be written.
+        """
+        worked = round(self.budget.time.seconds, 3)
+        stamped = self.log.append(replace(event, step=self.step, agent=self.key, worked=worked), passing=passing)
+        self._fold(stamped)
+        return stamped
+
+    def replay(self) -> None:
+        """Take up what the log already holds of this agent."""
+        for event in self.log.effective():
+            if event.agent == self.key:
+                self._fold(event)
+        self.step = self.resume.step
+
+    def charge(self, purpose: str, usage: Usage) -> Events:
+        """Record what was spent beside the steps."""
+        if usage != Usage():
+            yield self.record(Spent(purpose=purpose, usage=usage))
+
+    def logged(self, call: Call) -> Call:
+        """A call as the log has it, without secrets; the call itself where it has none."""
+        args = self.log.masked(call.args)
+        return call if args == call.args else replace(call, args=args)
+
+    def failing(self) -> str:
+        """The goals whose checks fail, in one line."""
+        return self.goals.failing(self.guard.quote)
+
+    def place_in(self, run: str) -> str:
+        """The name of this agent of a run in the memory: each agent counts its own steps."""
+        return f"{run}:{self.key}" if self.key else run
+
+    def _fold(self, event: Event) -> None:
+        for fold in self._folds:
+            fold.add(event)
