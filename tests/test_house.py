@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,11 @@ import house
 from house import RANK
 
 from autoagent.commands.selection import all_specs
+from autoagent.registry.embedders import EMBEDDERS
+from autoagent.registry.memory import BACKENDS
+from autoagent.registry.models import PROVIDERS
+from autoagent.registry.sandbox import AUTO, KINDS
+from autoagent.registry.table import Table
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "autoagent"
@@ -186,6 +193,46 @@ def test_no_module_but_a_commands_own_knows_it_by_its_name() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
     ]
     assert not wrong
+
+
+# Words that name a choice of registry/ and stand elsewhere for something else: by module, with what they mean there.
+OTHER_MEANINGS = {
+    "app/diagnosis": {"none"},  # no terminal
+    "cli": {"replay"},  # a subcommand
+    "commands/media": {"openai"},  # who draws and listens, which IMAGE_PROVIDER and AUDIO_TO_TEXT_PROVIDER choose
+    "config/scenario_bounds": {"none"},  # an empty list
+    "config/settings": {"none", "openai"},  # no browser; who draws and listens
+    "models/openai/endpoint": {"none"},  # in place of a key
+    "services/media/media": {"openai"},  # who listens
+    "subcommands/flags": {"none"},  # no limit
+    "subcommands/replay": {"replay"},  # the subcommand
+    "subcommands/run": {"demo"},  # the flag
+    "subcommands/why": {"none"},  # no memory was shown
+    "terminal/rendering": {"none"},  # an empty list
+    "text/redaction": {"none"},  # a word that is no secret
+}
+
+
+def test_no_module_but_its_own_knows_a_choice_by_its_name() -> None:
+    """A provider, a backend, an embedder or a kind of sandbox: what is true of one is declared in the registry."""
+    tables: list[Table[Any]] = [PROVIDERS, BACKENDS, EMBEDDERS, KINDS]
+    names = {AUTO} | {name for table in tables for record in table.own for name in (record.name, *record.aliases)}
+    found: dict[str, set[str]] = {}
+    for name, tree in TREES.items():
+        own = room_of(name) in ("models", "sandbox") and name.rpartition("/")[2] in names  # `models/human`
+        if own or room_of(name) == "registry":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.rstrip(":") in names:
+                found.setdefault(name, set()).add(node.value)
+    assert found == OTHER_MEANINGS
+
+
+def test_what_the_registry_opens_is_there() -> None:
+    tables: list[Table[Any]] = [PROVIDERS, BACKENDS, EMBEDDERS, KINDS]
+    places = re.findall(r'"(autoagent\.[\w.]+):(\w+)"', "".join(p.read_text() for p in PACKAGE.glob("registry/*.py")))
+    assert len(places) >= sum(len(table.own) for table in tables) - 1  # all but the memory that keeps nothing
+    assert not [f"{module}:{name}" for module, name in places if not hasattr(import_module(module), name)]
 
 
 def test_nothing_happens_at_import() -> None:
