@@ -15,7 +15,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import CommandError
-from autoagent.documents import TEXT_LIMIT, archive
+from autoagent.documents import TEXT_LIMIT, office
 from autoagent.documents.reading import Link
 from autoagent.memory.none import NoMemory
 from autoagent.workspace.gate import Workspace
@@ -214,7 +214,7 @@ def test_an_archive_that_expands_a_thousandfold_is_refused_unopened() -> None:
     began = time.monotonic()
     message = refusal(data, "xlsx")
     assert message.startswith("it unpacks to ")
-    assert message.endswith(f"times its size; the limit is {archive.EXPANSION_LIMIT}.")
+    assert message.endswith(f"times its size; the limit is {office.EXPANSION_LIMIT}.")
     assert time.monotonic() - began < 10
 
 
@@ -224,12 +224,12 @@ def test_an_archive_that_declares_more_than_fits_is_refused() -> None:
     at = data.rfind(b"PK\x01\x02")
     data[at + 24 : at + 28] = (4_000_000_000).to_bytes(4, "little")
     message = refusal(bytes(data), "docx")
-    assert message == f"it unpacks to 4,000,000,004 bytes; the limit is {archive.UNPACKED_LIMIT:,}."
+    assert message == f"it unpacks to 4,000,000,004 bytes; the limit is {office.UNPACKED_LIMIT:,}."
 
 
 def test_an_archive_of_too_many_files_is_refused() -> None:
-    data = packed({"word/document.xml": b"", **{str(number): b"" for number in range(archive.ENTRY_LIMIT)}})
-    assert refusal(data, "docx") == f"it holds {archive.ENTRY_LIMIT + 1:,} files; the limit is {archive.ENTRY_LIMIT:,}."
+    data = packed({"word/document.xml": b"", **{str(number): b"" for number in range(office.ENTRY_LIMIT)}})
+    assert refusal(data, "docx") == f"it holds {office.ENTRY_LIMIT + 1:,} files; the limit is {office.ENTRY_LIMIT:,}."
 
 
 def test_damaged_documents_say_so() -> None:

@@ -54,7 +54,7 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
 
     from autoagent.commands.git import github_authorization
     from autoagent.commands.support.shell_lists import shell_rule
-    from autoagent.sandbox.environment import search_path
+    from autoagent.sandbox.mounts import search_path
     from autoagent.services.media.media import media_of
 
     python = settings.python or sys.executable

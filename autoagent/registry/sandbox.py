@@ -52,12 +52,12 @@ KINDS = Table(
         SandboxKind(
             name="landlock",
             summary="Landlock, seccomp and no capabilities",
-            open=imported_when_called("autoagent.sandbox.landlock:Landlock"),
+            open=imported_when_called("autoagent.sandbox.supervised:Landlock"),
         ),
         SandboxKind(
             name="none",
             summary="limits, and a clean environment",
-            open=imported_when_called("autoagent.sandbox.none:Unconfined"),
+            open=imported_when_called("autoagent.sandbox.supervised:Unconfined"),
             confines=False,
         ),
     ),

@@ -25,10 +25,9 @@ from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, get
 
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.sandbox import seccomp
-from autoagent.sandbox.environment import search_path, variables
 from autoagent.sandbox.hard_links import shared_files
 from autoagent.sandbox.limits import ProcessLimits
-from autoagent.sandbox.mounts import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places
+from autoagent.sandbox.mounts import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places, search_path, variables
 from autoagent.sandbox.process import Launch
 from autoagent.sandbox.startup_gate import Held
 from autoagent.workspace.gate import Workspace

@@ -1,11 +1,12 @@
-"""What of the machine a program needs to see."""
+"""What of the machine a program sees, and its environment: built from nothing, so that no key of ours is in it."""
 
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autoagent.core.errors import SetupError
@@ -21,6 +22,7 @@ NETWORK = tuple(
     )
 )
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+_USUAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 
 # Not the whole of a prefix where there is more in it: that may be a project or a home, or a pip.conf with credentials.
 _OF_VENV = ("bin", "lib", "lib64", "pyvenv.cfg")
@@ -65,3 +67,23 @@ def _prefixes(python: str) -> tuple[str, str]:
         reason = f": {error.strerror}" if isinstance(error, OSError) else ""
         raise SetupError(f"{python} is no Python interpreter that works here{reason}.") from error
     return prefix, base
+
+
+def search_path(python: str) -> tuple[str, ...]:
+    """The folders in which programs are looked for; that of the Python interpreter comes first."""
+    return tuple(dict.fromkeys((str(Path(python).parent), *_USUAL_PATH)))
+
+
+def variables(path: Sequence[str], home: str, more: Mapping[str, str]) -> dict[str, str]:
+    """What a program finds in its environment. `home` is its own, and for temporary files too."""
+    return {
+        "PATH": os.pathsep.join(path),
+        "HOME": home,
+        "TMPDIR": home,
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "PAGER": "cat",
+        "GIT_TERMINAL_PROMPT": "0",
+        "PYTHONUNBUFFERED": "1",  # or what was printed is lost where a limit ends the program, and the order too
+        **more,
+    }

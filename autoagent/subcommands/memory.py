@@ -1,29 +1,31 @@
-"""`autoagent memory`: look into the long-term memory, add to it, forget from it."""
+"""`autoagent memory`: look into the long-term memory, add to it, forget from it, move it between backends."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from autoagent.app.current import settings_here, trusted_here
-from autoagent.app.memory_factory import memory_of_user
+from autoagent.app.memory_factory import lazy_embedder, memory_of_user, say
 from autoagent.config.settings import Settings
-from autoagent.core.errors import StateError
+from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import RetrievedMemory
-from autoagent.subcommands.memory_transfer import export_memory, import_memory
 from autoagent.terminal.output import echo, echo_json
 from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.living_memory import LivingMemory
+    from autoagent.memory.transfer import Counts
 
 SHOWN = 300  # characters of a text in a list
 FATES = 50  # of memories, that a forecast shows
 DREAM_TOKENS = 600
 
+file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 as_json = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
 
 
@@ -42,7 +44,7 @@ def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool) ->
     with memory_of_user(settings_here(ctx.obj)) as living:
         memories, count = living.store.listed(limit, offset), len(living)
     if as_json:
-        _print_json([_object(memory) for memory in memories])
+        echo_json([_object(memory) for memory in memories])
         return
     for memory in memories:
         echo(_line(memory))
@@ -68,7 +70,7 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
     if recall.problem:
         echo(f"Found by words alone: {recall.problem}", err=True)
     if as_json:
-        _print_json([{"score": round(memory.score, 4), **_object(memory)} for memory in found])
+        echo_json([{"score": round(memory.score, 4), **_object(memory)} for memory in found])
         return
     for memory in found:
         echo(f"{memory.score:.2f}  {_line(memory)}")
@@ -119,7 +121,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
         dream = living.sleep(n, lambda prompt: _ask_model(settings, prompt))
     if as_json:
         groups = [{"kept": group.kept.id, "merged": [m.id for m in group.others]} for group in merged]
-        _print_json({**dataclasses.asdict(dream), "merged": groups})
+        echo_json({**dataclasses.asdict(dream), "merged": groups})
         return
     for group in merged:
         echo(f"Merged {', '.join(str(memory.id) for memory in group.others)} into {group.kept.id}.")
@@ -142,7 +144,7 @@ def _ask_model(settings: Settings, prompt: str) -> str:
 def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
     fates = living.forecast(n)
     if as_json:
-        _print_json([{**_object(f.memory), "now": f.now, "sleeps": f.sleeps, "at": f.at} for f in fates])
+        echo_json([{**_object(f.memory), "now": f.now, "sleeps": f.sleeps, "at": f.at} for f in fates])
         return
     for fate in fates[:FATES]:
         when = "now" if fate.now else f"from {_time(fate.at)}"
@@ -160,7 +162,7 @@ def trash(ctx: click.Context, as_json: bool) -> None:
     with memory_of_user(settings_here(ctx.obj)) as living:
         memories = living.store.trash()
     if as_json:
-        _print_json([_object(memory) for memory in memories])
+        echo_json([_object(memory) for memory in memories])
         return
     for memory in memories:
         echo(_line(memory))
@@ -188,7 +190,7 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
     with memory_of_user(settings_here(ctx.obj)) as living:
         found = living.journal.dreams() if living.journal else []
     if as_json:
-        _print_json([dataclasses.asdict(dream) for dream in found])
+        echo_json([dataclasses.asdict(dream) for dream in found])
         return
     for dream in found:
         echo(f"{_time(dream.t)}  {len(dream.forgotten)} forgotten: {dream.text or dream.problem}")
@@ -204,7 +206,7 @@ def stats(ctx: click.Context, as_json: bool) -> None:
     with memory_of_user(settings_here(ctx.obj)) as living:
         stats = living.store.stats()
     if as_json:
-        _print_json(dataclasses.asdict(stats))
+        echo_json(dataclasses.asdict(stats))
         return
     embedder = f"{stats.embedder}, {stats.dim} values" if stats.embedder else "none yet"
     rows = (("memories", stats.count), ("bytes", f"{stats.bytes:,}"), ("embedder", embedder), ("place", stats.place))
@@ -212,8 +214,52 @@ def stats(ctx: click.Context, as_json: bool) -> None:
         echo(f"{name:9} {value}")
 
 
-memory.add_command(export_memory)
-memory.add_command(import_memory)
+@memory.command("export")
+@file
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.pass_context
+def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
+    """Write the memory to FILE (JSON Lines), its vectors to FILE.npy, for `autoagent memory import` of any backend."""
+    from autoagent.memory import transfer
+
+    if file.exists() and not overwrite:
+        raise SettingsError(f"{file} is there already; choose another FILE, or add --overwrite.")
+    settings = settings_here(ctx.obj)
+    embedder = lazy_embedder(settings)
+    with memory_of_user(settings, embedder) as living:
+        counts = transfer.export(living.store, embedder, living.journal, file, say)
+    echo(f"Exported {_in_all(counts)} to {file}; {counts.vectors} have their vectors beside it.")
+
+
+@memory.command("import")
+@file
+@click.option("--trusted", is_flag=True, help="FILE is your own export: take over which memories are trusted.")
+@click.pass_context
+def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
+    """Add the memories that `autoagent memory export` wrote to FILE; those that are here already are kept.
+
+    Without --trusted, each that is new here counts as text from outside, as anybody could have written FILE.
+    """
+    from autoagent.memory import transfer
+
+    settings = trusted_here(ctx.obj).settings
+    exported = transfer.read(file, say)
+    embedder = lazy_embedder(settings)
+    if exported.vectors is not None:
+        embedder = transfer.TakenOver(embedder, exported.vectors)
+    with memory_of_user(settings, embedder) as living:
+        counts = transfer.import_into(living.store, living.journal, exported, trusted=trusted)
+        there = len(living)
+    echo(f"Imported {_in_all(counts)} that were new here; there are {there} memories now.")
+    if counts.doubted:
+        say(
+            f"{counts.doubted} that FILE calls trusted count as text from outside, and stay so. If it is your own "
+            "export: forget them here, and import it with --trusted."
+        )
+
+
+def _in_all(counts: Counts) -> str:
+    return f"{counts.memories} memories, {counts.trash} in the trash and {counts.dreams} dreams"
 
 
 def _line(memory: RetrievedMemory) -> str:
@@ -231,7 +277,3 @@ def _object(memory: RetrievedMemory) -> dict[str, Any]:
     fields = dataclasses.asdict(memory)
     del fields["score"]  # only a search has one
     return fields
-
-
-def _print_json(value: object) -> None:
-    echo_json(value)

@@ -29,11 +29,10 @@ from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai.body import LARGEST, Broken, TooLong, json_object, unpacked, within
-from autoagent.models.openai.heartbeat import LONGEST, Heartbeat
 from autoagent.models.openai.refusals import Refusals, Refused, error_in
 from autoagent.models.openai.response import ToldInStream
 from autoagent.models.openai.retry import Fault, Policy, persist
-from autoagent.models.openai.timers import Timers
+from autoagent.models.openai.timers import LONGEST, Heartbeat, Timers
 from autoagent.network.addresses import is_private
 
 if TYPE_CHECKING:

@@ -1,0 +1,115 @@
+"""The two kinds that rest on the supervisor, for where namespaces are not to be had: Landlock, and nothing at all.
+
+Under Landlock, seccomp and the loss of all capabilities a program can read the system's programs, a few files of /etc
+and the Python interpreter, and write to the workspace and to a temporary folder of its own. It cannot make sockets, and
+there is no /proc for it. Where no boundary works, limits and a clean environment are left, and nothing is held back.
+
+Not covered: see the gaps of each; also bugs of the kernel.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autoagent.core.errors import SetupError
+from autoagent.sandbox import seccomp, supervisor
+from autoagent.sandbox.hard_links import shared_files
+from autoagent.sandbox.landlock_rules import ABI_OF_SIGNALS, OLDEST_ABI, landlock_abi
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.mounts import DEVICES, NETWORK, SETTINGS, SYSTEM, USERS, python_places, search_path, variables
+from autoagent.sandbox.process import Launch
+from autoagent.workspace.gate import Workspace
+
+
+class _Supervised(ABC):
+    """What both kinds do alike. Raises SetupError where not even what ends the programs can be had."""
+
+    def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
+        if not seccomp.is_known():
+            raise SetupError("there is no filter of system calls for this kind of processor.")
+        self._limits = limits
+        self._home = Path(tempfile.mkdtemp(prefix="autoagent-"))
+        self.path: Sequence[str] = search_path(python)
+
+    def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
+        """As Boundary; without a confinement the network is there in any case."""
+        command = supervisor.command(str(folder), self._limits.file, argv, self._confinement(network))
+        return Launch(command, variables(self.path, str(self._home), env))
+
+    def close(self) -> None:
+        """Delete the programs' home."""
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    @abstractmethod
+    def _confinement(self, network: bool) -> dict[str, Any]:
+        """The arguments of landlock_rules.confine; none for no confinement."""
+
+
+class Unconfined(_Supervised):
+    """Satisfies program.Boundary. Programs see everything that the user of the agent does."""
+
+    name = "none"
+    confines = False
+    gaps: tuple[str, ...] = (
+        "Programs can read and change everything that your user can, also outside the workspace and by hard links.",
+        "Programs can reach the network, and the services of this machine.",
+        "Programs can read the agent's keys out of its memory and its environment.",
+        "Programs can send signals to others, and free themselves of their limits that way.",
+        "Programs can fill the disk, the temporary folder, and the memory by what they do not map.",
+        "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
+    )
+
+    def _confinement(self, network: bool) -> dict[str, Any]:
+        return {}
+
+
+class Landlock(_Supervised):
+    """Satisfies program.Boundary. Raises SetupError where the kernel has no Landlock, or one that is too old."""
+
+    name = "landlock"
+    confines = True
+
+    def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
+        self._abi = landlock_abi()
+        if self._abi == 0:
+            raise SetupError("the kernel has no Landlock, or it is switched off.")
+        if self._abi < OLDEST_ABI:
+            raise SetupError(f"the kernel's Landlock is too old: ABI {self._abi}, wanted {OLDEST_ABI} (Linux 6.2).")
+        self._root = str(workspace.root)
+        self._out_of_reach = tuple(str(workspace.root / place) for place in sorted(workspace.protected))
+        self._visible = (*SYSTEM, *SETTINGS, *USERS, *python_places(python))
+        self.gaps = (*self._own_gaps(), *shared_files(workspace).gaps(workspace.root))
+        super().__init__(workspace, limits, python)
+
+    def _own_gaps(self) -> tuple[str, ...]:
+        always = (
+            "Programs can see the sizes and times of files outside the workspace, though not what is in them.",
+            "Programs can change the mode and the times of files outside the workspace that are your user's.",
+            "Programs that may use the network reach the sockets of services on this machine's disk as well.",
+            "Programs can fill the disk and the temporary folder: the size of each file is limited, not their sum.",
+            "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
+        )
+        signals = "Programs can send signals to your user's other programs: the kernel is older than Linux 6.12."
+        own_files = (
+            "Because the agent's own files lie in the workspace, programs can make no files at its top, and see the "
+            "names of the agent's files."
+        )
+        return (
+            *always,
+            *((signals,) if self._abi < ABI_OF_SIGNALS else ()),
+            *((own_files,) if self._out_of_reach else ()),
+        )
+
+    def _confinement(self, network: bool) -> dict[str, Any]:
+        return {
+            "visible": (*self._visible, *(NETWORK if network else ())),
+            "writable": (self._root, str(self._home)),
+            "devices": DEVICES,
+            "out_of_reach": self._out_of_reach,
+            "network": network,
+        }
