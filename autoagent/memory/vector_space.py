@@ -3,6 +3,9 @@
 No vector is compared with a query before it was compared with its checksum. Vectors that are searched in whole are so
 once in a process, before the first search; those under sign bits when their bits are made, and again one by one, by a
 check kept with the bits, whenever the bits say that they are near.
+
+Not a library of vectors (hnswlib, FAISS, sqlite-vec): each is a native dependency of every start, whose index we would
+have to keep whole through a crash, and for a million texts a pass over bits is quick enough.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The guard is asked when a connection is opened, and the socket goes to an address it gave: between check and connect
 nothing is resolved again. TLS is still checked against the host in the URL, never against the address.
+
+No library connects by an address that another check has given; requests and urllib3 do the rest.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A kernel lock (flock) lets one process write a run at a time; it goes with the process, however that ends. A line
 that a crash tore at the end is dropped when the log is opened; damage anywhere else is an error that names the line.
+
+Not a database: one line a fact can be read, copied, cut and mended with any tool, years from now.
 """
 
 from __future__ import annotations

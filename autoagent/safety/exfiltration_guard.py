@@ -19,6 +19,8 @@ of files is declared by nobody: the workspace tells the guard of all that it han
 
 What an untrusted run writes and remembers is untrusted in turn. Taint is never taken back within a run.
 
+Libraries of guards ask a model or look for patterns in a text, which an attacker can write around.
+
 Not covered: what a call within the workspace does (wrong files written, texts falsified); names of files, which are
 not taken for private data; data that leaves in the prompts to the model's own endpoint; files that the user makes
 while a run goes on at a path that this run had made; what a sub-agent's command wrote just before a crash; a person who

@@ -1,4 +1,8 @@
-"""The program as a process of its own: at a real terminal with somebody who types, or on pipes."""
+"""The program as a process of its own: at a real terminal with somebody who types, or on pipes.
+
+Not pexpect and pyte: when a question waits, and that nothing of what was started stays, they leave to their user, and
+that is most of it.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,9 @@ any other. Neither proxies nor credentials are taken from the environment, and r
 would go along.
 
 Not covered by the time for the whole answer: a server that drips its headers byte by byte.
+
+Not the guarded client of network/client: there the model names the address and errors name that; here the user has, and
+an error names the setting to mend.
 """
 
 from __future__ import annotations

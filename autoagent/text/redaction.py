@@ -4,6 +4,8 @@ What a command is given and what a file holds is never masked: only what is told
 
 Not covered: a secret that is encoded (base64, hex), split over several texts, or of a shape that is not listed here; a
 key of up to three plain words (see is_placeholder).
+
+Not detect-secrets: it scans files for a report, and every text that is shown or kept passes here, many at each step.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 What a terminal would obey, reorder or hide is shown as an escape; a long text is cut in its middle, and the cut says
 how much is missing. Not covered: look-alikes within one script (`rn` for `m`, `l` for `1`), and words written wholly
 in look-alikes of another one.
+
+The columns of a text are not taken from wcwidth: that would be one more dependency in place of ten lines, which ask the
+tables of Unicode that Python has.
 """
 
 from __future__ import annotations

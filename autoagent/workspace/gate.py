@@ -5,6 +5,8 @@ Then it is opened from the root down with no link followed at all: what is swapp
 fail, never lead out. The kernel does this in one step where it has openat2 (Linux 5.6), a walk over the folders
 does elsewhere. New content always gets a new inode, so a hard link is never written through.
 
+No library opens beneath a folder without following links; Python's pathlib follows them.
+
 Not covered: a hard link to an outside or protected file can be read (making one is for the sandbox to prevent), and
 so can a file system mounted inside the workspace.
 """

@@ -3,6 +3,8 @@
 The folder is a bare repository in git's SHA-256 format, so that `git --git-dir FOLDER ls-tree ID` works on it. Objects
 are never changed or deleted; `preciousObjects` keeps git from doing so.
 
+Not git itself: the machine may have none, and it would be a process at each step, under the user's own settings of git.
+
 Not covered: objects are not synced to the disk. What a power cut took is found by its hash when it is read.
 """
 

@@ -1,4 +1,7 @@
-"""How the bytes of a text file become text, and the text bytes again in the file's own encoding."""
+"""How the bytes of a text file become text, and the text bytes again in the file's own encoding.
+
+Not charset-normalizer: it guesses, and what is written back must be the bytes that were read.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Searches texts with a regular expression in a process of its own.
 
 Some expressions take longer than the universe has on a line of forty characters, and only a process can be stopped.
+Not the package `regex`, whose searches can be given a time: there `(?:(?:(?:a{500}){500}){500}){500}` takes all memory
+as it is compiled, before any time counts.
 Started by path, so that it imports nothing of the program: it reads one JSON object from standard input and answers
 with one on standard output.
 """

@@ -2,6 +2,8 @@
 
 They are the publisher's address, and the package index in parts, for machines that reach nothing else. Both can be
 broken off and taken up again. Nothing that was fetched is ever imported or executed.
+
+Not huggingface_hub: it has no second way, and a dozen packages would come for one file.
 """
 
 from __future__ import annotations

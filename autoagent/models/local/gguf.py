@@ -1,5 +1,8 @@
 """A model file as its format says (GGUF, ggml/docs/gguf.md): whether it is whole, and its control tokens, by which a
-chat template tells the model who speaks."""
+chat template tells the model who speaks.
+
+Not the package `gguf`: what is wanted is a header and one list, in a tenth of a second and without more packages.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ The format is OpenAI's, read as widely as its cousins write it: several usage bl
 without an index or all under the same one, content in parts or as the whole delta, the older `function_call`, no
 `[DONE]`. What is never accepted is a part: a stream counts as whole once it has said why it finished. Whatever has
 another form than these is Broken: no later reader has to doubt the type of what it is given.
+
+Not httpx-sse: it reads a response of a client, and knows neither our bounds nor how servers leave out the last line.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ to be paid each time is asked again a few times only.
 
 Waits back off exponentially with full jitter (Brooker, "Exponential Backoff and Jitter", 2015), so that many agents
 that failed together do not come back together. What the server says of waiting comes before what we would choose.
+
+Not tenacity: its rules see one attempt's outcome, ours what was paid for, what was refused twice and the patience left.
 """
 
 from __future__ import annotations
