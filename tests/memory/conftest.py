@@ -11,6 +11,7 @@ import databases
 import pytest
 
 from autoagent.core.protocols import MemoryStore
+from autoagent.registry.memory import BACKENDS
 
 
 @pytest.fixture(scope="session")
@@ -33,20 +34,23 @@ def redis_url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["local", "postgres", "redis"])
+KINDS = [backend.name for backend in BACKENDS.own if backend.open is not None]
+
+
+@pytest.fixture(params=KINDS)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[databases.Backend]:
     """A memory of its own in each backend; what was opened of it is closed in the end."""
     yield from opened(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=["local", "postgres", "redis"])
+@pytest.fixture(params=KINDS)
 def other_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[databases.Backend]:
     """A second memory, so that a test sees each backend beside each."""
     yield from opened(request.param, request, tmp_path)
 
 
 def opened(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[databases.Backend]:
-    place = str(folder) if kind == "local" else request.getfixturevalue(f"{kind}_url")
+    place = request.getfixturevalue(f"{kind}_url") if BACKENDS.find(kind).needs_url else str(folder)
     with databases.Backend(kind, place, f"test-{uuid.uuid4().hex}") as backend:
         yield backend
 

@@ -17,7 +17,7 @@ import pytest
 from bag_of_words import BagOfWords
 
 from autoagent.core.protocols import Embedder, MemoryStore
-from autoagent.memory.sqlite.store import LocalStore
+from autoagent.registry.memory import BACKENDS, StoreOpening
 
 
 class Backend(contextlib.ExitStack):
@@ -34,15 +34,9 @@ class Backend(contextlib.ExitStack):
         return store
 
     def _made(self, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:
-        if self.kind == "postgres":
-            from autoagent.memory.postgres.store import PostgresStore
-
-            return PostgresStore(self.place, self.index, embedder, listen)
-        if self.kind == "redis":
-            from autoagent.memory.redis.store import RedisStore
-
-            return RedisStore(self.place, self.index, embedder, listen)
-        return LocalStore(Path(self.place) / self.index, embedder, listen)
+        make = BACKENDS.find(self.kind).open
+        assert make is not None
+        return make(StoreOpening(self.place, self.index, Path(self.place) / self.index, embedder, listen))
 
 
 @contextlib.contextmanager
