@@ -31,22 +31,6 @@ def _no_model(prompt: str) -> str:
     raise CommandError("There is no model here to ask.")
 
 
-def _unheard(text: str) -> None:
-    pass
-
-
-def _no_authorization(address: Address) -> str:
-    return ""
-
-
-def _always(text: str) -> bool:
-    return True
-
-
-def _nothing(step: int) -> None:
-    return None
-
-
 def in_a_shell(line: str) -> Sequence[str]:
     """A shell line as the arguments of a shell."""
     return ("/bin/sh", "-c", line)
@@ -79,16 +63,16 @@ class Context:
     complete: Callable[[str], str] = _no_model
     summarise: Callable[[str], str] = _no_model
     take_usage: Callable[[], Usage] = Usage
-    progress: Callable[[str], None] = _unheard
+    progress: Callable[[str], None] = lambda text: None
     pause: Callable[[float], None] = time.sleep
     origin: Callable[[], Origin] = Origin
     mask: Callable[[str], str] = str
-    has_room: Callable[[str], bool] = _always
-    returned: Callable[[int], Returned | None] = _nothing
+    has_room: Callable[[str], bool] = lambda text: True
+    returned: Callable[[int], Returned | None] = lambda step: None
     python: str = sys.executable
     shell_rule: Callable[[str], Sequence[str]] = in_a_shell
     shown: str | None = None
-    git_authorization: Callable[[Address], str] = _no_authorization
+    git_authorization: Callable[[Address], str] = lambda address: ""
     sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))  # noqa: RUF009 - it has no state
     web: Web = cast(Web, _Absent("no way to the web"))  # noqa: RUF009
     media: Media = cast(Media, _Absent("no provider of media"))  # noqa: RUF009

@@ -118,7 +118,7 @@ def clone_repository(
 ) -> CommandOutput:
     where = _target(context, clone_path)
     _require_git(context)
-    source = _local(context, url) if _is_file(url) else _remote(context, url)
+    source = _Source(f"./{_in_workspace(context, url)}", "file") if _is_file(url) else _remote(context, url)
     empty = context.workspace.find(where) is not None
     context.progress(f"Cloning {source.url} ...")
     try:
@@ -164,10 +164,6 @@ def _in_workspace(context: Context, url: str) -> str:
         return context.workspace.display(path)
     except CommandError as error:
         raise CommandError(f"With file: only what is in the workspace is cloned. {error}") from error
-
-
-def _local(context: Context, url: str) -> _Source:
-    return _Source(f"./{_in_workspace(context, url)}", "file")
 
 
 def _remote(context: Context, url: str) -> _Source:

@@ -127,7 +127,7 @@ def export(
             "vectors": known,
         }  # fmt: skip
         lines = written.enter_context(replacing(path))
-        for record in (header, *_memory_records(memories, embedded), *_trash_records(trash), *_dream_records(dreams)):
+        for record in (header, *_records(memories, embedded, trash, dreams)):
             line = json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)
             lines.write(f"{line}\n".encode())
     if known is None:
@@ -157,20 +157,16 @@ def _write_vectors(
     return embedded
 
 
-def _memory_records(memories: Sequence[RetrievedMemory], embedded: Sequence[bool]) -> Iterator[dict[str, Any]]:
+def _records(
+    memories: Sequence[RetrievedMemory],
+    embedded: Sequence[bool],
+    trash: Sequence[RetrievedMemory],
+    dreams: Sequence[Dream],
+) -> Iterator[dict[str, Any]]:
     for memory, has_vector in zip(memories, embedded, strict=True):
-        yield {**_known(memory), **({} if has_vector else {"vector": False})}
-
-
-def _trash_records(trash: Sequence[RetrievedMemory]) -> Iterator[dict[str, Any]]:
-    for memory in trash:
-        known = _known(memory)
-        yield {"forgotten": known.pop("t"), **known}
-
-
-def _dream_records(dreams: Sequence[Dream]) -> Iterator[dict[str, Any]]:
-    for dream in dreams:
-        yield {"dream": dataclasses.asdict(dream)}
+        yield {"t": memory.t, **_known(memory), **({} if has_vector else {"vector": False})}
+    yield from ({"forgotten": memory.t, **_known(memory)} for memory in trash)
+    yield from ({"dream": dataclasses.asdict(dream)} for dream in dreams)
 
 
 _LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
@@ -183,7 +179,7 @@ _LARGEST = 2**31 - 1  # of a level and a step: what every backend can count with
 
 
 def _known(memory: RetrievedMemory) -> dict[str, Any]:
-    return {"t": memory.t, **{name: getattr(memory, name) for name in _FIELDS}}
+    return {name: getattr(memory, name) for name in _FIELDS}
 
 
 def _sha256(file: BufferedRandom) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MAX_REDIRECTS = 10
 FETCH_SECONDS = 60.0  # for a page, with all its redirects
 
+_USUAL = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate"}  # headers
 _BLOCK = 1 << 18  # bytes
 _REDIRECTS = (301, 302, 303, 307, 308)
 _WITH_CONTENT = (200, 201, 202, 203)
@@ -129,7 +130,7 @@ class HttpClient:
         from requests import Request
         from requests.cookies import RequestsCookieJar
 
-        address, sent = parse(url), {**self._usual_headers(), **headers}
+        address, sent = parse(url), {**_USUAL, "User-Agent": self.user_agent, **headers}
         cookies = RequestsCookieJar()
         http = adapter(guarded_connect(self.guard, deadline))
         try:
@@ -152,9 +153,6 @@ class HttpClient:
         finally:
             http.close()
         raise CommandError(f"{parse(url).url} leads to too many redirects ({MAX_REDIRECTS}), at last to {address.url}.")
-
-    def _usual_headers(self) -> dict[str, str]:
-        return {"User-Agent": self.user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 
 
 def _redirect(address: Address, response: Response) -> Address:

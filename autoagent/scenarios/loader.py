@@ -39,7 +39,7 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
     scenario = Scenario(
         path=path,
         about=entries["about"].text() if "about" in entries else "",
-        files=_given_files(entries["files"]) if "files" in entries else (),
+        files=tuple(_given_file(*file) for file in entries["files"].members().items()) if "files" in entries else (),
         settings=_settings(entries["settings"]) if "settings" in entries else {},
         environment=_environment(entries["environment"]) if "environment" in entries else {},
         seconds=_seconds(entries["seconds"]) if "seconds" in entries else SECONDS,
@@ -51,10 +51,6 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
 
 
 # Around the sessions ---------------------------------------------------------------------------------------------
-
-
-def _given_files(entry: YamlEntry) -> tuple[GivenFile, ...]:
-    return tuple(_given_file(name, file) for name, file in entry.members().items())
 
 
 def _given_file(name: str, entry: YamlEntry) -> GivenFile:
@@ -155,7 +151,7 @@ def _expected(entry: YamlEntry) -> Expected:
     return Expected(
         place=entry.place,
         code=_count(entries["exit"]) if "exit" in entries else 0,
-        files=_expected_files(entries["files"]) if "files" in entries else (),
+        files=tuple(_expected_file(*file) for file in entries["files"].members().items()) if "files" in entries else (),
         commands=_count(entries["commands"]) if "commands" in entries else None,
         events=_events(entries["events"]) if "events" in entries else {},
         **parts,
@@ -182,10 +178,6 @@ def _pattern(entry: YamlEntry) -> re.Pattern[str]:
         return re.compile(_exactly(entry), re.MULTILINE)
     except re.error as error:
         raise SettingsError(f"{entry.where}: is no regular expression: {error}.") from None
-
-
-def _expected_files(entry: YamlEntry) -> tuple[ExpectedFile, ...]:
-    return tuple(_expected_file(name, file) for name, file in entry.members().items())
 
 
 def _expected_file(name: str, entry: YamlEntry) -> ExpectedFile:

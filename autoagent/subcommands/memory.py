@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from autoagent.app.memory_factory import lazy_embedder, memory_of_user, say
 from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import RetrievedMemory
-from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.output import echo, echo_json, echo_list, minute
 from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
@@ -43,15 +42,10 @@ def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool) ->
     """List the memories, those that were stored or used last first."""
     with memory_of_user(settings_here(ctx.obj)) as living:
         memories, count = living.store.listed(limit, offset), len(living)
-    if as_json:
-        echo_json([_object(memory) for memory in memories])
-        return
-    for memory in memories:
-        echo(_line(memory))
-    if len(memories) < count:
-        echo(f"{len(memories)} of {count} memories; --limit and --offset show others.", err=True)
-    elif not memories:
-        echo("The memory is empty.", err=True)
+    some = f"{len(memories)} of {count} memories; --limit and --offset show others."
+    echo_list(memories, as_json, _object, _line, some if count else "The memory is empty.")
+    if memories and len(memories) < count and not as_json:
+        echo(some, err=True)
 
 
 @memory.command("search")
@@ -66,16 +60,15 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
     """
     with memory_of_user(settings_here(ctx.obj)) as living:
         recall = living.recall(query, k)
-    found = recall.memories
     if recall.problem:
         echo(f"Found by words alone: {recall.problem}", err=True)
-    if as_json:
-        echo_json([{"score": round(memory.score, 4), **_object(memory)} for memory in found])
-        return
-    for memory in found:
-        echo(f"{memory.score:.2f}  {_line(memory)}")
-    if not found:
-        echo("No memory fits.", err=True)
+    echo_list(
+        recall.memories,
+        as_json,
+        lambda memory: {"score": round(memory.score, 4), **_object(memory)},
+        lambda memory: f"{memory.score:.2f}  {_line(memory)}",
+        "No memory fits.",
+    )
 
 
 @memory.command("add")
@@ -147,7 +140,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
         echo_json([{**_object(f.memory), "now": f.now, "sleeps": f.sleeps, "at": f.at} for f in fates])
         return
     for fate in fates[:FATES]:
-        when = "now" if fate.now else f"from {_time(fate.at)}"
+        when = "now" if fate.now else f"from {minute(fate.at)}"
         echo(f"{when}, in about {fate.sleeps} sleeps  {_line(fate.memory)}")
     dying = sum(fate.now for fate in fates)
     more = f" The first {FATES} are shown; --json lists all." if len(fates) > FATES else ""
@@ -161,13 +154,7 @@ def trash(ctx: click.Context, as_json: bool) -> None:
     """List what was forgotten and can still be restored, with the time it was forgotten."""
     with memory_of_user(settings_here(ctx.obj)) as living:
         memories = living.store.trash()
-    if as_json:
-        echo_json([_object(memory) for memory in memories])
-        return
-    for memory in memories:
-        echo(_line(memory))
-    if not memories:
-        echo("The trash is empty.", err=True)
+    echo_list(memories, as_json, _object, _line, "The trash is empty.")
 
 
 @memory.command("restore")
@@ -189,13 +176,13 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
     """Show the dreams, the newest last."""
     with memory_of_user(settings_here(ctx.obj)) as living:
         found = living.journal.dreams() if living.journal else []
-    if as_json:
-        echo_json([dataclasses.asdict(dream) for dream in found])
-        return
-    for dream in found:
-        echo(f"{_time(dream.t)}  {len(dream.forgotten)} forgotten: {dream.text or dream.problem}")
-    if not found:
-        echo("There are no dreams yet.", err=True)
+    echo_list(
+        found,
+        as_json,
+        dataclasses.asdict,
+        lambda dream: f"{minute(dream.t)}  {len(dream.forgotten)} forgotten: {dream.text or dream.problem}",
+        "There are no dreams yet.",
+    )
 
 
 @memory.command("stats")
@@ -266,11 +253,7 @@ def _line(memory: RetrievedMemory) -> str:
     origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
     text = shorten(escape(" ".join(memory.text.split())), SHOWN)
     mark = "" if memory.trusted else " (untrusted)"
-    return f"{memory.id}  {_time(memory.t)}  level {memory.level}  {origin}{mark}: {text}"
-
-
-def _time(t: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(t))
+    return f"{memory.id}  {minute(memory.t)}  level {memory.level}  {origin}{mark}: {text}"
 
 
 def _object(memory: RetrievedMemory) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from autoagent.app.current import settings_here
 from autoagent.app.saved_rules import saved_rules, tell_old_rules
 from autoagent.core.errors import StateError
 from autoagent.safety.rules import Rule, checked
-from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.output import echo, echo_list
 from autoagent.text.sanitize import escape
 
 
@@ -31,17 +31,13 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
     tell_old_rules(settings, lambda line: echo(escape(line), err=True))
     found = [("settings", Rule.parse(text)) for text in settings.allow]
     found += [("saved", rule) for rule in saved.load()]
-    if as_json:
-        rows = [
-            {"rule": str(rule), "command": rule.command, "pattern": rule.pattern, "origin": origin}
-            for origin, rule in found
-        ]
-        echo_json(rows)
-        return
-    for origin, rule in found:
-        echo(f"{origin:8}  {rule}")
-    if not found:
-        echo(f"There are no rules for this folder in {saved.path}: every command is asked about.", err=True)
+    echo_list(
+        found,
+        as_json,
+        lambda one: {"rule": str(one[1]), "command": one[1].command, "pattern": one[1].pattern, "origin": one[0]},
+        lambda one: f"{one[0]:8}  {one[1]}",
+        f"There are no rules for this folder in {saved.path}: every command is asked about.",
+    )
 
 
 @rules.command("add")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from autoagent.core.events import Ended, Resumed, Rewound, RunStarted
 from autoagent.runs.event_log import find_run, read, run_ids
 from autoagent.runs.stats import RunStats
 from autoagent.subcommands.flags import given_in
-from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.output import echo, echo_list, minute
 from autoagent.terminal.rendering import counted
 from autoagent.text.sanitize import escape, shorten
 
@@ -29,17 +28,14 @@ def runs(ctx: click.Context, as_json: bool) -> None:
     """List the runs of the state folder, the newest first."""
     state_dir = settings_here(ctx.obj).state_dir
     rows = list(_rows(state_dir))
-    if as_json:
-        echo_json(rows)
-        return
-    for row in rows:
-        cost = "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["updated"]))
-        goals = shorten(escape("; ".join(row["goals"])).replace("\n", " "), 100)
-        steps = counted(row["steps"], "step")
-        echo(f"{row['id']}  {row['status']:11}  {steps:>10}  {cost}  {when}  {goals}")
-    if not rows:
-        echo(f"There are no runs in {state_dir}.", err=True)
+    echo_list(rows, as_json, lambda row: row, _line, f"There are no runs in {state_dir}.")
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    cost = "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
+    goals = shorten(escape("; ".join(row["goals"])).replace("\n", " "), 100)
+    steps = counted(row["steps"], "step")
+    return f"{row['id']}  {row['status']:11}  {steps:>10}  {cost}  {minute(row['updated'])}  {goals}"
 
 
 def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -14,7 +13,7 @@ from autoagent.config.settings import user_state_path
 from autoagent.config.trust import Record, Trusted
 from autoagent.core.errors import SettingsError
 from autoagent.terminal.click_terminal import ClickTerminal
-from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.output import echo, echo_list, minute
 
 
 @click.command("trust")
@@ -66,12 +65,10 @@ def _revoke(folder: Path) -> None:
 
 
 def _list(records: list[Record], as_json: bool) -> None:
-    if as_json:
-        rows = [{"folder": one.folder, "items": sorted(one.items.values()), "time": one.t} for one in records]
-        echo_json(rows)
-        return
-    for one in records:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.t))
-        echo(f"{when}  {plain(one.folder)}  {plain(', '.join(sorted(one.items.values())))}")
-    if not records:
-        echo("No folder is trusted.", err=True)
+    echo_list(
+        records,
+        as_json,
+        lambda one: {"folder": one.folder, "items": sorted(one.items.values()), "time": one.t},
+        lambda one: f"{minute(one.t)}  {plain(one.folder)}  {plain(', '.join(sorted(one.items.values())))}",
+        "No folder is trusted.",
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Thoughts
 from autoagent.runs.event_log import find_run, read
 from autoagent.subcommands.runs import settings_of_run
-from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.output import echo, echo_json, minute
 from autoagent.text.sanitize import escape, shorten
 
 SHOWN = 300  # characters of a memory or a thought
@@ -146,9 +145,8 @@ def _show(found: Mapping[str, Any], traced: Traced) -> None:
 
 
 def _origin(memory: RetrievedMemory) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
     origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
-    return f"{when}  {origin}{'' if memory.trusted else ' (untrusted)'}"
+    return f"{minute(memory.t)}  {origin}{'' if memory.trusted else ' (untrusted)'}"
 
 
 def _compare(again: Mapping[str, Any]) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from autoagent.text.sanitize import escape, escape_json
+
+Item = TypeVar("Item")
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -23,3 +27,21 @@ def echo_over(text: str) -> None:
 def echo_json(value: Any) -> None:
     """Print a JSON value, in which the same stands as escapes of JSON."""
     click.echo(escape_json(json.dumps(value, ensure_ascii=False, indent=2)))
+
+
+def echo_list(
+    items: Sequence[Item], as_json: bool, fields: Callable[[Item], Any], line: Callable[[Item], str], empty: str
+) -> None:
+    """Print the items as a JSON list of their `fields`, or a `line` for each; on standard error that there are none."""
+    if as_json:
+        echo_json([fields(item) for item in items])
+        return
+    for item in items:
+        echo(line(item))
+    if not items:
+        echo(empty, err=True)
+
+
+def minute(t: float) -> str:
+    """A time as people here read it, to the minute."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(t))

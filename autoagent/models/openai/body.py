@@ -70,6 +70,11 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     return value
 
 
+def read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
+    """The JSON object that a body is, whatever it is called. Raises Broken and TooLong."""
+    return json_object(b"".join(within(chunks, LARGEST)))
+
+
 def json_text(value: Any) -> str:
     """A value that came as JSON, as JSON again. Raises Broken where it is nested more deeply than can be written."""
     try:

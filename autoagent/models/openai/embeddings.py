@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autoagent.core.errors import ModelError, Unreachable
 from autoagent.core.model import Price, Usage
 from autoagent.core.protocols import Listener
-from autoagent.models.openai.body import LARGEST, json_object, within
+from autoagent.models.openai.body import read_object
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.response import tokens_in
 from autoagent.models.pricing import cost
@@ -84,7 +84,7 @@ class OpenAIEmbedder:
             raise Unreachable(self._failed[1])
         try:
             endpoint = self._brief if len(texts) <= _FEW else self._endpoint
-            answer, _ = endpoint.post("/embeddings", body, _read, self._listener)
+            answer, _ = endpoint.post("/embeddings", body, read_object, self._listener)
         except Unreachable as error:
             self._failed = time.monotonic(), str(error)
             raise
@@ -133,7 +133,3 @@ def _numbers(values: Any) -> list[float] | None:
     except OverflowError:  # a whole number of hundreds of digits
         return None
     return numbers if math.isfinite(math.hypot(*numbers)) else None
-
-
-def _read(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
-    return json_object(b"".join(within(chunks, LARGEST)))

@@ -28,7 +28,7 @@ from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, Se
 from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
-from autoagent.models.openai.body import LARGEST, Broken, TooLong, json_object, unpacked, within
+from autoagent.models.openai.body import LARGEST, Broken, TooLong, read_object, unpacked, within
 from autoagent.models.openai.refusals import Refusals, Refused, error_in
 from autoagent.models.openai.response import ToldInStream
 from autoagent.models.openai.retry import Fault, Policy, persist
@@ -166,7 +166,7 @@ class Endpoint:
     def models(self) -> list[dict[str, Any]]:
         """What the endpoint lists of its models; each has an `id`. Raises as Model.complete does, without a retry."""
         try:
-            data = self._attempt("/models", None, _read_object).get("data")
+            data = self._attempt("/models", None, read_object).get("data")
         except Fault as fault:
             raise ModelError(f"{self.base_url}/models lists no models: {fault.reason}") from fault
         models = data if isinstance(data, list) else []
@@ -342,10 +342,6 @@ class Endpoint:
             pass
         finally:
             cancel()
-
-
-def _read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
-    return json_object(b"".join(within(chunks, LARGEST)))
 
 
 def _origin(address: SplitResult) -> str:
