@@ -109,7 +109,7 @@ def _model(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     if choice.provider.examine is not None:
         yield from choice.provider.examine(settings, choice.argument, env)
     else:
-        yield Finding("model", "ok", f"{settings.model}: needs no key")
+        yield Finding("model", "ok", f"{settings.model}: {choice.provider.summary}")
 
 
 def _embedder(settings: Settings) -> Iterator[Finding]:
@@ -117,7 +117,8 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
         yield Finding("embedder", "ok", "not needed: the memory is off")
         return
     kind, argument = embedder_of(settings)
-    found = list(kind.examine(settings, argument)) if kind.examine is not None else [_unexamined("embedder", kind.name)]
+    unexamined = Finding("embedder", "ok", f"{kind.name}: {kind.summary}")
+    found = list(kind.examine(settings, argument)) if kind.examine is not None else [unexamined]
     yield from found
     if all(finding.status != "ok" for finding in found) and kind is not EMBEDDED and EMBEDDED.examine is not None:
         yield from EMBEDDED.examine(settings, "")
@@ -155,10 +156,6 @@ def _plugins() -> Iterator[Finding]:
     for plugin in groups_but(known):
         groups = ", ".join(f"{PREFIX}{group}" for group in known)
         yield Finding("plug-in", "warn", str(plugin.refuse(f"cannot be used: the groups are {groups}")))
-
-
-def _unexamined(check: str, name: str) -> Finding:
-    return Finding(check, "ok", f"{name}: nothing of it is looked at here")
 
 
 def _told(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from autoagent.commands.added import AddedCommands, added_commands
 from autoagent.commands.registry import Command, Registry
 from autoagent.config.settings import Settings
 from autoagent.core.commands import CommandSpec
-from autoagent.core.errors import SettingsError
+from autoagent.core.errors import SettingsError, SetupError
 from autoagent.core.task import Goal
 from autoagent.core.window import SMALL_WINDOW
 
@@ -62,12 +62,20 @@ def available(settings: Settings) -> Registry:
     usable, reasons = [], {}
     for command in all_commands():
         spec = command.spec
-        reason = off.get(spec.name) or (command.available(settings) if command.available else "")
+        reason = off.get(spec.name) or _reason(command, settings)
         if reason:
             reasons.update(dict.fromkeys((spec.name, *spec.aliases), reason))
         else:
             usable.append(command)
     return Registry(usable, reasons)
+
+
+def _reason(command: Command, settings: Settings) -> str:
+    """Why a command cannot be used with these settings, '' where it can."""
+    try:
+        return command.available(settings) if command.available else ""
+    except SetupError as error:  # a plug-in that they choose
+        return str(error)
 
 
 def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], window: int) -> Registry:

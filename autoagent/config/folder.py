@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Leave = Literal[
     "free", "limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false",
-    "stronger", "inside", "model", "no plug-in", "paired", "trust", "never",
+    "stronger", "inside", "model", "own model", "own memory",
+    "own embedder", "paired", "trust", "never",
 ]  # fmt: skip
 
 
@@ -60,7 +61,7 @@ LIMITED: Mapping[str, str] = {
     **dict.fromkeys(("only true", "only false"), "only tighter"),
     "inside": "within the folder",
     "model": "no file, no run, no plug-in",
-    "no plug-in": "no plug-in",
+    **dict.fromkeys(("own model", "own memory", "own embedder"), "no plug-in"),
     "paired": "with its key",
     "trust": "once trusted",
     "never": "never",
@@ -93,11 +94,6 @@ def _has_no_lists(held: Settings) -> bool:
     return not (held.shell_command_control or held.shell_allowlist or held.shell_denylist)
 
 
-def _is_own(value: str) -> bool:
-    """Whether a choice is none that a plug-in adds: what such a one does is not known."""
-    return not any(table.is_added(value.partition(":")[0]) for table in (PROVIDERS, BACKENDS, EMBEDDERS))
-
-
 # Whether the value is allowed, given what holds without it. A leave that is not here allows nothing.
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "free": lambda value, now, held, folder: True,
@@ -114,6 +110,8 @@ _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "only false": lambda value, now, held, folder: value is False,
     "inside": lambda value, now, held, folder: is_inside(folder, value),
     "model": lambda value, now, held, folder: parse_model(value).is_harmless,
-    "no plug-in": lambda value, now, held, folder: _is_own(value),
+    "own model": lambda value, now, held, folder: not PROVIDERS.is_added(parse_model(value).name),
+    "own memory": lambda value, now, held, folder: not BACKENDS.is_added(value),
+    "own embedder": lambda value, now, held, folder: not EMBEDDERS.is_added(value.partition(":")[0]),
     "paired": lambda value, now, held, folder: False,  # decided where the key is known
 }

@@ -90,7 +90,7 @@ class Settings:
         help=model_forms(),
         parse=parse_model,
         folder="model",
-        scenario="no plug-in",
+        scenario="own model",
     )
     smart_llm: str = free("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
     fast_llm: str = free("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
@@ -103,7 +103,7 @@ class Settings:
         "",
         "EMBEDDING_MODEL",
         help=f"the endpoint's embedder, or {EMBEDDED.name}; empty: {EMBEDDER}, where it is OpenAI's own",
-        folder="no plug-in",
+        folder="own embedder",
     )
     openai_api_key: str = free("", "OPENAI_API_KEY", help="the key of the endpoint", secret=True)
     openai_base_url: str = setting(
@@ -152,7 +152,7 @@ class Settings:
         "MEMORY_BACKEND",
         help=either(backend.name for backend in BACKENDS.own),
         parse=BACKENDS.canonical,
-        folder="no plug-in",
+        folder="own memory",
     )
     memory_index: str = free("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
     memory_url: str = setting("", "MEMORY_URL", help="postgresql://... or redis://..., with its password", secret=True)

@@ -77,7 +77,7 @@ def embedder_of(settings: Settings) -> tuple[EmbedderKind, str]:
     """
     named = settings.embedding_model
     name, _, argument = named.partition(":")
-    if EMBEDDERS.knows(name):
+    if name and EMBEDDERS.knows(name):
         return EMBEDDERS.find(name), argument
     embeds = named if settings.openai_base_url else settings.openai_api_key
     return (OPENAI, named) if embeds and settings.model_choice.provider.endpoint else (EMBEDDED, "")

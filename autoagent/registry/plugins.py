@@ -65,21 +65,18 @@ def groups_but(known: tuple[str, ...]) -> list[Plugin]:
 
 @cache
 def _installed() -> tuple[Plugin, ...]:
-    """All of them; the first of a name and group counts, as with modules. What is not installed properly is not there.
-
-    Nothing in the current folder is installed: whatever lies there may be a stranger's.
-    """
+    """All of them. Nothing in the current folder is installed: whatever lies there may be a stranger's."""
     from importlib.metadata import distributions
 
     here = Path.cwd().resolve()
     places = [place for place in sys.path if Path(place).is_absolute() and Path(place).resolve() != here]
-    found: dict[tuple[str, str], Plugin] = {}
+    found: dict[tuple[str, str, str], Plugin] = {}
     for distribution in distributions(path=places):
         for entry in distribution.entry_points:
             if entry.group.startswith(PREFIX):
                 group = entry.group.removeprefix(PREFIX)
                 plugin = Plugin(group, entry.name, distribution.name, distribution.version, entry)
-                found.setdefault((group, entry.name), plugin)
+                found.setdefault((distribution.name, group, entry.name), plugin)  # an older one is behind it
     return tuple(found.values())
 
 

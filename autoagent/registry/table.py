@@ -54,7 +54,7 @@ class Table(Generic[Record]):
 
     def canonical(self, text: str) -> str:
         """The name of the record that a word of the user stands for. Raises ValueError, which names all there are."""
-        name = text.lower()
+        name = text if self.knows(text) else text.lower()
         if not self.knows(name):
             raise ValueError(f"must be one of {', '.join(self.names())}, not {text!r}.")
         return self._own[name].name if name in self._own else name
@@ -70,11 +70,18 @@ class Table(Generic[Record]):
                 yield plugin, error
 
     def _added(self) -> dict[str, Plugin]:
-        return {plugin.name: plugin for plugin in plugins(self.group) if plugin.name not in self._own}
+        """By name; the first of a name has it."""
+        found: dict[str, Plugin] = {}
+        for plugin in plugins(self.group):
+            if plugin.name not in self._own:
+                found.setdefault(plugin.name, plugin)
+        return found
 
     def _loaded(self, plugin: Plugin) -> Record:
         if plugin.name in self._own:
             raise plugin.refuse("cannot be used: the name is one of autoagent's own, which stays")
+        if plugin != (first := self._added()[plugin.name]):
+            raise plugin.refuse(f"cannot be used: {first.called} has the name already")
         record = plugin.load()
         if not isinstance(record, self._kind):
             raise plugin.refuse(f"cannot be used: it is no {self._kind.__name__}")

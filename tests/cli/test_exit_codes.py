@@ -153,6 +153,8 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
         (["--gpt3only", "--gpt4only"], "--gpt3only and --gpt4only exclude each other"),
         (["--commands", "dance", *GOAL], "neither a command nor a category 'dance'"),
         (["-m", "pinecone"], "must be one of local"),
+        (["--sandbox", "box"], "--sandbox: must be one of auto, bubblewrap, landlock, none, not 'box'."),
+        (["--model", "human:me"], "--model: nothing may stand behind human, as in 'human:me'."),
         (["-C", "missing.yaml"], "missing.yaml: there is no such file"),
         (["-P", "missing.yaml", *GOAL], "missing.yaml: there is no such file"),
         (["--dance"], "No such option"),

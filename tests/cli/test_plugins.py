@@ -48,6 +48,7 @@ def test_doctor_and_commands_name_what_plugins_add(gambler: Home, tmp_path: Path
     install(site, "broken", {"autoagent.commands": {"broken": "broken"}}, "import a_package_that_is_missing\n")
     taking = {"autoagent.models": {"human": "taking:PROVIDER"}, "autoagent.model": {"x": "taking:PROVIDER"}}
     install(site, "taking", taking, "PROVIDER = None\n")
+    install(site, "late", {"autoagent.memory": {"home": "late:x"}, "autoagent.commands": {"gambler": "late"}}, "x = 1")
     found = gambler.run("doctor", "--json")
     told = {row["found"]: row["status"] for row in json.loads(found.out) if row["check"] == "plug-in"}
     assert told == {
@@ -58,13 +59,17 @@ def test_doctor_and_commands_name_what_plugins_add(gambler: Home, tmp_path: Path
         "'a_package_that_is_missing'. Update broken, or take it away: pip uninstall broken.": "warn",
         "The plug-in human of taking 1.0 (autoagent.models) cannot be used: the name is one of autoagent's own, which "
         "stays. Update taking, or take it away: pip uninstall taking.": "warn",
+        "The plug-in home of late 1.0 (autoagent.memory) cannot be used: home of gambler 1.0 has the name already. "
+        "Update late, or take it away: pip uninstall late.": "warn",
+        "The plug-in gambler of late 1.0 (autoagent.commands) cannot be used: it has no list of COMMANDS. Update late, "
+        "or take it away: pip uninstall late.": "warn",
         "The plug-in x of taking 1.0 (autoagent.model) cannot be used: the groups are autoagent.commands, "
         "autoagent.models, autoagent.memory, autoagent.embedders, autoagent.sandbox. Update taking, or take it away: "
         "pip uninstall taking.": "warn",
     }
     listed = gambler.run("commands")
     assert "roll_dice(sides=6)\n      Roll a die (read)  plug-in: gambler of gambler 1.0" in listed.out
-    assert listed.err.count("\n") == 1 and "broken of broken 1.0" in listed.err
+    assert listed.err.count("\n") == 2 and "broken of broken 1.0" in listed.err
 
 
 def test_a_plugin_that_breaks_or_takes_a_name_costs_no_run(home: Home, tmp_path: Path) -> None:
@@ -85,6 +90,8 @@ def test_a_plugin_that_breaks_or_takes_a_name_costs_no_run(home: Home, tmp_path:
     said = " ".join(done.text.split())
     assert "(autoagent.commands) adds read_file, look, which is left out" in said
     assert "b of broken 1.0 (autoagent.commands) cannot be loaded: ZeroDivisionError: division by zero." in said
+    listed = home.run("commands", env={"MEMORY_BACKEND": "lost"})
+    assert listed.code == 0 and "NOT HERE: The plug-in lost of broken 1.0" in listed.out
     chosen = home.run("--demo", "-c", "-m", "lost")
     assert chosen.code == 3
     assert chosen.err == (
