@@ -132,7 +132,8 @@ class Workspace:
         with _named(path):
             self._make_folders(folder)
             with self._opened(folder or ".", _FOLDER) as parent:
-                _replace(parent, name, data, _mode_to_keep(parent, name, path))
+                replace_in(parent, name, data, _mode_to_keep(parent, name, path))
+                _sync_folder(parent)
 
     def append(self, path: str, data: bytes) -> None:
         """Add to the end of a file that is there; one with further hard links becomes a file of its own first."""
@@ -455,24 +456,32 @@ def _mode_to_keep(parent: int, name: str, path: str) -> int | None:
     return mode & 0o777
 
 
-def _replace(parent: int, name: str, data: bytes, mode: int | None) -> None:
-    """Write beside the file, then rename over it: a reader or a crash sees the old content or the new."""
+def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
+    """Put a file of these permissions, None for the usual ones, in place of what has the name in an open folder.
+
+    It is written beside that, then renamed over it: a reader or a crash sees the old content or the new, no hard link
+    is written through and no symbolic one followed. With the mode S_IFLNK it is a symbolic link to `data`.
+
+    Raises OSError. The folder is not synced.
+    """
     temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(temporary, flags, 0o666, dir_fd=parent)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        try:
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            _write(descriptor, data)
-        finally:
-            os.close(descriptor)
+        if mode == stat.S_IFLNK:
+            os.symlink(os.fsdecode(data), temporary, dir_fd=parent)
+        else:
+            descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=parent)
+            try:
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
+                _write(descriptor, data)
+            finally:
+                os.close(descriptor)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:  # Ctrl-C too leaves no half of a file behind
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=parent)
         raise
-    _sync_folder(parent)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from autoagent.core.errors import StateError
-from autoagent.workspace.gate import Workspace, shown
+from autoagent.workspace.gate import Workspace, replace_in, shown
 from autoagent.workspace.object_store import Node, ObjectStore, Tree
 
 LARGEST_FILE = 32 << 20  # bytes
@@ -307,27 +307,8 @@ class _Restoration:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=parent)
         elif now is not None:
-            self._write(parent, name, now)
-
-    def _write(self, parent: int, name: str, node: Node) -> None:
-        """Write beside it, then rename over it: no hard link is written through, no symbolic one followed."""
-        data = self._objects.read("blob", node.id)
-        temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
-        try:
-            if node.mode == _LINK:
-                os.symlink(os.fsdecode(data), temporary, dir_fd=parent)
-            else:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=parent), "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fchmod(file.fileno(), node.mode & 0o777)
-                    os.fsync(file.fileno())
-            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-        except BaseException:  # Ctrl-C too leaves no half of a file behind
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=parent)
-            raise
+            mode = stat.S_IFLNK if now.mode == _LINK else now.mode & 0o777
+            replace_in(parent, name, self._objects.read("blob", now.id), mode)
 
 
 def _too_much(status: os.stat_result, path: str, look: _Look) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from loopback_site import Site, Visit, answer, redirect
 
+from autoagent.commands import web
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.commands.support import web_download
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Proposal, Result
 from autoagent.core.errors import CommandError
@@ -67,7 +67,7 @@ class Downloads:
     lines: list[str]
 
     def run(self, path: str, filename: str) -> Result:
-        return Registry([web_download.download_file]).execute(self._call(path, filename), self.context)
+        return Registry([web.download_file]).execute(self._call(path, filename), self.context)
 
     def refusal(self, path: str, filename: str) -> str:
         result = self.run(path, filename)
@@ -75,7 +75,7 @@ class Downloads:
         return result.text
 
     def propose(self, path: str, filename: str) -> Proposal:
-        return Registry([web_download.download_file]).propose(self._call(path, filename), self.context)
+        return Registry([web.download_file]).propose(self._call(path, filename), self.context)
 
     def limited_to(self, limit: int) -> Downloads:
         assert isinstance(self.context.web, GuardedWeb)
@@ -283,7 +283,7 @@ def test_the_preview_says_what_goes_where(down: Downloads) -> None:
 
 
 def test_downloads_are_off_until_they_are_allowed() -> None:
-    command = web_download.download_file
+    command = web.download_file
     assert command.spec.category == "web"
     assert command.available is not None
     assert command.available(Settings()) == "downloads are switched off (--allow-downloads allows them)"
