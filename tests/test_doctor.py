@@ -147,6 +147,11 @@ def test_a_memory_is_read_as_a_whole(folder: Path) -> None:
     assert "Put back a copy of its memory.db" in found["memory"]["found"]
 
 
+def test_a_memory_elsewhere_needs_its_address(folder: Path) -> None:
+    code, found = examine({"AUTOAGENT_MODEL": "human", "MEMORY_BACKEND": "redis"})
+    assert (code, found["memory"]["status"], found["memory"]["mend"]) == (1, "fail", "set MEMORY_URL")
+
+
 def test_nothing_chosen_is_exit_3_and_says_the_ways(folder: Path) -> None:
     code, found = examine({})
     assert code == 3

@@ -53,7 +53,7 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
         secrets += secrets_of(settings)
         findings += [
             *_trust(here),
-            *_told("settings", lambda: _files(settings, folder)),
+            *_files(settings, folder),
             *_told("model", lambda: _model(settings, env)),
             *_told("embedder", lambda: _embedder(settings)),
             *_extras(settings),

@@ -28,6 +28,7 @@ from autoagent.registry.memory import BACKENDS
 from autoagent.registry.memory import LOCAL as LOCAL_MEMORY
 from autoagent.registry.models import ModelChoice, model_forms, parse_model
 from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
+from autoagent.registry.table import either
 
 EMBEDDER = "text-embedding-3-small"
 """What embeds at OpenAI's own endpoint where nobody names another model."""
@@ -56,12 +57,6 @@ def setting(
     declared = {"help": help, "secret": secret, "choices": choices, "parse": parse, "folder": folder, "keys": keys}
     declared["scenario"] = scenario or folder
     return field(default=default, metadata={"env": env, **declared})
-
-
-def either(words: Iterable[str]) -> str:
-    """`a, b or c`."""
-    *first, last = words
-    return f"{', '.join(first)} or {last}"
 
 
 free = partial(setting, folder="free")

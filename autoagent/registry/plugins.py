@@ -40,7 +40,7 @@ class Plugin:
         """What it adds. Raises SetupError, which names the distribution, for whatever its import raises."""
         try:
             return self.entry.load()
-        except Exception as error:  # the code of others: whatever it raises, this line is what the user can act on
+        except (Exception, SystemExit) as error:  # the code of others: whatever it raises, the line says whose it is
             raise self.refuse(f"cannot be loaded: {type(error).__name__}: {error}") from error
 
     def refuse(self, problem: str) -> SetupError:

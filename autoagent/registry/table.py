@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from autoagent.registry.plugins import Plugin, plugins
 
 if TYPE_CHECKING:
     from autoagent.core.errors import SetupError
+
+
+def either(words: Iterable[str]) -> str:
+    """`a, b or c`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}"
 
 
 class Named(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -77,20 +77,17 @@ def _models() -> str:
 
 def _backends() -> str:
     from autoagent.registry.memory import BACKENDS
+    from autoagent.registry.table import either
 
-    return f"Memory backend: {_or(BACKENDS.own)}."
+    return f"Memory backend: {either(backend.name for backend in BACKENDS.own)}."
 
 
 def _sandboxes() -> str:
     from autoagent.registry.sandbox import AUTO, KINDS
+    from autoagent.registry.table import either
 
-    held = "What holds the programs it starts"
-    return f"{held}: {_or(KINDS.own)}. Default: {AUTO}, the strongest of these that works here."
-
-
-def _or(records: Sequence[Any]) -> str:
-    names = [record.name for record in records]
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+    kinds = either(kind.name for kind in KINDS.own)
+    return f"What holds the programs it starts: {kinds}. Default: {AUTO}, the strongest of these that works here."
 
 
 _AGENT_FLAGS = (

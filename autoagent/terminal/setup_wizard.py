@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from autoagent.config.settings import Settings, either
+from autoagent.config.settings import Settings
 from autoagent.config.task_file import MOST_GOALS
 from autoagent.config.typed_goal import parse_goal, remark
 from autoagent.core.errors import ModelError, SetupError, StopRun
@@ -18,6 +18,7 @@ from autoagent.core.model import Message
 from autoagent.core.task import Goal, Task
 from autoagent.models.servers import USUAL_PORTS, Server, list_models
 from autoagent.registry.models import PROVIDERS, Provider
+from autoagent.registry.table import either
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 DEFAULT_ROLE = (

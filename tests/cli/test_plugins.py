@@ -81,22 +81,21 @@ def test_a_plugin_that_breaks_or_takes_a_name_costs_no_run(home: Home, tmp_path:
     )
     site = tmp_path / "site"
     install(site, "taking", {"autoagent.commands": {"taking": "taking"}}, text)
-    install(
-        site, "broken", {"autoagent.commands": {"b": "broken:x"}, "autoagent.memory": {"lost": "broken:x"}}, "1/0\n"
-    )
+    groups = {"autoagent.commands": {"b": "broken:x"}, "autoagent.memory": {"lost": "broken:x"}}
+    install(site, "broken", groups, "exit('no licence')\n")
     home.env["PYTHONPATH"] = f"{ROOT}:{site}"
     done = home.run("--demo", "-c")
     assert done.code == 0
     said = " ".join(done.text.split())
     assert "(autoagent.commands) adds read_file, look, which is left out" in said
-    assert "b of broken 1.0 (autoagent.commands) cannot be loaded: ZeroDivisionError: division by zero." in said
+    assert "b of broken 1.0 (autoagent.commands) cannot be loaded: SystemExit: no licence." in said
     listed = home.run("commands", env={"MEMORY_BACKEND": "lost"})
     assert listed.code == 0 and "NOT HERE: The plug-in lost of broken 1.0" in listed.out
     chosen = home.run("--demo", "-c", "-m", "lost")
     assert chosen.code == 3
     assert chosen.err == (
-        "autoagent: The plug-in lost of broken 1.0 (autoagent.memory) cannot be loaded: ZeroDivisionError: division by "
-        "zero. Update broken, or take it away: pip uninstall broken.\n"
+        "autoagent: The plug-in lost of broken 1.0 (autoagent.memory) cannot be loaded: SystemExit: no licence. "
+        "Update broken, or take it away: pip uninstall broken.\n"
     )
 
 
