@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -195,6 +196,9 @@ def test_no_module_but_a_commands_own_knows_it_by_its_name() -> None:
     assert not wrong
 
 
+# Where the registry opens what can be chosen, as it writes it: the module and the name in it.
+OPENED = re.findall(r'"(autoagent\.[\w.]+):(\w+)"', "".join(path.read_text() for path in PACKAGE.glob("registry/*.py")))
+
 # Words that name a choice of registry/ and stand elsewhere for something else: by module, with what they mean there.
 OTHER_MEANINGS = {
     "app/diagnosis": {"none"},  # no terminal
@@ -218,9 +222,9 @@ def test_no_module_but_its_own_knows_a_choice_by_its_name() -> None:
     tables: list[Table[Any]] = [PROVIDERS, BACKENDS, EMBEDDERS, KINDS]
     names = {AUTO} | {name for table in tables for record in table.own for name in (record.name, *record.aliases)}
     found: dict[str, set[str]] = {}
+    own = {place.removeprefix("autoagent.").replace(".", "/") for place, _ in OPENED}
     for name, tree in TREES.items():
-        own = room_of(name) in ("models", "sandbox") and name.rpartition("/")[2] in names  # `models/human`
-        if own or room_of(name) == "registry":
+        if name in own or room_of(name) == "registry":
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.rstrip(":") in names:
@@ -230,9 +234,19 @@ def test_no_module_but_its_own_knows_a_choice_by_its_name() -> None:
 
 def test_what_the_registry_opens_is_there() -> None:
     tables: list[Table[Any]] = [PROVIDERS, BACKENDS, EMBEDDERS, KINDS]
-    places = re.findall(r'"(autoagent\.[\w.]+):(\w+)"', "".join(p.read_text() for p in PACKAGE.glob("registry/*.py")))
-    assert len(places) >= sum(len(table.own) for table in tables) - 1  # all but the memory that keeps nothing
-    assert not [f"{module}:{name}" for module, name in places if not hasattr(import_module(module), name)]
+    assert len(OPENED) >= sum(len(table.own) for table in tables) - 1  # all but the memory that keeps nothing
+    assert not [f"{module}:{name}" for module, name in OPENED if not hasattr(import_module(module), name)]
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/extending.md"])
+def test_what_the_examples_import_is_there(page: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    trees = [ast.parse(textwrap.dedent(block).removesuffix(",\n")) for block in blocks]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    named = [(str(node.module), alias.name) for node in nodes for alias in node.names]
+    ours = [(module, name) for module, name in named if module.startswith("autoagent.")]
+    assert ours
+    assert not [f"{module}:{name}" for module, name in ours if not hasattr(import_module(module), name)]
 
 
 def test_nothing_happens_at_import() -> None:
