@@ -11,21 +11,27 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
+import inspect
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+from pexpect.fdpexpect import fdspawn
 
 ROOT = Path(__file__).parent.parent
 LOADED_WITH = {  # variables read at the start
@@ -58,20 +64,142 @@ def run(
 
     `tracer` is a command (strace with its options) that follows the program and all that it starts. From any thread.
     """
-    order = json.dumps({"arguments": arguments, "folder": str(folder), "environment": dict(environment)}).encode()
-    assert len(order) < _ORDER and len(stdin) < _ORDER
-    stem = _idle.pop() if _idle else Stem()
+    assert len(stdin) < _ORDER
+    stem = _take_stem()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         reads, writes = os.pipe()
         os.write(writes, stdin.encode())
         os.close(writes)
+        streams = [reads, stdout.fileno() if stdout else out.fileno(), err.fileno()]
         with stem.traced(tracer) if tracer else contextlib.nullcontext():
-            status = stem.run(order, [reads, stdout.fileno() if stdout else out.fileno(), err.fileno()], patience)
+            running = Running(stem, _ordered(arguments, folder, environment), streams)
+            code = running.wait(patience)
         os.close(reads)
         out.seek(0)
         err.seek(0)
-        _idle.append(stem)
-        return os.waitstatus_to_exitcode(status), out.read().decode(), err.read().decode()
+        return code, out.read().decode(), err.read().decode()
+
+
+class Process(subprocess.Popen[str]):
+    """The program under way, with pipes."""
+
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], stdout: IO[str] | None
+    ) -> None:
+        self._order = _ordered(arguments, folder, environment)
+        out = stdout or subprocess.PIPE
+        pipe = subprocess.PIPE
+        super().__init__(["autoagent"], stdin=pipe, stdout=out, stderr=pipe, text=True, encoding="utf-8")
+
+    def _execute_child(self, *given: Any) -> None:
+        """Have a stem start what Popen would have started itself."""
+        named = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments
+        ends = [named[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        self._running = Running(_take_stem(), self._order, [ends[0], ends[3], ends[5]])
+        self.pid = self._running.pid
+        self._child_created = True
+        self._close_pipe_fds(*ends)
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        with contextlib.suppress(TimeoutError):
+            self.returncode = self._running.ended(0.0)
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        try:
+            self.returncode = self._running.ended(timeout)
+        except TimeoutError:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired("autoagent", timeout) from None
+        return self.returncode
+
+
+class Terminal(fdspawn):
+    """The program under way in a terminal of its own, as `pexpect.spawn` has it."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        size: tuple[int, int],
+        patience: float,
+    ) -> None:
+        master, slave = os.openpty()
+        termios.tcsetwinsize(slave, size)
+        self._running = Running(_take_stem(), _ordered(arguments, folder, environment, terminal=True), [slave] * 3)
+        os.close(slave)
+        super().__init__(master, encoding="utf-8", timeout=patience)
+        self.pid = self._running.pid
+        self.exitstatus: int | None = None
+        self.signalstatus: int | None = None
+
+    def isalive(self) -> bool:
+        """Whether it still runs."""
+        try:
+            self.wait(0.0)
+        except TimeoutError:
+            return True
+        return False
+
+    def kill(self, number: int) -> None:
+        """Send it a signal."""
+        if self.isalive():
+            os.kill(self.pid, number)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for its end. Raises TimeoutError."""
+        code = self._running.ended(timeout)
+        self.exitstatus, self.signalstatus = (code, None) if code >= 0 else (None, -code)
+
+    def hang_up(self) -> None:
+        """Close the window, as when a connection is lost."""
+        super().close()
+
+    def close(self) -> None:
+        """Close the window, and wait until the program has ended."""
+        if self.child_fd != -1:
+            super().close()
+        self.wait()
+
+
+class Running:
+    """A fork of a stem, from its start to its end; then the stem is free for the next one."""
+
+    def __init__(self, stem: Stem, order: bytes, streams: Sequence[int]) -> None:
+        self._stem: Stem | None = stem
+        self._code = 0
+        self.pid = stem.start(order, streams)
+
+    def ended(self, timeout: float | None) -> int:
+        """Its exit code, or the negative number of the signal that ended it. Raises TimeoutError."""
+        if self._stem is not None:
+            self._code = os.waitstatus_to_exitcode(self._stem.ended(timeout))
+            _idle.append(self._stem)
+            self._stem = None
+        return self._code
+
+    def wait(self, patience: float) -> int:
+        """As `ended`; what does not end in time is killed, and the test fails."""
+        try:
+            return self.ended(patience)
+        except TimeoutError:
+            os.kill(self.pid, signal.SIGKILL)
+            self.ended(None)
+            raise AssertionError(f"the program did not end within {patience:g} s") from None
+
+
+def _ordered(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], *, terminal: bool = False
+) -> bytes:
+    order = {"arguments": arguments, "folder": str(folder), "environment": dict(environment), "terminal": terminal}
+    packed = json.dumps(order).encode()
+    assert len(packed) < _ORDER
+    return packed
+
+
+def _take_stem() -> Stem:
+    return _idle.pop() if _idle else Stem()
 
 
 class Stem:
@@ -90,20 +218,16 @@ class Stem:
         atexit.register(self._end)
         self._channel.recv(_ORDER)  # it has loaded all
 
-    def run(self, order: bytes, streams: Sequence[int], patience: float) -> int:
-        """The status with which the program ends that this starts."""
+    def start(self, order: bytes, streams: Sequence[int]) -> int:
+        """Start the program: its pid."""
         socket.send_fds(self._channel, [order], list(streams))
-        pid = int(self._channel.recv(_ORDER))
-        self._channel.settimeout(patience)
-        try:
-            return int(self._channel.recv(_ORDER))
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            self._channel.settimeout(None)
-            self._channel.recv(_ORDER)
-            raise AssertionError(f"the program did not end within {patience:g} s") from None
-        finally:
-            self._channel.settimeout(None)
+        return int(self._channel.recv(_ORDER))
+
+    def ended(self, timeout: float | None) -> int:
+        """The status with which it ends. Raises TimeoutError."""
+        if timeout is not None and not select.select([self._channel], [], [], timeout)[0]:
+            raise TimeoutError
+        return int(self._channel.recv(_ORDER))
 
     @contextlib.contextmanager
     def traced(self, tracer: Sequence[str]) -> Iterator[None]:
@@ -173,6 +297,11 @@ def _order(channel: socket.socket) -> dict[str, Any]:
                 os.close(stream)
             channel.close()
             order: dict[str, Any] = json.loads(message)
+            if order["terminal"]:
+                os.setsid()
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a terminal that is closed ends it
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             return order
         for stream in streams:
             os.close(stream)
@@ -188,6 +317,12 @@ def _become(order: Mapping[str, Any]) -> None:
     time.tzset()
     sys.path[0] = order["folder"]
     sys.argv[1:] = order["arguments"]
+    for number, name in enumerate(("stdin", "stdout", "stderr")):  # as what they are now: a file, a pipe, a terminal
+        was = getattr(sys, name)
+        by_line = number == 2 or (number == 1 and os.isatty(1))
+        now = open(number, "w" if number else "r", 1 if by_line else -1, was.encoding, was.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, now)
+        setattr(sys, f"__{name}__", now)
     try:
         runpy.run_module("autoagent", run_name="__main__", alter_sys=True)
     except SystemExit as end:

@@ -85,10 +85,13 @@ class Home:
         self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> subprocess.Popen[str]:
         """Start the program and leave it running."""
+        environment = self._environment(env)
+        if self.warm and warm.fits(environment):
+            return warm.Process(arguments, self.folder, environment, stdout)
         return subprocess.Popen(
             [*PROGRAM, *arguments],
             cwd=self.folder,
-            env=self._environment(env),
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=stdout or subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -100,7 +103,10 @@ class Home:
         """Start the program in a terminal."""
         self.write(".inputrc", "set enable-bracketed-paste off\n")  # or its codes stand before every prompt
         environment = self._environment({"TERM": "xterm-256color", **(env or {})})
-        return Session([*PROGRAM, *arguments], self.folder, environment, columns)
+        if self.warm and warm.fits(environment):
+            size = (Session.ROWS, columns)
+            return Session(warm.Terminal(arguments, self.folder, environment, size, PATIENCE), self.folder, columns)
+        return Session.of([*PROGRAM, *arguments], self.folder, environment, columns)
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
         base = {
@@ -162,23 +168,29 @@ class Session:
 
     ROWS = 400
 
-    def __init__(self, arguments: list[str], folder: Path, env: Mapping[str, str], columns: int) -> None:
+    def __init__(self, process: pexpect.spawn[str] | warm.Terminal, folder: Path, columns: int) -> None:
         self._folder = folder
         self.raw = ""
         self._screen = pyte.Screen(columns, self.ROWS)
         self._stream = pyte.Stream(self._screen)
-        self._process = pexpect.spawn(
+        self._process = process
+        self._process.delaybeforesend = None  # the driver waits for the question, not for the clock
+        self._process.logfile_read = self
+
+    @classmethod
+    def of(cls, arguments: list[str], folder: Path, env: Mapping[str, str], columns: int) -> Session:
+        """A session with any command."""
+        process = pexpect.spawn(
             arguments[0],
             arguments[1:],
             cwd=folder,
             env=dict(env),
             encoding="utf-8",
             timeout=PATIENCE,
-            dimensions=(self.ROWS, columns),
+            dimensions=(cls.ROWS, columns),
             preexec_fn=take_usual_signals,
         )
-        self._process.delaybeforesend = None  # the driver waits for the question, not for the clock
-        self._process.logfile_read = self
+        return cls(process, folder, columns)
 
     def write(self, text: str) -> None:
         """Take what the program wrote to the terminal."""
@@ -234,7 +246,10 @@ class Session:
 
     def is_closed(self) -> int:
         """Close the window, as when a connection is lost: the exit code."""
-        self._process.ptyproc.fileobj.close()
+        if isinstance(self._process, warm.Terminal):
+            self._process.hang_up()
+        else:
+            self._process.ptyproc.fileobj.close()
         self._process.wait()
         return int(self._process.exitstatus)
 

@@ -138,7 +138,7 @@ def test_d53_put_aside_and_taken_up_again(made: Room) -> None:
         made.point_at(server)
         environment = made._environment({"TERM": "xterm-256color", "PS1": "SHELL> "})
         made.write(".inputrc", "set enable-bracketed-paste off\n")
-        session = Session(["bash", "--noprofile", "--norc", "-i"], made.folder, environment, 200)
+        session = Session.of(["bash", "--noprofile", "--norc", "-i"], made.folder, environment, 200)
         try:
             session.answers("SHELL> ", shlex.join([*PROGRAM, "-m", "none", *GOAL]))
             session.sees(QUESTION)
