@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.core.events import Ended, Event, Outcome, Returned
+from autoagent.core.events import Ended, Event, Outcome
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Task
@@ -69,7 +69,7 @@ class WorkerPool:
         self.authorizer, self.asks = authorizer, asks
         self._build = build
         self._time = budget.time
-        self._log = log
+        self.log = log
         self._listener = listener
         self._show = show
         self._interruptible, self._held = interruptible, held
@@ -77,14 +77,13 @@ class WorkerPool:
         self._members: list[RunningWorker] = []
         self._turn = threading.Lock()  # of whoever appends for a sub-agent, or changes who there is
         self._unshown: deque[Event] = deque()
-        self.run = log.run
         self._questions: deque[tuple[RunningWorker, Proposal]] = deque()
 
     def __enter__(self) -> Self:
-        for event in self._log.events(others=True):
+        for event in self.log.events(others=True):
             self.desk.take_up(event)
         for ended in list(self.desk.left_behind()):
-            self._log.append(ended)
+            self.log.append(ended)
         return self
 
     def __exit__(
@@ -196,14 +195,6 @@ class WorkerPool:
             raise StopRun(answer.outcome)
         return answer
 
-    def masked(self, value: Any) -> Any:
-        """A JSON value without secrets, as the run's log has it."""
-        return self._log.masked(value)
-
-    def returned(self, step: int, agent: str) -> Returned | None:
-        """What came of a step of an agent, as the run's log has it."""
-        return self._log.returned(step, agent)
-
     def record(self, member: RunningWorker, event: Event) -> Event:
         """Append an event of a sub-agent, to be shown later. Raises StopRun where it was left to its thread."""
         with self._turn:
@@ -262,7 +253,7 @@ class WorkerPool:
 
     def _append(self, member: RunningWorker, event: Event) -> Event:
         """Within the turn."""
-        stamped = self._log.append(replace(event, agent=member.key, step=max(event.step, member.standing.step)))
+        stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.standing.step)))
         member.standing.add(stamped)
         self._unshown.append(stamped)
         return stamped

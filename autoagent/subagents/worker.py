@@ -158,10 +158,10 @@ class _Log:
 
     @property
     def run(self) -> str:
-        return self._crew.run
+        return self._crew.log.run
 
     def masked(self, value: Any) -> Any:
-        return self._crew.masked(value)
+        return self._crew.log.masked(value)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         return self._crew.record(self._member, event)
@@ -171,7 +171,7 @@ class _Log:
         return iter(())
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
-        return self._crew.returned(step, agent)
+        return self._crew.log.returned(step, agent)
 
     def effective(self) -> Iterator[Event]:
         return iter(())
