@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoagent.registry.plugins import imported_when_called
 from autoagent.registry.table import Table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from autoagent.core.finding import Finding
     from autoagent.core.protocols import Embedder, MemoryStore
 

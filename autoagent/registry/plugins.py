@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # --help loads this and no more
@@ -67,6 +66,7 @@ def groups_but(known: tuple[str, ...]) -> list[Plugin]:
 def _installed() -> tuple[Plugin, ...]:
     """All of them. Nothing in the current folder is installed: whatever lies there may be a stranger's."""
     from importlib.metadata import distributions
+    from pathlib import Path
 
     here = Path.cwd().resolve()
     places = [place for place in sys.path if Path(place).is_absolute() and Path(place).resolve() != here]
