@@ -55,7 +55,7 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
     from autoagent.commands.git import github_authorization
     from autoagent.commands.support.shell_lists import shell_rule
     from autoagent.sandbox.mounts import search_path
-    from autoagent.services.media.media import media_of
+    from autoagent.services.media.media import ChosenMedia
 
     python = settings.python or sys.executable
     return {
@@ -64,7 +64,7 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
         "shell_rule": shell_rule(settings, workspace.root, search_path(python)),
         "web": web_of(settings),
         "git_authorization": github_authorization(settings),
-        "media": media_of(settings),
+        "media": ChosenMedia(settings),
     }
 
 

@@ -20,7 +20,7 @@ from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.memory.none import NoMemory
-from autoagent.services.media.media import media_of
+from autoagent.services.media.media import ChosenMedia
 from autoagent.workspace.gate import Workspace
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
@@ -39,7 +39,7 @@ class Media:
         workspace = Workspace(root)
         self.root = workspace.root
         self.told: list[str] = []
-        chosen = media_of(Settings(**settings))
+        chosen = ChosenMedia(Settings(**settings))
         self._context = Context(workspace, NoMemory(), nobody, media=chosen, progress=self.told.append)
         self._registry = Registry(media.COMMANDS)
 

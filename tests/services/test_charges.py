@@ -12,7 +12,7 @@ from provider_server import ProviderServer, Sent
 
 from autoagent.config.settings import Settings
 from autoagent.core.model import Usage
-from autoagent.services.media.media import media_of
+from autoagent.services.media.media import ChosenMedia
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 WAV = b"RIFF\x24\0\0\0WAVEfmt and so on"
@@ -50,7 +50,7 @@ def settings(server: ProviderServer, host: str, **more: Any) -> Settings:
 )
 def test_a_picture_costs_what_its_answer_says_it_took(model: str, usage: Any, cost: float | None) -> None:
     with ProviderServer({"POST /images/generations": Sent({**DRAWN, "usage": usage})}) as server:
-        media = media_of(settings(server, "api.example", image_provider="dalle", openai_image_model=model))
+        media = ChosenMedia(settings(server, "api.example", image_provider="dalle", openai_image_model=model))
         media.draw("a red fox")
         media.draw("another")
     assert media.take_usage().cost == (None if cost is None else pytest.approx(2 * cost))
@@ -69,7 +69,7 @@ def test_a_picture_costs_what_its_answer_says_it_took(model: str, usage: Any, co
 )
 def test_a_transcript_costs_what_its_minutes_cost(model: str, usage: Any, cost: float | None) -> None:
     with ProviderServer({"POST /audio/transcriptions": Sent({"text": "Hello.", "usage": usage})}) as server:
-        media = media_of(settings(server, "api.example", audio_provider="openai", openai_audio_model=model))
+        media = ChosenMedia(settings(server, "api.example", audio_provider="openai", openai_audio_model=model))
         media.transcribe("a.wav", WAV)
     assert media.take_usage().cost == (None if cost is None else pytest.approx(cost))
 
@@ -85,11 +85,11 @@ def test_another_company_is_not_free_and_a_machine_of_ones_own_is(host: str, cos
     with ProviderServer(routes) as server:
         hub = {"huggingface_api_token": "t", "huggingface_image_model": "a/b", "huggingface_audio_model": "c/d"}
         chosen = settings(server, host, image_provider="huggingface", audio_provider="huggingface", **hub)
-        media = media_of(chosen)
+        media = ChosenMedia(chosen)
         media.draw("a red fox")
         assert media.take_usage() == Usage(cost=cost)
         media.transcribe("a.wav", WAV)
         assert media.take_usage() == Usage(cost=cost)
-        media = media_of(settings(server, host, image_provider="dalle"))
+        media = ChosenMedia(settings(server, host, image_provider="dalle"))
         media.draw("a red fox")
         assert media.take_usage() == Usage(cost=cost)

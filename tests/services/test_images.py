@@ -14,7 +14,7 @@ from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services import api_client
 from autoagent.services.media.images import suffix_of
-from autoagent.services.media.media import media_of
+from autoagent.services.media.media import ChosenMedia
 
 KEY = "test-key-0123456789"
 
@@ -44,7 +44,7 @@ def draw(server: ProviderServer, kind: str, **more: Any) -> tuple[bytes, str]:
         sd_webui_url=server.url,
         **more,
     )
-    return media_of(settings).draw("a red fox")
+    return ChosenMedia(settings).draw("a red fox")
 
 
 def failure(server: ProviderServer, kind: str, **more: Any) -> str:
@@ -186,13 +186,13 @@ def test_where_nothing_answers_the_variable_of_the_address_is_named() -> None:
         url = server.url
     settings = Settings(image_provider="sdwebui", sd_webui_url=url)
     with pytest.raises(CommandError, match=r"nothing answers at 127\.0\.0\.1:\d+ .*SD_WEBUI_URL"):
-        media_of(settings).draw("a red fox")
+        ChosenMedia(settings).draw("a red fox")
 
 
 @pytest.mark.parametrize("url", ["localhost:7860", "ftp://localhost", "http://", "http://[::1"])
 def test_an_address_that_is_none_is_named(url: str) -> None:
     with pytest.raises(CommandError, match="SD_WEBUI_URL"):
-        media_of(Settings(image_provider="sdwebui", sd_webui_url=url)).draw("a red fox")
+        ChosenMedia(Settings(image_provider="sdwebui", sd_webui_url=url)).draw("a red fox")
 
 
 def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from provider_server import ProviderServer, Received, Sent
 from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services.media import whisper
-from autoagent.services.media.media import media_of
-from autoagent.services.media.transcription import OfflineTranscriber, recognised
+from autoagent.services.media.media import ChosenMedia
+from autoagent.services.media.transcription import hear_offline, recognised
 
 KEY = "test-key-0123456789"
 SPOKEN = "The train to Lisbon leaves at seven in the morning."
@@ -47,7 +47,7 @@ def transcribe(server: ProviderServer, kind: str, recording: bytes, **more: Any)
         huggingface_api_token=KEY,
         **more,
     )
-    return media_of(settings).transcribe("trains/train.wav", recording)
+    return ChosenMedia(settings).transcribe("trains/train.wav", recording)
 
 
 # OpenAI's transcription API --------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_openai_is_sent_a_form_with_the_recording(speech: bytes) -> None:
 def test_an_endpoint_of_ones_own_is_sent_no_key_where_there_is_none(speech: bytes) -> None:
     with ProviderServer({TRANSCRIPTIONS: Sent(HEARD)}) as server:
         settings = Settings(audio_provider="openai", openai_base_url=f"{server.url}/v1")
-        assert media_of(settings).transcribe("train.wav", speech) == HEARD["text"]
+        assert ChosenMedia(settings).transcribe("train.wav", speech) == HEARD["text"]
         assert "authorization" not in server.received[0].headers
 
 
@@ -153,7 +153,7 @@ def test_nothing_else_reaches_a_decoder_or_a_provider(data: bytes) -> None:
 @pytest.mark.slow
 @needs_whisper
 def test_speech_is_heard_without_any_network(speech: bytes) -> None:
-    heard = media_of(Settings(audio_provider="offline")).transcribe("train.wav", speech)
+    heard = ChosenMedia(Settings(audio_provider="offline")).transcribe("train.wav", speech)
     assert re.search(r"train to Lisbon .* in the morning", heard), heard
 
 
@@ -165,7 +165,7 @@ def test_no_words_are_heard_in_a_silence() -> None:
         file.setparams((1, 2, 16_000, 0, "NONE", ""))
         file.writeframes(b"\0" * 64_000)
     silence = recognised("silence.wav", buffer.getvalue())
-    assert OfflineTranscriber().transcribe(silence).text == ""
+    assert hear_offline(silence)[0] == ""
 
 
 @pytest.mark.slow
@@ -173,13 +173,13 @@ def test_no_words_are_heard_in_a_silence() -> None:
 def test_a_damaged_recording_is_refused_in_a_line() -> None:
     damaged = recognised("x.wav", b"RIFF\x24\0\0\0WAVE" + b"\x07" * 5_000)
     with pytest.raises(CommandError, match="Whisper cannot read the recording: there is no sound in it"):
-        OfflineTranscriber().transcribe(damaged)
+        hear_offline(damaged)
 
 
 @needs_whisper
 def test_a_recording_that_takes_too_long_is_given_up(speech: bytes) -> None:
     with pytest.raises(CommandError, match="was not read within 0 s and was given up"):
-        OfflineTranscriber(seconds=0.01).transcribe(recognised("train.wav", speech))
+        hear_offline(recognised("train.wav", speech), seconds=0.01)
 
 
 def test_weights_that_are_missing_are_named() -> None:

@@ -14,7 +14,7 @@ from provider_server import ProviderServer, Received, Sent
 
 from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
-from autoagent.services.media.media import media_of
+from autoagent.services.media.media import ChosenMedia
 
 pytest.importorskip("tweepy", reason="needs the extra `twitter`")
 
@@ -27,7 +27,7 @@ KEYS = {
 
 
 def tweet(url: str, **keys: Any) -> str:
-    return media_of(Settings(twitter_url=url, **keys)).tweet("Good morning: a café & 日本")
+    return ChosenMedia(Settings(twitter_url=url, **keys)).tweet("Good morning: a café & 日本")
 
 
 def signature(url: str, parameters: dict[str, str]) -> str:
@@ -63,7 +63,7 @@ def test_without_all_four_keys_nothing_is_sent(left_out: str) -> None:
         said = tweet(server.url, **keys)
         assert server.received == []
     assert re.fullmatch(r"Tried out only, nothing was sent: TW_\w+ not set\.", said)
-    assert media_of(Settings(**keys)).tweets_at == ""
+    assert ChosenMedia(Settings(**keys)).tweets_at == ""
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services.api_client import Provider
 from autoagent.services.media import charges
@@ -17,77 +17,41 @@ STEPS = 20  # rounds of denoising in the web UI; its own 50 take long on a machi
 _SUFFIXES = ((b"\x89PNG\r\n\x1a\n", ".png"), (b"\xff\xd8\xff", ".jpg"), (b"GIF8", ".gif"))
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A picture file, and what it cost in USD; None where that is not known."""
-
-    picture: bytes
-    cost: float | None
+Drawn = tuple[bytes, float | None]
+"""A picture file, and what it cost in USD; None where that is not known."""
 
 
-class Pictures(Protocol):
-    """A provider of pictures."""
+def draw_openai(provider: Provider, settings: Settings, prompt: str) -> Drawn:
+    """`POST /images/generations`, of the size that is set; OpenAI's own models draw 1024 pixels a side and more.
 
-    @property
-    def provider(self) -> Provider: ...
-
-    def draw(self, prompt: str) -> Drawn:
-        """A picture from words. Raises CommandError, which names the provider and the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAIPictures:
-    """`POST /images/generations`. `size` in pixels a side is what is asked for; OpenAI's own draw 1024 and more."""
-
-    provider: Provider
-    model: str
-    size: int
-
-    def draw(self, prompt: str) -> Drawn:
-        """As Pictures has it."""
-        body = {"model": self.model, "prompt": prompt, "n": 1, **self._form()}
-        answer = self.provider.post("/images/generations", json=body).fields()
-        data = answer.get("data")
-        first = data[0] if isinstance(data, list) and data else None
-        picture = _decoded(self.provider.name, first.get("b64_json") if isinstance(first, dict) else None)
-        return Drawn(picture, charges.of_picture(self.provider, self.model, answer))
-
-    def _form(self) -> dict[str, Any]:
-        side = self.size
-        if "gpt-image" not in self.model:  # Servers like it have DALL·E's form, whose usual answer is an address.
-            return {"size": f"{side}x{side}", "response_format": "b64_json"}
+    Raises CommandError, as all of them: it names the provider and the reason.
+    """
+    model, side = settings.openai_image_model, settings.image_size
+    body = {"model": model, "prompt": prompt, "n": 1}
+    if "gpt-image" in model:
         side = max(SMALLEST_GPT_IMAGE, -(-side // GPT_IMAGE_STEP) * GPT_IMAGE_STEP)
-        return {"size": f"{side}x{side}"}
+    else:  # Servers like it have DALL·E's form, whose usual answer is an address.
+        body["response_format"] = "b64_json"
+    answer = provider.post("/images/generations", json={**body, "size": f"{side}x{side}"}).fields()
+    data = answer.get("data")
+    first = data[0] if isinstance(data, list) and data else None
+    picture = _decoded(provider.name, first.get("b64_json") if isinstance(first, dict) else None)
+    return picture, charges.of_picture(provider, model, answer)
 
 
-@dataclass(frozen=True, slots=True)
-class HuggingFacePictures:
-    """The inference API, `POST /models/MODEL`: the answer is the picture itself. `size` in pixels a side."""
-
-    provider: Provider
-    model: str
-    size: int
-
-    def draw(self, prompt: str) -> Drawn:
-        """As Pictures has it."""
-        body = {"inputs": prompt, "parameters": {"width": self.size, "height": self.size}}
-        picture = self.provider.post(f"/models/{self.model}", json=body, headers={"Accept": "image/png"}).body
-        return Drawn(picture, charges.elsewhere(self.provider))
+def draw_hugging_face(provider: Provider, settings: Settings, prompt: str) -> Drawn:
+    """The inference API, `POST /models/MODEL`: the answer is the picture itself."""
+    body = {"inputs": prompt, "parameters": {"width": settings.image_size, "height": settings.image_size}}
+    path = f"/models/{settings.huggingface_image_model}"
+    return provider.post(path, json=body, headers={"Accept": "image/png"}).body, charges.elsewhere(provider)
 
 
-@dataclass(frozen=True, slots=True)
-class WebUIPictures:
-    """Stable Diffusion web UI started with `--api`: `POST /sdapi/v1/txt2img`. `size` in pixels a side."""
-
-    provider: Provider
-    size: int
-
-    def draw(self, prompt: str) -> Drawn:
-        """As Pictures has it."""
-        body = {"prompt": prompt, "width": self.size, "height": self.size, "steps": STEPS}
-        images = self.provider.post("/sdapi/v1/txt2img", json=body).fields().get("images")
-        picture = _decoded(self.provider.name, images[0] if isinstance(images, list) and images else None)
-        return Drawn(picture, charges.elsewhere(self.provider))
+def draw_web_ui(provider: Provider, settings: Settings, prompt: str) -> Drawn:
+    """Stable Diffusion web UI started with `--api`: `POST /sdapi/v1/txt2img`."""
+    body = {"prompt": prompt, "width": settings.image_size, "height": settings.image_size, "steps": STEPS}
+    images = provider.post("/sdapi/v1/txt2img", json=body).fields().get("images")
+    picture = _decoded(provider.name, images[0] if isinstance(images, list) and images else None)
+    return picture, charges.elsewhere(provider)
 
 
 def suffix_of(name: str, picture: bytes) -> str:

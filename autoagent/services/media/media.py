@@ -8,37 +8,33 @@ from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.core.model import Usage
 from autoagent.services.api_client import Provider
-from autoagent.services.media.images import HuggingFacePictures, OpenAIPictures, Pictures, WebUIPictures, suffix_of
-from autoagent.services.media.transcription import (
-    HuggingFaceTranscriber,
-    OfflineTranscriber,
-    OpenAITranscriber,
-    Transcriber,
-    recognised,
-)
+from autoagent.services.media.images import draw_hugging_face, draw_openai, draw_web_ui, suffix_of
+from autoagent.services.media.transcription import hear_hugging_face, hear_offline, hear_openai, recognised
 from autoagent.services.twitter import Twitter
 
 OPENAI = "https://api.openai.com/v1"
 
 
 class ChosenMedia:
-    """Satisfies `protocols.Media` with what was chosen; None where nothing was."""
+    """Satisfies `protocols.Media` with what the settings choose. Nothing is asked or opened before it is wanted."""
 
-    def __init__(self, pictures: Pictures | None, transcriber: Transcriber | None, twitter: Twitter) -> None:
-        self._pictures = pictures
-        self._transcriber = transcriber
-        self._twitter = twitter
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        drawing, hearing = _DRAWING.get(settings.image_provider), _HEARING.get(settings.audio_provider)
+        self._drawing = (drawing[0](settings), drawing[1]) if drawing else None
+        self._hearing = (hearing[0](settings), hearing[1]) if hearing else None
+        self._twitter = _twitter(settings)
         self._spent = Usage()
 
     @property
     def draws_at(self) -> str:
         """As Media has it."""
-        return self._pictures.provider.host if self._pictures else ""
+        return self._drawing[0].host if self._drawing else ""
 
     @property
     def listens_at(self) -> str:
         """As Media has it."""
-        return self._transcriber.host if self._transcriber else ""
+        return self._hearing[0].host if self._hearing else ""
 
     @property
     def tweets_at(self) -> str:
@@ -47,19 +43,24 @@ class ChosenMedia:
 
     def draw(self, prompt: str) -> tuple[bytes, str]:
         """As Media has it."""
-        if self._pictures is None:
+        if self._drawing is None:
             raise CommandError("There is no provider of pictures; it is set in IMAGE_PROVIDER.")
-        drawn = self._pictures.draw(prompt)
-        self._spent += Usage(cost=drawn.cost)
-        return drawn.picture, suffix_of(self._pictures.provider.name, drawn.picture)
+        provider, draw = self._drawing
+        picture, cost = draw(provider, self._settings, prompt)
+        self._spent += Usage(cost=cost)
+        return picture, suffix_of(provider.name, picture)
 
     def transcribe(self, name: str, recording: bytes) -> str:
         """As Media has it."""
-        if self._transcriber is None:
+        if self._settings.audio_provider == "offline":
+            text, cost = hear_offline(recognised(name, recording))
+        elif self._hearing is not None:
+            provider, hear = self._hearing
+            text, cost = hear(provider, self._settings, recognised(name, recording))
+        else:
             raise CommandError("Nothing is there to read recordings; it is set in AUDIO_TO_TEXT_PROVIDER.")
-        heard = self._transcriber.transcribe(recognised(name, recording))
-        self._spent += Usage(cost=heard.cost)
-        return heard.text
+        self._spent += Usage(cost=cost)
+        return text
 
     def tweet(self, text: str) -> str:
         """As Media has it."""
@@ -69,35 +70,6 @@ class ChosenMedia:
         """As Media has it."""
         spent, self._spent = self._spent, Usage()
         return spent
-
-
-def media_of(settings: Settings) -> ChosenMedia:
-    """What the settings choose. Nothing is asked or opened."""
-    return ChosenMedia(_pictures(settings), _transcriber(settings), _twitter(settings))
-
-
-def _pictures(settings: Settings) -> Pictures | None:
-    match settings.image_provider:
-        case "dalle":
-            return OpenAIPictures(_openai(settings), settings.openai_image_model, settings.image_size)
-        case "huggingface":
-            return HuggingFacePictures(_hugging_face(settings), settings.huggingface_image_model, settings.image_size)
-        case "sdwebui":
-            return WebUIPictures(_web_ui(settings), settings.image_size)
-        case _:
-            return None
-
-
-def _transcriber(settings: Settings) -> Transcriber | None:
-    match settings.audio_provider:
-        case "openai":
-            return OpenAITranscriber(_openai(settings), settings.openai_audio_model)
-        case "huggingface":
-            return HuggingFaceTranscriber(_hugging_face(settings), settings.huggingface_audio_model)
-        case "offline":
-            return OfflineTranscriber()
-        case _:
-            return None
 
 
 def _twitter(settings: Settings) -> Twitter:
@@ -149,3 +121,11 @@ def _web_ui(settings: Settings) -> Provider:
 
 def _bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+_DRAWING = {
+    "dalle": (_openai, draw_openai),
+    "huggingface": (_hugging_face, draw_hugging_face),
+    "sdwebui": (_web_ui, draw_web_ui),
+}
+_HEARING = {"openai": (_openai, hear_openai), "huggingface": (_hugging_face, hear_hugging_face)}

@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Protocol
 
+from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services.api_client import Provider
 from autoagent.services.media import charges
@@ -28,23 +28,8 @@ class Recording:
     suffix: str
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The words of a recording, '' where there are none, and what they cost in USD; None where that is not known."""
-
-    text: str
-    cost: float | None
-
-
-class Transcriber(Protocol):
-    """Hears the words in a recording. `host` is where the recording is sent, '' for nowhere."""
-
-    @property
-    def host(self) -> str: ...
-
-    def transcribe(self, recording: Recording) -> Heard:
-        """Listen to it. Raises CommandError, which names the provider and the reason."""
-
+Heard = tuple[str, float | None]
+"""The words of a recording, '' where there are none, and what they cost in USD; None where that is not known."""
 
 _MAGICS = (
     (0, b"fLaC", "audio/flac", ".flac"),
@@ -73,77 +58,49 @@ def recognised(name: str, data: bytes) -> Recording:
     raise CommandError(f"{name} is not a recording that can be read: it must be WAV, MP3, M4A, AAC, OGG, FLAC or WebM.")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAITranscriber:
-    """`POST /audio/transcriptions`, a form with the file."""
+def hear_openai(provider: Provider, settings: Settings, recording: Recording) -> Heard:
+    """`POST /audio/transcriptions`, a form with the file.
 
-    provider: Provider
-    model: str
-
-    @property
-    def host(self) -> str:
-        """As Transcriber has it."""
-        return self.provider.host
-
-    def transcribe(self, recording: Recording) -> Heard:
-        """As Transcriber has it."""
-        file = (f"recording{recording.suffix}", recording.data, recording.media_type)  # its suffix tells the format
-        form = {"model": self.model, "response_format": "json"}
-        answer = self.provider.post("/audio/transcriptions", data=form, files={"file": file}).fields()
-        cost = charges.of_transcript(self.provider, self.model, answer)
-        return Heard(_text(self.provider.name, answer.get("text")), cost)
+    Raises CommandError, as all of them: it names the provider and the reason.
+    """
+    file = (f"recording{recording.suffix}", recording.data, recording.media_type)  # its suffix tells the format
+    form = {"model": settings.openai_audio_model, "response_format": "json"}
+    answer = provider.post("/audio/transcriptions", data=form, files={"file": file}).fields()
+    cost = charges.of_transcript(provider, settings.openai_audio_model, answer)
+    return _text(provider.name, answer.get("text")), cost
 
 
-@dataclass(frozen=True, slots=True)
-class HuggingFaceTranscriber:
+def hear_hugging_face(provider: Provider, settings: Settings, recording: Recording) -> Heard:
     """The inference API, `POST /models/MODEL`: the body is the recording itself."""
-
-    provider: Provider
-    model: str
-
-    @property
-    def host(self) -> str:
-        """As Transcriber has it."""
-        return self.provider.host
-
-    def transcribe(self, recording: Recording) -> Heard:
-        """As Transcriber has it."""
-        headers = {"Content-Type": recording.media_type}
-        answer = self.provider.post(f"/models/{self.model}", data=recording.data, headers=headers)
-        return Heard(_text(self.provider.name, answer.fields().get("text")), charges.elsewhere(self.provider))
+    path = f"/models/{settings.huggingface_audio_model}"
+    answer = provider.post(path, data=recording.data, headers={"Content-Type": recording.media_type})
+    return _text(provider.name, answer.fields().get("text")), charges.elsewhere(provider)
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineTranscriber:
+def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Heard:
     """Whisper in a process of its own (see `whisper`): its memory and time are bounded there, and no key is in it."""
-
-    seconds: float = OFFLINE_SECONDS
-    host = ""
-
-    def transcribe(self, recording: Recording) -> Heard:
-        """As Transcriber has it."""
-        if importlib.util.find_spec("faster_whisper") is None:
-            raise CommandError(f"Recordings cannot be read offline: faster-whisper is missing; {OFFLINE_EXTRA}.")
-        # No shell, and no word of it comes from outside: -I keeps the current folder off its path.
-        command = [sys.executable, "-I", "-m", "autoagent.services.media.whisper", f"{self.seconds:.0f}"]
-        environment = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
-        try:
-            done = subprocess.run(  # noqa: S603 - see above
-                command, input=recording.data, capture_output=True, timeout=self.seconds, env=environment
-            )
-        except subprocess.TimeoutExpired as error:
-            raise CommandError(
-                f"The recording was not read within {self.seconds:.0f} s and was given up; cut it into shorter ones."
-            ) from error
-        try:
-            answer = json.loads(done.stdout)
-        except ValueError as error:  # it was killed, or broke before it could say why
-            raise CommandError(
-                f"Whisper ended with status {done.returncode} and no answer; the recording may be too long or damaged."
-            ) from error
-        if problem := answer.get("problem"):
-            raise CommandError(f"Whisper cannot read the recording: {problem}.")
-        return Heard(_text("Whisper", answer.get("text")), 0.0)
+    if importlib.util.find_spec("faster_whisper") is None:
+        raise CommandError(f"Recordings cannot be read offline: faster-whisper is missing; {OFFLINE_EXTRA}.")
+    # No shell, and no word of it comes from outside: -I keeps the current folder off its path.
+    command = [sys.executable, "-I", "-m", "autoagent.services.media.whisper", f"{seconds:.0f}"]
+    environment = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
+    try:
+        done = subprocess.run(  # noqa: S603 - see above
+            command, input=recording.data, capture_output=True, timeout=seconds, env=environment
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(
+            f"The recording was not read within {seconds:.0f} s and was given up; cut it into shorter ones."
+        ) from error
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError as error:  # it was killed, or broke before it could say why
+        raise CommandError(
+            f"Whisper ended with status {done.returncode} and no answer; the recording may be too long or damaged."
+        ) from error
+    if problem := answer.get("problem"):
+        raise CommandError(f"Whisper cannot read the recording: {problem}.")
+    return _text("Whisper", answer.get("text")), 0.0
 
 
 def _text(name: str, text: object) -> str:
