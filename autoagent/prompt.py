@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
@@ -102,17 +102,32 @@ def prompt_line(spec: CommandSpec) -> str:
     return f'{spec.label}: "{spec.name}"' + (f", args: {args}" if args else "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """What a prompt says of the moment, after the history.
+
+    Attributes:
+        goals: asked about at the very end, where a small model still has them in mind.
+        standing: what was done, failed and said, and what is left of the limits; cut to its share.
+        met: the goals, counted from 0, that their checks find met.
+        failing: the goals that their checks find not met, and what these say; its end is shown.
+        now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC; None: as local time.
+    """
+
+    goals: Sequence[Goal]
+    standing: str = ""
+    met: Collection[int] = ()
+    failing: Mapping[int, str] = field(default_factory=dict)
+    now: float
+    zone: int | None = None
+
+
 def build(
     system: str,
     history: Sequence[Message],
     recollections: Sequence[RetrievedMemory],
-    standing: str,
+    facts: StepFacts,
     *,
-    goals: Sequence[Goal],
-    met: Collection[int] = (),
-    failing: Mapping[int, str] | None = None,
-    now: float,
-    zone: int | None = None,
     shares: Shares,
     count: Count,
     fixed_tokens: int,
@@ -122,19 +137,14 @@ def build(
     Args:
         history: messages that begin with the user's and end with what came of the newest step; or none.
         recollections: best first; as many as fit their share.
-        standing: what was done, failed and said, and what is left of the limits; cut to its share.
-        goals: asked about at the very end, where a small model still has them in mind.
-        met: those of them, counted from 0, that their checks find met.
-        failing: those that their checks find not met, and what these say; its end is shown.
-        now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC; None: as local time.
         fixed_tokens: what system and history count together, known from before.
     """
-    shown = time.localtime(now) if zone is None else time.gmtime(now + zone)
+    shown = time.localtime(facts.now) if facts.zone is None else time.gmtime(facts.now + facts.zone)
     parts = (
         _recollections(recollections, shares.recollections, count),
-        shorten(standing, shares.standing, count),
+        shorten(facts.standing, shares.standing, count),
         f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}",
-        _trigger(goals, met, failing or {}, begun=bool(history)),
+        _trigger(facts.goals, facts.met, facts.failing, begun=bool(history)),
     )
     tail = "\n\n".join(part for part in parts if part)
     by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step

@@ -20,7 +20,7 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, Thoughts, Usage
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import reply_tokens
-from autoagent.prompt import build, serialise, system_prompt
+from autoagent.prompt import StepFacts, build, serialise, system_prompt
 from autoagent.runs.history import History
 from autoagent.text.tokens import Count, counter
 
@@ -86,9 +86,14 @@ def measure(window: int, steps: int, count: Count) -> tuple[float, float, int]:
         now = 1_700_000_000.0 + 7 * event.step
         memories = [RetrievedMemory(n, text(rng, 90), 0.5) for n in range(10)]
         prompt = build(
-            system, history.messages, memories, history.standing, goals=TASK.goals, now=now, shares=history.shares,
-            count=count, fixed_tokens=history.fixed_tokens,
-        )  # fmt: skip
+            system,
+            history.messages,
+            memories,
+            StepFacts(goals=TASK.goals, standing=history.standing, now=now),
+            shares=history.shares,
+            count=count,
+            fixed_tokens=history.fixed_tokens,
+        )
         whole = serialise(prompt.messages)
         last = prompt.messages[-1].content
         tail = last[last.index("Memories that may matter now:") :]

@@ -44,7 +44,7 @@ from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Task
 from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
-from autoagent.terminal.console import Console, decide_color
+from autoagent.terminal.console import Console, Style, decide_color
 from autoagent.text.redaction import MASK, Redactor
 from autoagent.text.sanitize import width
 
@@ -77,7 +77,8 @@ class Screen:
 
     def __init__(self, columns: int = 80, stdin: str = "", **options: Any) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
-        self.console = Console(self.out, self.err, io.StringIO(stdin), columns=columns, **options)
+        style = Style(options.pop("color", False), columns, options.pop("plain", False))
+        self.console = Console(self.out, self.err, io.StringIO(stdin), style=style, **options)
 
     @property
     def text(self) -> str:

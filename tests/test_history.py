@@ -17,7 +17,7 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, Thoughts, Usage
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import Shares
-from autoagent.prompt import Guidance, build, recollection_lines, serialise, system_prompt
+from autoagent.prompt import Guidance, StepFacts, build, recollection_lines, serialise, system_prompt
 from autoagent.runs.final_review import FinalReview
 from autoagent.runs.history import History
 from autoagent.text.quoting import marked
@@ -85,9 +85,14 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool
         if isinstance(event, Feedback):
             last_feedback = event.text
         prompt = build(
-            system, history.messages, memories, history.standing, goals=GOALS, now=1.7e9 + event.step,
-            shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
-        )  # fmt: skip
+            system,
+            history.messages,
+            memories,
+            StepFacts(goals=GOALS, standing=history.standing, now=1.7e9 + event.step),
+            shares=history.shares,
+            count=COUNT,
+            fixed_tokens=history.fixed_tokens,
+        )
         assert tokens_of(prompt.messages) <= prompt.tokens <= window - window // 8
         text = serialise(prompt.messages)
         assert all(goal.text in text for goal in GOALS)
@@ -129,9 +134,14 @@ def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(ste
     for event in events:
         history.add(event)
     prompt = build(
-        system, history.messages, [RetrievedMemory(1, "oak", 0.9)], history.standing, goals=GOALS, now=1.7e9,
-        shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
-    )  # fmt: skip
+        system,
+        history.messages,
+        [RetrievedMemory(1, "oak", 0.9)],
+        StepFacts(goals=GOALS, standing=history.standing, now=1.7e9),
+        shares=history.shares,
+        count=COUNT,
+        fixed_tokens=history.fixed_tokens,
+    )
     said = "\n".join(message.content for message in prompt.messages if message.role == "user")
     assert steps < 150 or "Commands used before, in short:" in said
     ours = [line for line in said.splitlines() if not set(line.split()) <= set(WORDS)]
@@ -224,9 +234,14 @@ def test_characters_of_several_tokens_do_not_burst_the_window(character: str) ->
         history.add(Returned(step=step, call_id="1", ok=True, text=character * 3000))
         history.add(Feedback(step=step, text=character * 3000))
         prompt = build(
-            "system", history.messages, [], history.standing, goals=GOALS, now=0, shares=history.shares, count=COUNT,
+            "system",
+            history.messages,
+            [],
+            StepFacts(goals=GOALS, standing=history.standing, now=0),
+            shares=history.shares,
+            count=COUNT,
             fixed_tokens=history.fixed_tokens,
-        )  # fmt: skip
+        )
         assert sum(COUNT(message.content) + 4 for message in prompt.messages) <= 8192 - 1024
 
 
@@ -270,9 +285,14 @@ def test_long_goals_leave_their_room_to_what_must_not_be_forgotten() -> None:
     history = History(COUNT)
     history.add(replace(started(8192, "system"), task=task))
     prompt = build(
-        "system", history.messages, [], "The user's last feedback was: Be quick.", goals=goals, now=0,
-        shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
-    )  # fmt: skip
+        "system",
+        history.messages,
+        [],
+        StepFacts(goals=goals, standing="The user's last feedback was: Be quick.", now=0),
+        shares=history.shares,
+        count=COUNT,
+        fixed_tokens=history.fixed_tokens,
+    )
     assert "The user's last feedback was: Be quick." in prompt.messages[-1].content
     assert prompt.tokens <= 8192 - 1024
 
@@ -280,7 +300,9 @@ def test_long_goals_leave_their_room_to_what_must_not_be_forgotten() -> None:
 def test_recollections_have_a_budget_of_their_own() -> None:
     memories = [RetrievedMemory(n, f"memory {n} " + "long " * 500, 0.9) for n in range(10)]
     shares = Shares(1000, 300, 100)
-    prompt = build("s", [], memories, "standing", goals=(), now=0, shares=shares, count=COUNT, fixed_tokens=5)
+    prompt = build(
+        "s", [], memories, StepFacts(goals=(), standing="standing", now=0), shares=shares, count=COUNT, fixed_tokens=5
+    )
     tail = prompt.messages[-1].content
     assert "memory 0" in tail and "memory 2" in tail
     assert COUNT(tail) <= 420
@@ -324,9 +346,14 @@ def test_no_part_of_a_prompt_shows_a_text_from_outside_without_its_marks(window:
         for event in browsed(step, text, ok=step % 3 != 0):
             history.add(event)
         prompt = build(
-            system, history.messages, memories, history.standing, goals=GOALS, now=1.7e9, shares=history.shares,
-            count=COUNT, fixed_tokens=history.fixed_tokens,
-        )  # fmt: skip
+            system,
+            history.messages,
+            memories,
+            StepFacts(goals=GOALS, standing=history.standing, now=1.7e9),
+            shares=history.shares,
+            count=COUNT,
+            fixed_tokens=history.fixed_tokens,
+        )
         assert sum(COUNT(message.content) + 4 for message in prompt.messages) <= window - window // 8
         for message in prompt.messages:
             bare = re.sub(r"<(untrusted-[0-9a-f]{10}) from .*?>.*?</\1>", "", message.content, flags=re.DOTALL)
@@ -388,6 +415,14 @@ def test_an_untrusted_memory_is_one_marked_line_in_its_share() -> None:
 
 def test_the_last_message_of_the_history_carries_the_tail() -> None:
     history = [Message("user", "opening"), Message("assistant", "reply"), Message("user", "result")]
-    prompt = build("s", history, [], "", goals=(), now=0, shares=Shares(1000, 300, 100), count=COUNT, fixed_tokens=50)
+    prompt = build(
+        "s",
+        history,
+        [],
+        StepFacts(goals=(), standing="", now=0),
+        shares=Shares(1000, 300, 100),
+        count=COUNT,
+        fixed_tokens=50,
+    )
     assert [message.role for message in prompt.messages] == ["system", "user", "assistant", "user"]
     assert prompt.messages[-1].content.startswith("result\n\nCurrent time and date: ")

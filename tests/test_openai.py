@@ -21,7 +21,7 @@ from autoagent.core.commands import CommandSpec, Parameter, Proposal
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, Unreachable
 from autoagent.core.model import Message, Price, ToolCall, Usage
 from autoagent.models import pricing
-from autoagent.models.openai.chat import UNKNOWN_WINDOW, OpenAIModel
+from autoagent.models.openai.chat import UNKNOWN_WINDOW, OpenAIModel, Overrides
 from autoagent.models.openai.embeddings import OpenAIEmbedder
 from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
 from autoagent.models.openai.retry import Policy
@@ -78,7 +78,8 @@ def endpoint(server: ScriptedServer | str, **more: Any) -> Endpoint:
 
 
 def model(server: ScriptedServer | str, name: str = "test-model", **more: Any) -> OpenAIModel:
-    return OpenAIModel(name=name, endpoint=endpoint(server), count=words, **more)
+    said = {key: more.pop(key) for key in ("temperature", "window", "price", "asking") if key in more}
+    return OpenAIModel(name=name, endpoint=endpoint(server), count=words, overrides=Overrides(**said), **more)
 
 
 # A good answer ---------------------------------------------------------------------------------------------------
@@ -418,7 +419,7 @@ ENDLESS = {
 def test_what_will_not_pass_is_said_at_once(server: ScriptedServer, fault: Any, error: Any, says: str) -> None:
     server.add(fault, Reply("Never asked for."))
     at = endpoint(server, limits=RequestTimeouts(connect=2.0, silence=0.3, total=0.6))
-    asked = OpenAIModel(name="test-model", endpoint=at, count=words, temperature=0.0)
+    asked = OpenAIModel(name="test-model", endpoint=at, count=words, overrides=Overrides(temperature=0.0))
     heard = Heard()
     with pytest.raises(error, match=says) as caught:
         asked.complete(HELLO, max_tokens=9, listener=heard)
@@ -607,7 +608,7 @@ def test_openai_is_imported_with_the_first_request_only() -> None:
 import sys
 from autoagent.models.openai.embeddings import OpenAIEmbedder
 from autoagent.models.openai.endpoint import Endpoint, preload
-from autoagent.models.openai.chat import OpenAIModel
+from autoagent.models.openai.chat import OpenAIModel, Overrides
 model = OpenAIModel(name="gpt-5", endpoint=Endpoint(api_key="sk-x"), count=len)
 assert model.window and model.price
 assert not {"openai", "httpx2"} & set(sys.modules)

@@ -16,7 +16,7 @@ from server import Events, Fault, Reply, Request, ScriptedServer
 from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import ModelError
 from autoagent.core.model import Message, ToolCall
-from autoagent.models.openai.chat import OpenAIModel
+from autoagent.models.openai.chat import OpenAIModel, Overrides
 from autoagent.models.openai.endpoint import Endpoint, RequestTimeouts
 from autoagent.models.openai.retry import Policy
 
@@ -39,7 +39,10 @@ def model(server: ScriptedServer, name: str = "test-model", **more: Any) -> Open
         limits=RequestTimeouts(connect=5.0, silence=20.0, total=60.0),
         policy=Policy(attempts=3, sleep=lambda seconds: None),
     )
-    return OpenAIModel(name=name, endpoint=at, count=lambda text: len(text.split()), **more)
+    said = {key: more.pop(key) for key in ("temperature", "window", "price", "asking") if key in more}
+    return OpenAIModel(
+        name=name, endpoint=at, count=lambda text: len(text.split()), overrides=Overrides(**said), **more
+    )
 
 
 def asked(model: OpenAIModel, messages: tuple[Message, ...] = HELLO) -> tuple[str, tuple[ToolCall, ...]]:

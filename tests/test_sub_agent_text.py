@@ -9,7 +9,7 @@ from autoagent.core.commands import Call
 from autoagent.core.events import AgentMessage, Ended, Event, Feedback, Returned, RunStarted, Started, Thought
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Task
-from autoagent.terminal.console import Console
+from autoagent.terminal.console import Console, Style
 
 START: dict[str, Any] = {
     "version": "", "model": "m", "window": 8192, "reply_tokens": 100, "system": "", "system_tokens": 0,
@@ -24,7 +24,7 @@ def thought(text: str, agent: str = "", name: str = "do_nothing") -> Thought:
 
 def screen(*events: Event, streamed: str = "", columns: int = 60) -> str:
     out = io.StringIO()
-    console = Console(out, io.StringIO(), io.StringIO(), columns=columns)
+    console = Console(out, io.StringIO(), io.StringIO(), style=Style(columns=columns))
     console.text(streamed)
     for event in events:
         console.show(event)

@@ -47,7 +47,7 @@ from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.steps.run_state import Policy, Tools
 from autoagent.subagents.mailbox import Mailbox
-from autoagent.subagents.pool import WorkerPool
+from autoagent.subagents.pool import Leader, Oversight, WorkerPool
 from autoagent.subagents.worker import Worker, WorkerSpec
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.tokens import counter
@@ -105,10 +105,13 @@ class Bench:
             self.run = log.run
             budget = Budget(self.limits)
             with WorkerPool(
-                self.build, log, budget, registry().specs, TASK.name,
-                at_once=self.at_once, depth=self.depth, authorizer=self.authorizer, asks=self.asks,
-                listener=self.listener, show=self.shown.append, patience=self.patience,
-                interruptible=self.allowed, held=self.interrupts.held,
+                self.build,
+                Leader(log, budget, registry().specs, TASK.name),
+                Oversight(
+                    authorizer=self.authorizer, asks=self.asks, listener=self.listener, show=self.shown.append,
+                    interruptible=self.allowed, held=self.interrupts.held,
+                ),
+                at_once=self.at_once, depth=self.depth, patience=self.patience,
             ) as crew:  # fmt: skip
                 agent = self._agent(
                     "", TASK, registry(), budget, log, crew.desk, crew.leading(self.authorizer()), Silent(),
@@ -520,8 +523,10 @@ def test_what_was_authorized_in_advance_is_forfeited_for_all_at_ctrl_c(bench: Be
 
     bench.authorizer = authorizer
     crew = WorkerPool(
-        bench.build, EventLog.create(bench.folder / "state"), Budget(RunLimits()), registry().specs, "Boss",
-        at_once=1, depth=1, authorizer=authorizer, asks=bench.asks, listener=Silent(), show=bench.shown.append,
+        bench.build,
+        Leader(EventLog.create(bench.folder / "state"), Budget(RunLimits()), registry().specs, "Boss"),
+        Oversight(authorizer=authorizer, asks=bench.asks, listener=Silent(), show=bench.shown.append),
+        at_once=1, depth=1,
     )  # fmt: skip
     bench.scripts = {"1": [*DONE]}
     with crew:

@@ -116,7 +116,7 @@ def _opened(
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.steps.run_state import Policy, Tools
-    from autoagent.subagents.pool import WorkerPool
+    from autoagent.subagents.pool import Leader, Oversight, WorkerPool
     from autoagent.terminal.signals import Interrupts
     from autoagent.workspace.lock import sole_writer
 
@@ -144,18 +144,17 @@ def _opened(
         log.subscribe(rulebook.add)
         with WorkerPool(
             builder(settings, registry, workspace, tainted, model, embedder, console),
-            log,
-            budget,
-            registry.specs,
-            start.task.name,
+            Leader(log, budget, registry.specs, start.task.name),
+            Oversight(
+                authorizer=lambda: run_factory.authorizer_of(settings, console, rulebook, attended=attended),
+                asks=lambda proposal: not settings.continuous or bool(proposal.warning),
+                listener=console,
+                show=console.show,
+                interruptible=interrupts.allowed,
+                held=interrupts.held,
+            ),
             at_once=settings.agents_at_once,
             depth=settings.agents_depth,
-            authorizer=lambda: run_factory.authorizer_of(settings, console, rulebook, attended=attended),
-            asks=lambda proposal: not settings.continuous or bool(proposal.warning),
-            listener=console,
-            show=console.show,
-            interruptible=interrupts.allowed,
-            held=interrupts.held,
         ) as crew:
             tools = Tools(
                 registry,

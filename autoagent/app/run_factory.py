@@ -22,7 +22,7 @@ from autoagent.core.window import SMALL_WINDOW
 from autoagent.registry.models import ModelOpening
 from autoagent.runs.budget import RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
-from autoagent.terminal.console import Console, decide_color
+from autoagent.terminal.console import Console, Style, decide_color
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     plain = settings.plain_output or not screen.isatty()
     return Console(
         sys.stdout, sys.stderr, sys.stdin,
-        color=color, plain=plain, json=json, replays=replays, mask=mask_of(settings),
+        style=Style(color, plain=plain), json=json, replays=replays, mask=mask_of(settings),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Usage
 from autoagent.core.protocols import Listener, Model
 from autoagent.models.watch import Watch
-from autoagent.prompt import Prompt, build
+from autoagent.prompt import Prompt, StepFacts, build
 from autoagent.runs.budget import estimated_cost
 from autoagent.runs.history import History
 from autoagent.steps.authorization import Authorization
@@ -140,16 +140,19 @@ def build_step_prompt(
 
     All it is made of is in the log, from which it can be built again (see prompt_replay).
     """
-    return build(
-        start.system,
-        history.messages,
-        memories,
-        "\n".join(line for line in (history.standing, left) if line),
+    facts = StepFacts(
         goals=start.task.goals,
+        standing="\n".join(line for line in (history.standing, left) if line),
         met=history.met,
         failing=history.failing,
         now=now,
         zone=zone,
+    )
+    return build(
+        start.system,
+        history.messages,
+        memories,
+        facts,
         shares=history.shares,
         count=count,
         fixed_tokens=history.fixed_tokens,

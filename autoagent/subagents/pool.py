@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -38,41 +38,59 @@ from autoagent.subagents.worker import Build, RunningWorker
 PATIENCE = 3.0  # seconds until a sub-agent that is to end is left to its thread
 
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """What the sub-agents of a run have from its own agent: its log, its budget, its commands and its name."""
+
+    log: Recorder
+    budget: Budget
+    commands: Sequence[CommandSpec]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oversight:
+    """How the user oversees sub-agents.
+
+    `authorizer()` makes one for a sub-agent; `asks` says whether that may put a proposal to the user, which `listener`
+    is to hear of first. `show` shows an event. Ctrl-C is let through in `interruptible`, and held back in `held`, also
+    within the former.
+    """
+
+    authorizer: Callable[[], Authorizer]
+    asks: Callable[[Proposal], bool]
+    listener: Listener
+    show: Callable[[Event], None]
+    interruptible: Callable[[], AbstractContextManager[object]] = nullcontext
+    held: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
 class WorkerPool:
     """The sub-agents of a run. Entered, it takes up what an earlier process left in the log; left, it ends them all.
 
-    `log`, `budget`, `commands` and `name` are those of the run's own agent, which has the `desk`. `authorizer()` makes
-    one for a sub-agent; `asks` says whether that may put a proposal to the user, which `listener` is to hear of first.
-    `show` shows an event. Ctrl-C is let through in `interruptible`, and held back in `held`, also within the former.
+    The run's own agent has the `desk`. At most `at_once` run at a time, `depth` of them one under another. One that is
+    to end is left to its thread after `patience` seconds.
     """
 
     def __init__(
         self,
         build: Build,
-        log: Recorder,
-        budget: Budget,
-        commands: Sequence[CommandSpec],
-        name: str,
+        leader: Leader,
+        oversight: Oversight,
         *,
         at_once: int,
         depth: int,
-        authorizer: Callable[[], Authorizer],
-        asks: Callable[[Proposal], bool],
-        listener: Listener,
-        show: Callable[[Event], None],
-        interruptible: Callable[[], AbstractContextManager[object]] = nullcontext,
-        held: Callable[[], AbstractContextManager[object]] = nullcontext,
         patience: float = PATIENCE,
     ) -> None:
-        self.desk = Mailbox(self, None, name, commands, budget)
+        self.desk = Mailbox(self, None, leader.name, leader.commands, leader.budget)
         self.at_once, self.depth = at_once, depth
-        self.authorizer, self.asks = authorizer, asks
+        self.authorizer, self.asks = oversight.authorizer, oversight.asks
         self._build = build
-        self._time = budget.time
-        self.log = log
-        self._listener = listener
-        self._show = show
-        self._interruptible, self._held = interruptible, held
+        self._time = leader.budget.time
+        self.log = leader.log
+        self._listener = oversight.listener
+        self._show = oversight.show
+        self._interruptible, self._held = oversight.interruptible, oversight.held
         self._patience = patience
         self._members: list[RunningWorker] = []
         self._turn = threading.Lock()  # of whoever appends for a sub-agent, or changes who there is

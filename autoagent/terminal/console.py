@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -65,12 +66,23 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How the screen looks. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole."""
+
+    color: bool = False
+    columns: int | None = None
+    plain: bool = False
+
+
+_AS_USUAL = Style()
+
+
 class Console:
     """Shows events, hears what streams (Listener), asks and says (Terminal).
 
-    `mask` takes secrets out of what is not from the log. `columns` None follows the terminal. `plain`: nothing streams,
-    thoughts come whole. `replays`: the events alone say what was proposed and decided. `tally` is the fold over the
-    events; those that an earlier process of the run showed are taken up by `pass_over`.
+    `mask` takes secrets out of what is not from the log. `replays`: the events alone say what was proposed and decided.
+    `tally` is the fold over the events; those that an earlier process of the run showed are taken up by `pass_over`.
     """
 
     def __init__(
@@ -79,9 +91,7 @@ class Console:
         err: TextIO,
         stdin: TextIO,
         *,
-        color: bool = False,
-        columns: int | None = None,
-        plain: bool = False,
+        style: Style = _AS_USUAL,
         json: bool = False,
         replays: bool = False,
         mask: Mask = _as_it_is,
@@ -91,9 +101,9 @@ class Console:
         self._events = out if json else None
         self._screen = err if json else out
         self._stdin = stdin
-        self._color = color
-        self._columns = columns
-        self._plain = plain
+        self._color = style.color
+        self._columns = style.columns
+        self._plain = style.plain
         self._replays = replays
         self._broken = ""  # why the output cannot be written any more
         self._reader_left = False  # that it is a closed pipe

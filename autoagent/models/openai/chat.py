@@ -68,13 +68,27 @@ _READY = {
 }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Overrides:
+    """What the user says of a model, which comes before what the table and the server know.
+
+    `window` is in tokens. `asking` is how it is asked, whatever it takes; None: as is found out.
+    """
+
+    temperature: float | None = None
+    window: int | None = None
+    price: Price | None = None
+    asking: Asking | None = None
+
+
+_NONE = Overrides()
+
+
 class OpenAIModel:
     """A chat model of an endpoint; satisfies protocols.Model.
 
-    `count` gives a text's tokens where the server tells no usage. `window` and `price` come before what the table and
-    the server know; at a private endpoint the price is 0. `ways` is the file where it is kept how to ask;
-    `listener` hears of the retries and the silences while that is found out. `asking` is how it is asked whatever it
-    takes; None: as is found out.
+    `count` gives a text's tokens where the server tells no usage. At a private endpoint the price is 0. `ways` is the
+    file where it is kept how to ask; `listener` hears of the retries and the silences while that is found out.
     """
 
     def __init__(
@@ -83,23 +97,20 @@ class OpenAIModel:
         name: str,
         endpoint: Endpoint,
         count: Callable[[str], int],
-        temperature: float | None = None,
-        window: int | None = None,
-        price: Price | None = None,
+        overrides: Overrides = _NONE,
         ways: Path | None = None,
         listener: Listener | None = None,
-        asking: Asking | None = None,
     ) -> None:
         self.name = name
-        self.price = price or endpoint.price(name)
+        self.price = overrides.price or endpoint.price(name)
         self._endpoint = endpoint
         self._count = count
         self._reasons = pricing.reasons(name)
-        self._temperature = None if self._reasons else temperature
-        self._given_window = window
+        self._temperature = None if self._reasons else overrides.temperature
+        self._given_window = overrides.window
         self._ways = Capabilities(ways)
         self._listener = listener
-        self._forced = asking
+        self._forced = overrides.asking
         self._promised: Asking | None = None  # the way that the prompts of this process are made for
         self._renewed = False  # it was probed once more in this process
         self._owed = Usage()  # spent on what gave no completion: the probe, answers that were cut short

@@ -39,7 +39,7 @@ def open_endpoint(settings: Settings, policy: Policy | None = None, silence: flo
 
 def open_model(opening: ModelOpening) -> OpenAIModel:
     """The endpoint's model of the name that is the argument, or SMART_LLM. Raises as `open_endpoint`."""
-    from autoagent.models.openai.chat import OpenAIModel
+    from autoagent.models.openai.chat import OpenAIModel, Overrides
 
     settings = opening.settings
     name = opening.argument or settings.smart_llm
@@ -47,11 +47,13 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
         name=name,
         endpoint=open_endpoint(settings),
         count=counter(name),
-        temperature=settings.temperature,
-        window=settings.window or None,
+        overrides=Overrides(
+            temperature=settings.temperature,
+            window=settings.window or None,
+            asking=cast("Asking", settings.asking) if settings.asking else None,
+        ),
         ways=settings.state_dir / "models.json",
         listener=opening.listener,
-        asking=cast("Asking", settings.asking) if settings.asking else None,
     )
 
 
