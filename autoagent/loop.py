@@ -109,7 +109,9 @@ class Agent:
         return (yield from self._model.ask(memories))
 
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
-        """The call in the reply, the first of several; None where there is none to run, which the model reads next."""
+        """Return the call in the reply, the first of several, or
+        None if there is none to run; the model reads why next.
+        """
         state = self._state
         try:
             if completion.text in self._unknown:
@@ -137,15 +139,15 @@ class Agent:
         return reply.call
 
     def _authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
-        """The call to run, perhaps with arguments the user changed; None where it may not run."""
+        """Return the call to run, perhaps with arguments the user changed, or None if it may not run."""
         return (yield from self._user.authorize(call))
 
     def _execute(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
-        """Run the command: what its result carries."""
+        """Run the command and return what its result carries."""
         return (yield from self._execution.run(proposal))
 
     def _store(self, meta: ResultMeta) -> Events:
-        """Remember the step, end the run where the result says so, look whether it gets anywhere."""
+        """Remember the step; end the run if the result or a standstill says so."""
         yield from self._memory.remember()
         if meta.finished is not None:
             raise StopRun(Outcome("finished", meta.finished))
@@ -181,7 +183,9 @@ class Agent:
         return None
 
     def _take_up(self, call: Call) -> Generator[Event, None, Call | None]:
-        """A call that waited when the program ended, or that may as well run again, if this run still offers it."""
+        """Return a call that was waiting when the program ended,
+        or that can safely run again, if this run still offers it.
+        """
         try:
             if holds_mask(call.args):
                 raise ReplyError(SECRET_GONE)
@@ -192,7 +196,7 @@ class Agent:
             return None
 
     def _only_looks(self, call: Call) -> bool:
-        """Whether the command is declared to change nothing."""
+        """Return whether the command is declared to change nothing."""
         return any(spec.name == call.name and spec.risk == "read" for spec in self._registry.specs)
 
     def _hear(self) -> Events:

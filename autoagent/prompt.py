@@ -62,12 +62,12 @@ class Prompt:
 
 
 def serialise(messages: Sequence[Message]) -> str:
-    """The messages as one text, one after the other: what a digest and a prefix are taken of."""
+    """Join the messages into the one text that digests and prefixes are taken of."""
     return "".join(f'["{m.role}", {_quoted(m.content)}{_tool_parts(m)}]\n' for m in messages)  # quicker than json.dumps
 
 
 def _tool_parts(message: Message) -> str:
-    """What a message with tool calls, or of a tool, holds beside its content."""
+    """Return what a message with tool calls, or of a tool, holds besides its content."""
     if message.calls:
         return f", {_quoted([[call.id, call.name, call.arguments] for call in message.calls])}"
     return f", {_quoted(message.answers)}" if message.answers else ""
@@ -77,7 +77,7 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, guidance: Guidance | None = None) -> str:
-    """The system message of a run. Depends on nothing that changes from step to step."""
+    """Build the system message of a run, which does not change from step to step."""
     guidance = guidance or Guidance()
     parts = (
         f"You are {task.name}, {task.role}\n"
@@ -170,7 +170,7 @@ def _trigger(goals: Sequence[Goal], met: Collection[int], failing: Mapping[int, 
 
 
 def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str:
-    """What the check of a goal has said last; '' where it has none or was not run."""
+    """Return what the check of a goal said last; '' if it has none or was not run."""
     if number in met:
         return " (met)"
     if number not in failing:
@@ -187,7 +187,9 @@ def _recollections(memories: Sequence[RetrievedMemory], room: int, count: Count)
 
 
 def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Count) -> list[str]:
-    """The first memories, as many as fit, a line each; each is cut to its fair share, none dropped for being long."""
+    """Render the first memories, one per line, as many as fit;
+    each is cut to its fair share, none dropped for length.
+    """
     lines: list[str] = []
     share = max(room // 4, 24)
     for memory in memories:
@@ -201,7 +203,7 @@ def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Co
 
 
 def _line(memory: RetrievedMemory, share: int, count: Count) -> str:
-    """A memory in one line of about `share` tokens; a text from outside between its marks."""
+    """Render a memory in one line of about `share` tokens, with text from outside between marks."""
     if memory.trusted:
         return " ".join(shorten(memory.text, share, count).split("\n"))
     marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step, named=_SOURCE_SHOWN)
@@ -210,7 +212,7 @@ def _line(memory: RetrievedMemory, share: int, count: Count) -> str:
 
 
 def _response_format(asking: Asking) -> str:
-    """With the form shown where nothing binds the model to it; a small model that sees one copies its words."""
+    """Describe the response format, and show it where no schema enforces it: a small model copies the words it sees."""
     named = "text, reasoning, plan (as short bullets), criticism (of yourself), speak (one sentence for the user)"
     if asking == "tools":
         return f"Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds: {named}."

@@ -32,14 +32,14 @@ TEXT_FORM = (
 
 
 def arguments(spec: CommandSpec) -> dict[str, Any]:
-    """The schema of the `args` object of one command."""
+    """Return the schema of the `args` object of one command."""
     return _object(
         {p.name: _parameter(p) for p in spec.parameters}, required=[p.name for p in spec.parameters if p.required]
     )
 
 
 def reply(specs: Sequence[CommandSpec]) -> dict[str, Any]:
-    """The schema of a whole reply: the thoughts, then exactly one of the commands with its arguments."""
+    """Return the schema of a whole reply: the thoughts, then exactly one of the commands with its arguments."""
     commands = [
         _object({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}, ["name", "args"])
         for spec in specs
@@ -48,12 +48,12 @@ def reply(specs: Sequence[CommandSpec]) -> dict[str, Any]:
 
 
 def tools(specs: Sequence[CommandSpec]) -> list[dict[str, Any]]:
-    """The commands as OpenAI tools. The thoughts are an argument of each, so that a tool call never comes without."""
+    """Return the commands as OpenAI tools. The thoughts are an argument of each, so no tool call lacks them."""
     return [{"type": "function", "function": _function(spec)} for spec in specs]
 
 
 def thoughts() -> dict[str, Any]:
-    """The schema of the `thoughts` object."""
+    """Return the schema of the `thoughts` object."""
     return _object({name: {"type": "string"} for name in THOUGHTS}, list(THOUGHTS))
 
 

@@ -129,7 +129,7 @@ class ResultMeta:
 
     @property
     def source(self) -> str:
-        """Where its text from outside came from, be it in marks or not; '' for none."""
+        """Where its text from outside came from, in marks or not; '' if it has none."""
         return self.untrusted or self.quoted
 
     def to_json(self) -> dict[str, Any]:

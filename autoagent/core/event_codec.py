@@ -55,7 +55,7 @@ def event_of(line: bytes) -> Event:
 
 
 def _event(read: Callable[[type[Any]], Any]) -> Event:
-    """The event of what `read` gives as a record of the type it is asked for."""
+    """Return the event that `read` gives when asked for a record type. Raises ValueError."""
     try:
         envelope = read(_Envelope)
     except ValueError as error:
@@ -84,7 +84,7 @@ def _checked(event: Event) -> Event:
 
 
 def _times(event: Event) -> Iterator[float]:
-    """Each time of an event that somebody shows."""
+    """Yield every time of an event that is shown to somebody."""
     yield event.t
     if isinstance(event, Prompted):
         yield event.at

@@ -242,18 +242,17 @@ class Returned(Labelled):
 
     @property
     def put_off(self) -> bool:
-        """Whether the command was to end the run and did not: the work is to be looked at first, or a goal is unmet."""
+        """Whether the command was to end the run but did not: the work must be reviewed first, or a goal is unmet."""
         return self.meta.review or self.meta.unmet
 
     @property
     def wants_a_look(self) -> bool:
-        """Whether the model must see this before anything else of its reply is done: it may have run, or the end of
-        the run was put off."""
+        """Whether the model must see this before more of its reply is done: it may have run, or did not end the run."""
         return not self.known or self.put_off
 
     @property
     def outcome(self) -> str:
-        """What became of the command, in words that follow its name."""
+        """The outcome of the command, worded to follow its name."""
         if self.put_off:
             return "is put off"
         return "returned" if self.ok else "failed" if self.known else "may have run"

@@ -48,7 +48,7 @@ class RetrievedMemory:
 
     @property
     def private(self) -> bool:
-        """Whether it may hold what is the user's own."""
+        """Whether it may hold the user's own data."""
         return not PRIVATE_SOURCES.isdisjoint(self.source.split(", "))
 
 

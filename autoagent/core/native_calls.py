@@ -17,7 +17,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # that an endpoint takes as a functi
 
 
 def made(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall:
-    """The call of a step; its id has the nine letters and digits that Mistral wants, as long as the steps allow."""
+    """Make the call of a step, with an id of nine letters and
+    digits, as Mistral requires, as long as the steps allow.
+    """
     return ToolCall(name, json.dumps({"thoughts": thoughts, **args}, ensure_ascii=False), f"call{step:05d}")
 
 
@@ -36,14 +38,14 @@ def read(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
 
 
 def as_text(call: ToolCall) -> str:
-    """The call in the form of a written reply."""
+    """Render the call in the form of a written reply."""
     args = json.loads(call.arguments)
     thoughts = args.pop("thoughts", {})
     return json.dumps({"thoughts": thoughts, "command": {"name": call.name, "args": args}}, ensure_ascii=False)
 
 
 def flat(messages: Sequence[Message]) -> list[Message]:
-    """The messages without any call: the user says what a tool did, and user and assistant speak in turn."""
+    """Rewrite the messages without calls: the user says what a tool did, and user and assistant take turns."""
     found: list[Message] = []
     for message in messages:
         content = (

@@ -22,25 +22,26 @@ class Listener(Protocol):
     """Hears, as it happens, what cannot wait for the next event. Nothing it does may fail the run."""
 
     def text(self, delta: str) -> None:
-        """A piece of the reply that is streaming in."""
+        """Receive a piece of the reply that is streaming in."""
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
-        """The model is asked again in so many seconds, because of `reason`; and so on until a time (since the epoch).
+        """Hear that the model is asked again in so many seconds
+        because of `reason`, and so on until a time (since the epoch).
 
         Raises StopRun where it must not be asked again.
         """
 
     def heed(self) -> float:
-        """For how many seconds there may be waiting; asked several times a second, and with each piece of an answer.
+        """Return how many seconds the wait may last; asked several times a second, and with each piece of an answer.
 
         Raises StopRun for no longer.
         """
 
     def working(self, what: str, seconds: float) -> None:
-        """What goes on in a long silence that begins now, and about how many seconds it lasts."""
+        """Hear what goes on in a long silence that begins now, and about how many seconds it lasts."""
 
     def proposed(self, proposal: Proposal) -> None:
-        """A call is about to be decided on. What is shown here is what runs."""
+        """Hear that a call is about to be decided on. What is shown here is what runs."""
 
 
 class Model(Protocol):
@@ -64,7 +65,9 @@ class Model(Protocol):
 
     @property
     def asking(self) -> Asking:
-        """How it is asked for commands. The first look may probe the endpoint, and raises what `complete` raises."""
+        """How the model is asked for commands. The first access
+        may probe the endpoint, and raises what `complete` raises.
+        """
 
     def complete(
         self,
@@ -89,7 +92,7 @@ class Model(Protocol):
         """
 
     def take_usage(self) -> Usage:
-        """What was spent beside the completions since this was last asked: a probe, replies that were cut short."""
+        """Return what was spent besides completions since the last call: a probe, replies that were cut short."""
 
 
 class Embedder(Protocol):
@@ -102,7 +105,7 @@ class Embedder(Protocol):
     def dim(self) -> int: ...
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        """One unit vector (float32, little-endian, `dim` values) for each text, and what it cost.
+        """Return one unit vector (float32, little-endian, `dim` values) per text, and what it cost.
 
         A text without content gives the zero vector. Raises ModelError where the embedder is an endpoint that fails.
         """
@@ -119,7 +122,8 @@ class Memory(Protocol):
     def recall(
         self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
     ) -> Recall:
-        """At most k memories that fit the query, of at most `room` tokens together, none from a (run, step) in `skip`.
+        """Return at most k memories that fit the query, of at most
+        `room` tokens in all, none from a (run, step) in `skip`.
 
         Being returned strengthens a memory, being a mere candidate weakens it.
         """
@@ -134,7 +138,7 @@ class Memory(Protocol):
         """Delete one memory; False if there is none with this id."""
 
     def take_usage(self) -> Usage:
-        """What embedding has cost since this was last asked."""
+        """Return what embedding has cost since the last call."""
 
     def __len__(self) -> int: ...
 
@@ -154,16 +158,18 @@ class MemoryStore(Protocol):
         """
 
     def find(self, text: str) -> RetrievedMemory | None:
-        """The memory with exactly this text, or None."""
+        """Return the memory with exactly this text, or None."""
 
     def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
-        """At most k memories by the cosine of their vectors to the query's, best first; none of 0 or below.
+        """Return at most k memories by the cosine of their vectors to the query's, best first, none of 0 or below.
 
         The cosine is their `score`.
         """
 
     def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
-        """At most k memories by the words they share with the query (`score`: BM25 or like it, larger is better)."""
+        """Return at most k memories by the words they share with
+        the query (`score`: BM25 or similar, larger is better).
+        """
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Unit vectors (float32, little-endian) of these memories, as far as they have one."""
@@ -182,12 +188,12 @@ class MemoryStore(Protocol):
         """Delete one memory for good; False if there is none with this id."""
 
     def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
-        """The memories, newest first; all with a negative limit."""
+        """Return the memories, newest first; all of them if the limit is negative."""
 
     def stats(self) -> Stats: ...
 
     def trash(self) -> list[RetrievedMemory]:
-        """The forgotten memories that can still be restored, newest first; `t` is when they were forgotten."""
+        """Return the forgotten memories that can still be restored, newest first; `t` is when they were forgotten."""
 
     def restore(self, memory: int, t: float) -> bool:
         """Take a memory out of the trash, with level 0 and time `t`; False if it is not there."""
@@ -196,7 +202,7 @@ class MemoryStore(Protocol):
         """Delete for good what was forgotten before this time; how many."""
 
     def take_usage(self) -> Usage:
-        """What embedding has cost since this was last asked."""
+        """Return what embedding has cost since the last call."""
 
     def close(self) -> None: ...
 
@@ -207,7 +213,7 @@ class Authorizer(Protocol):
     """Decides whether a call may run."""
 
     def decide(self, proposal: Proposal) -> Verdict:
-        """The verdict; one with `args` allows nothing, but asks for the call to be proposed again with these.
+        """Return the verdict; one with `args` allows nothing but asks for the call to be proposed again with these.
 
         Raises StopRun where the user ends the run, or where nobody can answer; KeyboardInterrupt where Ctrl-C comes
         when there is no question. Nothing else: whoever may fail is put into permissions.FailClosed.
@@ -220,7 +226,7 @@ class Authorizer(Protocol):
         """
 
     def waits_on(self, reason: str) -> bool:
-        """The model has not answered for as long as there was patience: whether to try it again.
+        """Return whether to try a model again that has not answered within the patience.
 
         False where nobody can say so. Raises StopRun where the user ends the run.
         """
@@ -270,7 +276,7 @@ class Sandbox(Protocol):
         """Start a program that runs on; both its streams go to the file `output`, a workspace path. Raises as `run`."""
 
     def programs(self) -> list[BackgroundProcess]:
-        """What `start` has started, in that order, also what has ended since."""
+        """Return the programs that `start` has started, in that order, including those that have ended since."""
 
     def stop(self, pid: int) -> BackgroundProcess:
         """End a started program and all it has started. Raises CommandError where there is none with this pid."""
@@ -289,7 +295,9 @@ class Web(Protocol):
         """
 
     def render(self, url: str, *, limit: int) -> WebPage:
-        """The page as HTML, as a browser has it once its scripts have run; like `fetch` where no browser is chosen."""
+        """Return the page as HTML, as a browser has it once its
+        scripts have run; like `fetch` if no browser is chosen.
+        """
 
     def download(
         self,
@@ -332,16 +340,16 @@ class Media(Protocol):
     def tweets_at(self) -> str: ...
 
     def draw(self, prompt: str) -> tuple[bytes, str]:
-        """A picture as the provider makes it, and its file suffix (`.png`)."""
+        """Draw a picture; return it as the provider makes it, and its file suffix (`.png`)."""
 
     def transcribe(self, name: str, recording: bytes) -> str:
-        """The words spoken in a recording; `name` is its file name."""
+        """Return the words spoken in a recording; `name` is its file name."""
 
     def tweet(self, text: str) -> str:
         """Publish a tweet; where it is to be seen, or that it was only tried out."""
 
     def take_usage(self) -> Usage:
-        """What pictures and transcripts have cost since this was last asked; of tweets that is not known."""
+        """Return what pictures and transcripts have cost since the last call; the cost of tweets is unknown."""
 
 
 class SubAgents(Protocol):
@@ -362,7 +370,7 @@ class SubAgents(Protocol):
         """Tell an agent something, which it reads before its next step."""
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
-        """All of them in the order of their start, after `wait` seconds or as soon as one ends."""
+        """Return all of them in the order of their start, after `wait` seconds or as soon as one ends."""
 
     def end(self, key: str) -> SubAgent:
         """End an agent, wherever it stands."""
@@ -372,10 +380,10 @@ class Post(Protocol):
     """What reaches an agent from those it works with."""
 
     def take(self) -> Sequence[Event]:
-        """What came in since this was last asked, to be recorded. Raises StopRun where this agent is to end."""
+        """Return what came in since the last call, to be recorded. Raises StopRun if this agent is to end."""
 
     def close(self) -> Sequence[Event]:
-        """This agent ends: so do those it has started. What came of them, to be recorded."""
+        """End the sub-agents that this agent has started, as it ends; return what came of them, to be recorded."""
 
 
 class Snapshots(Protocol):
@@ -385,7 +393,7 @@ class Snapshots(Protocol):
         """Keep the workspace as it is now; the id of its tree, the same for the same content. Raises StateError."""
 
     def changed(self, before: str, after: str) -> list[str]:
-        """The workspace paths of files that differ between two trees, sorted."""
+        """Return the workspace paths of the files that differ between two trees, sorted."""
 
 
 class Recorder(Protocol):
@@ -395,7 +403,7 @@ class Recorder(Protocol):
     def run(self) -> str: ...
 
     def masked(self, value: Any) -> Any:
-        """A JSON value as the log would hold it: without secrets."""
+        """Return a JSON value as the log would hold it: without secrets."""
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         """Stamp the event with run, seq and time; return it once it is on disk. Raises StateError if it cannot be.
@@ -404,10 +412,10 @@ class Recorder(Protocol):
         """
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
-        """All events from the first on, as they are on disk; with `others` only those of sub-agents."""
+        """Yield all events from the first on, as they are on disk; with `others` only those of sub-agents."""
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
-        """What came of the command of a step of this agent, '' for the run's own; None where it ran none."""
+        """Return what came of a step's command, of this agent ('' for the run's own), or None if it ran none."""
 
     def effective(self) -> Iterator[Event]:
-        """The events that a resumed run goes on from: without those that the user has taken back."""
+        """Yield the events that a resumed run continues from: all but those the user has taken back."""

@@ -68,7 +68,9 @@ def from_line(kind: type[Record], line: bytes) -> Record:
 
 
 def lines_of(kind: type[Record], path: Path) -> Iterator[Record]:
-    """The records in a file of lines; a line that a crash tore, or that is none, is passed over. Raises OSError."""
+    """Yield the records in a file of lines, skipping lines torn
+    by a crash and lines that are no record. Raises OSError.
+    """
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with suppress(ValueError):
             yield from_line(kind, line)

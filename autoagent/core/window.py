@@ -19,12 +19,14 @@ class Shares:
 
 
 def reply_tokens(window: int) -> int:
-    """What is kept free for the reply."""
+    """Return the tokens kept free for the reply."""
     return min(window // 5, 4096)
 
 
 def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
-    """All arguments in tokens. `history` may come out too small to work with, or negative: see `is_workable`."""
+    """Divide the window; all arguments are in tokens. `history`
+    may be too small to work with, or negative: see `is_workable`.
+    """
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
     history = window - reply - system - goals - recollections - standing - _CLOSING_WORDS
@@ -32,5 +34,5 @@ def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
 
 
 def is_workable(shares: Shares, window: int) -> bool:
-    """Whether the history holds enough to work with: an eighth of the window."""
+    """Return whether the history holds enough to work with: an eighth of the window."""
     return shares.history >= window // 8

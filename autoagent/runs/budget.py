@@ -43,7 +43,7 @@ class RunLimits:
 
 
 def requests_for(commands: int) -> int:
-    """The requests to the model that so many commands may take, with replies that come to no command; 0: no limit."""
+    """Return how many model requests so many commands may take, including replies without a command; 0: no limit."""
     return 2 * commands + 3 if commands else 0
 
 
@@ -88,12 +88,12 @@ class Budget:
 
     @property
     def usage(self) -> Usage:
-        """What was spent, that of the shares with it."""
+        """What was spent, including by the shares."""
         return sum((share.usage for share in self._shares), self._own)
 
     @property
     def usd(self) -> float:
-        """What is known of the cost; `usage.cost` is None once a call had no price."""
+        """The known part of the cost; `usage.cost` is None once a call had no price."""
         return self._own_usd + sum(share.usd for share in self._shares)
 
     @property
@@ -110,7 +110,7 @@ class Budget:
         return self._own_requests + sum(share.requests for share in self._shares)
 
     def share(self, part: float, now: float) -> Budget | None:
-        """A budget for a sub-agent: this part of what is left, and all of the time; None where that is nothing."""
+        """Return a sub-agent's budget: this part of what is left, and all of the time; None if nothing is left."""
         limits, committed = self.limits, self._committed
         left = limits.commands - committed.commands
         commands = max(int(left * part), min(1, left - 1))
@@ -134,12 +134,12 @@ class Budget:
         return share
 
     def give_back(self) -> None:
-        """As a share: what is not spent belongs to whom it came from again."""
+        """Return the unspent share to its parent."""
         self._is_open = False
 
     @property
     def _committed(self) -> RunLimits:
-        """What was spent or is kept back, but for the time, which passes for all at once."""
+        """What is spent or reserved, except time, which passes for all at once."""
         kept = [share._kept_back for share in self._shares]
         own = self._own
         return RunLimits(
@@ -163,11 +163,11 @@ class Budget:
 
     @property
     def expected_reply(self) -> int:
-        """Tokens of the next reply, from those there were."""
+        """The tokens to expect of the next reply, judged by those so far."""
         return int(_LONGER * max(self._replies)) if self._replies else FIRST_REPLY
 
     def allowance(self, prompt_tokens: int, price: Price | None) -> int | None:
-        """Tokens that the reply to such a prompt may have before a ceiling is passed; None where there is none."""
+        """Return how many tokens the reply to such a prompt may have within the ceilings, or None if there are none."""
         limits, committed = self.limits, self._committed
         left = []
         if limits.tokens:
@@ -178,7 +178,7 @@ class Budget:
         return max(1, min(left)) if left else None
 
     def check(self, prompt_tokens: int, reply_tokens: int, price: Price | None, now: float) -> None:
-        """Raises StopRun where a call of this size would pass a ceiling, or time is up at `now` (epoch)."""
+        """Raise StopRun if a call of this size would exceed a ceiling, or time is up at `now` (epoch)."""
         self.check_time(now)
         limits, committed = self.limits, self._committed
         if limits.requests and committed.requests >= limits.requests:
@@ -190,7 +190,7 @@ class Budget:
         self.check_size(prompt_tokens, reply_tokens, price)
 
     def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None) -> None:
-        """Raises StopRun where a call of this size would pass a ceiling of tokens or money."""
+        """Raise StopRun if a call of this size would exceed a ceiling of tokens or money."""
         limits, committed = self.limits, self._committed
         if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
             raise StopRun(
@@ -211,7 +211,7 @@ class Budget:
             )
 
     def check_time(self, now: float) -> float:
-        """The seconds that are left. Raises StopRun where time is up."""
+        """Return the seconds that are left. Raises StopRun if time is up."""
         limits, left = self.limits, [math.inf]
         if limits.seconds:
             left.append(limits.seconds - self.time.seconds)
@@ -225,14 +225,14 @@ class Budget:
         return min(left)
 
     def check_command(self) -> None:
-        """Raises StopRun where no further command may be started."""
+        """Raise StopRun if no further command may be started."""
         if self.limits.commands and self._committed.commands >= self.limits.commands:
             number = self.limits.commands
             noun = "command" if number == 1 else "commands"
             raise StopRun(Outcome("limit", f"The limit of {number} {noun} (-l) is reached."))
 
     def left(self, now: float) -> str:
-        """What is left, as a line for the prompt; '' without limits."""
+        """Describe what is left in a line for the prompt; '' without limits."""
         limits, committed = self.limits, self._committed
         parts = []
         if limits.commands:
@@ -249,7 +249,7 @@ class Budget:
 
 
 def estimated_cost(prompt_tokens: int, reply_tokens: int, price: Price | None) -> float | None:
-    """USD of a call at most this large, nothing of it cached; None where the price is unknown."""
+    """Estimate in USD a call of at most this size, with nothing cached; None if the price is unknown."""
     if price is None:
         return None
     return (prompt_tokens * price.prompt + reply_tokens * price.completion) / 1e6

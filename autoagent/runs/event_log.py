@@ -69,12 +69,12 @@ _PASSING = (
 
 
 def runs_folder(state_dir: Path) -> Path:
-    """Where the logs are; it need not exist."""
+    """Return the folder of the logs, which need not exist."""
     return state_dir / "runs"
 
 
 def run_ids(state_dir: Path) -> list[str]:
-    """The ids of all runs, newest first. An id begins with the time of its start, so that ids sort by age.
+    """Return the ids of all runs, newest first. An id begins with the time of its start, so that ids sort by age.
 
     Raises StateError where they cannot be listed.
     """
@@ -88,7 +88,7 @@ def run_ids(state_dir: Path) -> list[str]:
 
 
 def find_run(state_dir: Path, prefix: str) -> str:
-    """The one run whose id begins with `prefix`. Raises StateError where there is none, or more than one."""
+    """Return the one run whose id begins with `prefix`. Raises StateError if there is none, or more than one."""
     ids = run_ids(state_dir)
     found = [run for run in ids if run.startswith(prefix)]
     if prefix in ids:
@@ -101,7 +101,7 @@ def find_run(state_dir: Path, prefix: str) -> str:
 
 
 def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iterator[Event]:
-    """The events of a run, without taking its lock; a torn last line is passed over.
+    """Yield the events of a run without taking its lock; a torn last line is skipped.
 
     With `kinds` only those of these types, which takes a tenth of the time: of the others just the beginning of the
     line is looked at.
@@ -110,8 +110,9 @@ def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iter
 
 
 def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[Event]:
-    """The events that count: those that none of the `rewinds` among them takes back. What those cost, in money and in
-    time, still does."""
+    """Return the events that count: those not taken back by one of the
+    `rewinds` among them. What those cost, in money and time, still counts.
+    """
     ahead, step = deque(rewinds), 0
     for event in events:
         while ahead and ahead[0].seq <= event.seq:
@@ -145,7 +146,7 @@ class EventLog:
 
     @classmethod
     def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> EventLog:
-        """A new run under `state_dir` (made with mode 0700), locked."""
+        """Create a new run under `state_dir` (made with mode 0700), locked."""
         path = _path(state_dir, "")
         try:
             for folder in (state_dir, runs_folder(state_dir)):
@@ -195,7 +196,7 @@ class EventLog:
         mask: Mask = lambda v: v,
         clock: Callable[[], float] = time.time,
     ) -> EventLog:
-        """A new run that begins with the first `events` lines of another one, as they are; locked."""
+        """Create a new run, locked, that begins with the first `events` lines of another one, unchanged."""
         path = _path(state_dir, "")
         try:
             with _open_to_read(_path(state_dir, origin)) as file:
@@ -239,7 +240,7 @@ class EventLog:
         return stamped if masked is plain or masked == plain else from_json(masked)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
-        """All events on disk, with `others` only those of sub-agents."""
+        """Yield all events on disk; with `others` only those of sub-agents."""
         yield from _events(self.path, EVENTS.keys(), others=others)
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
@@ -250,7 +251,9 @@ class EventLog:
         return found
 
     def effective(self) -> Iterator[Event]:
-        """What a resumed run goes on from: the events that count, but for those that concern the memory alone."""
+        """Yield the events that a resumed run continues from: those
+        that count, except those that concern the memory alone.
+        """
         for event in effective(_events(self.path, EVENTS.keys() - {Recalled.type, Remembered.type}), self._rewinds):
             for hear in self._listeners:
                 hear(event)
@@ -313,7 +316,7 @@ class EventLog:
 
 
 def _keep_private(state_dir: Path) -> None:
-    """The logs are for their user alone, also where a copy or another program has opened them to others.
+    """Restrict the logs to their user, even if a copy or another program has opened them to others.
 
     Raises OSError, and StateError where they are another user's: what is written there would lock that one out.
     """
@@ -329,7 +332,9 @@ def _keep_private(state_dir: Path) -> None:
 
 
 def _new_path(state_dir: Path, now: float) -> Path:
-    """A folder of its own for a run that starts now; the id is its time, in UTC, so that ids sort as the runs began."""
+    """Make the folder of a run that starts now; its id is the
+    time in UTC, so that ids sort in the order of the runs.
+    """
     while True:
         fraction = int(now % 1 * 65536)
         path = _path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{fraction:04x}")
@@ -353,14 +358,14 @@ _BEGINNING = re.compile(
 
 
 def _events(path: Path, kinds: Collection[str], *, others: bool = False) -> Iterator[Event]:
-    """The events of these types, with `others` only those of sub-agents."""
+    """Yield the events of these types; with `others` only those of sub-agents."""
     for line in _lines(path, kinds, others=others):
         if isinstance(line, Event) and line.type in kinds and (line.agent or not others):
             yield line
 
 
 def _lines(path: Path, kinds: Collection[str], *, others: bool = False) -> Iterator[Event | None]:
-    """Each line's event; None for those that are not wanted, of which just the beginning is looked at."""
+    """Yield each line's event, or None for an unwanted one, of which only the beginning is read."""
     unwanted = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
     try:
         with _open_to_read(path) as file:

@@ -55,7 +55,9 @@ class FinalReview:
                 self._look_at(event)
 
     def allowed_by(self, call: Call) -> str:
-        """Who allowed this end of the run before it was put off; '' where it is another, or something came between."""
+        """Return who allowed this end of the run before it was
+        put off; '' if it is another, or something came between.
+        """
         name, by = self._put_off
         return by if call.name == name else ""
 
@@ -74,7 +76,7 @@ class FinalReview:
         is_there: Callable[[str], bool],
         quote: Callable[[str, str], str] = _as_it_is,
     ) -> str:
-        """The goals beside the files as they are now.
+        """Set the goals beside the files as they are now.
 
         `read` gives a file's text or raises CommandError; `is_there` says whether there is a file, and shows nothing of
         it; `quote` puts marks around a text that comes from outside.
@@ -92,7 +94,7 @@ class FinalReview:
         return "\n".join(lines)
 
     def _missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
-        """A line for each file that a goal names and that is not there under that name."""
+        """Yield a line for each file that a goal names but that does not exist under that name."""
         named = dict.fromkeys(path for goal in goals for path in _FILE.findall(goal.text))
         for path in named:
             if not is_there(path):

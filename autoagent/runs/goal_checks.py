@@ -51,7 +51,8 @@ class GoalChecks:
     def check(
         self, run: Callable[[str], ProcessExit], labels: Callable[[], ResultMeta] = ResultMeta
     ) -> Iterator[Checked]:
-        """The outcome of each check; `run` runs one, and raises CommandError where that cannot be done.
+        """Run the checks and yield the outcome of each; `run`
+        runs one, and raises CommandError if that cannot be done.
 
         `labels` is asked what is carried by the words of a program that has just run.
         """
@@ -69,8 +70,8 @@ class GoalChecks:
                 )
 
     def news(self, event: Checked, quote: Callable[[str], str] = str) -> str:
-        """What is to be told of an outcome that is not yet added: where a goal has turned, or its check says another
-        thing than before.
+        """Describe what is new in an outcome not yet added: a goal
+        whose state changed, or whose check prints something else.
 
         `quote` puts marks around what a program printed, where that may come from outside.
         """
@@ -84,7 +85,7 @@ class GoalChecks:
         return f"{named} {how}. Its check says: {quote(event.output)}"
 
     def failing(self, quote: Callable[[str], str] = str) -> str:
-        """In one line, the goals whose checks fail, and what these say where that may stand without marks."""
+        """Name in one line the goals whose checks fail, and what these print where that may stand without marks."""
         numbers = [number for number, met in self.met.items() if not met]
         said = [f": {told}" if quote(told := self._outputs[number]) == told else "." for number in numbers]
         return " ".join(
@@ -93,7 +94,9 @@ class GoalChecks:
         )
 
     def unmet(self, quote: Callable[[str], str] = str) -> str:
-        """Why the run may not end yet, with what the checks printed, in marks as by `news`; '' where all passed."""
+        """Explain why the run may not end yet, with what the
+        checks printed, in marks as by `news`; '' if all passed.
+        """
         lines = [
             f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"
             for number, goal in enumerate(self._goals)
@@ -103,7 +106,7 @@ class GoalChecks:
 
 
 def _output(end: ProcessExit) -> str:
-    """How a check ended, and the end of what it printed."""
+    """Describe how a check ended, with the end of what it printed."""
     how = (end.limit and f"stopped at the limit of {end.limit}") or end.signal or f"exit status {end.status}"
     printed = end.output.decode("utf-8", "replace").strip()
     cut = printed if len(printed) <= SHOWN else f"…{printed[-SHOWN:]}"

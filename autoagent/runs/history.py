@@ -132,14 +132,14 @@ class History:
 
     @property
     def tokens(self) -> int:
-        """What `messages` counts."""
+        """The tokens of `messages`."""
         return self._tokens + self._opening_tokens
 
     # Reading -----------------------------------------------------------------------------------------------------
 
     @property
     def messages(self) -> list[Message]:
-        """The user first, then each reply and what came of it; empty before the first reply.
+        """The messages, the user's first, then each reply and its result; empty before the first reply.
 
         Without native tool calls, which are shown to no model that does not make them, user and assistant take turns.
         """
@@ -157,7 +157,7 @@ class History:
 
     @property
     def fixed_tokens(self) -> int:
-        """What the prompt counts without its last part: the system message and `messages`."""
+        """The tokens of the prompt without its last part: the system message and `messages`."""
         assert self._started is not None, "a run's first event is RunStarted"
         return self._started.system_tokens + (self.tokens if self._begun else 0)
 
@@ -167,11 +167,11 @@ class History:
 
     @property
     def steps(self) -> set[tuple[str, int]]:
-        """The (run, step) of every step that is still shown whole."""
+        """The (run, step) of every step still shown in full."""
         return {(exchange.run, exchange.step) for exchange in self._exchanges}
 
     def shows(self, step: int) -> bool:
-        """Whether this step of this run is still shown whole."""
+        """Return whether this step of this run is still shown in full."""
         return bool(self._exchanges) and self._exchanges[0].step <= step
 
     @property
@@ -276,7 +276,7 @@ class History:
         self._summary_limit = max(32, self.shares.history // 8)
 
     def _calibrate(self, reported: int) -> None:
-        """Where the server counts more tokens than we do, ours are worth so much more from now on."""
+        """Scale our token counts up from now on if the server counts more than we do."""
         if self._estimated and reported > self._estimated * self.scale:
             self.scale = min(2.0, reported / self._estimated)
             self._share_out()
@@ -302,7 +302,7 @@ class History:
         return self._count(rendered.name) + self._count(rendered.arguments) + PER_CALL + 2 * PER_MESSAGE
 
     def _rendered(self, event: Thought | Rejected) -> str | ToolCall:
-        """The reply as the prompt shows it: an unusable one by its beginning and end."""
+        """Return the reply as the prompt shows it; an unusable one by its beginning and end."""
         assert self._started is not None, "a run's first event is RunStarted"
         if isinstance(event, Thought):
             if self._started.native:
@@ -317,7 +317,7 @@ class History:
     def _rendered_call(
         self, step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any], limit: int
     ) -> ToolCall:
-        """A native tool call within `limit` tokens, and still valid JSON: long arguments keep head and tail."""
+        """Render a native tool call as valid JSON within `limit` tokens; long arguments keep head and tail."""
 
         def whole(thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall | None:
             call = native_calls.made(step, name, thoughts, args)
@@ -336,7 +336,8 @@ class History:
         return whole(shorter[0], {}) or native_calls.made(step, name, {}, {})
 
     def _rendered_thought(self, event: Thought) -> str:
-        """The reply in the response format, as it ought to have been written; long arguments keep head and tail.
+        """Render the reply in the response format, as it should
+        have been written; long arguments keep head and tail.
 
         Where the format is bound by a schema, the history need not show it: of the thoughts the first one is enough,
         and a small model is not tempted to write the same plan again.
@@ -399,18 +400,18 @@ class History:
         return (self.shares.history - self._opening_tokens - taken) // 2
 
     def has_room(self, text: str) -> bool:
-        """Whether a page fits into what one result may take: a quarter of the window, at most."""
+        """Return whether a page fits into what one result may take: at most a quarter of the window."""
         room = min(self._page_limit, self._half_of_the_rest) - NOTE - _FRAME
         return fits(text, max(32, room), self._count)
 
     def _fitted(self, said: _Said, limit: int) -> tuple[str, str]:
-        """The text within its room, and the same as it is shown."""
+        """Return the text cut to its room, and the same as it is shown."""
         frame = self._count(said.lead + said.marks.around("") if said.marks else said.lead)
         text = self._cut(said.text, max(32, limit - frame), said.read_on)
         return text, f"{said.lead}\n{said.marks.around(text)}" if said.marks else said.lead + text
 
     def _cut(self, text: str, limit: int, read_on: str) -> str:
-        """The text within `limit` tokens. Where it quotes others, these are cut, each within its marks, or left out."""
+        """Cut the text to `limit` tokens. Quotes from others in it are cut within their marks, or left out."""
         parts = split(text)
         frames = [self._count(marks.around("")) for _, marks in parts if marks]
         if not frames or fits(text, limit, self._count):
@@ -478,7 +479,7 @@ class History:
             self._render_newest()
 
     def _render_newest(self) -> None:
-        """The newest step once more, in the room there is for it now."""
+        """Render the newest step again, in the room it has now."""
         assert self._newest is not None, "it was opened by a reply"
         newest = self._exchanges[-1]
         self._tokens -= newest.tokens
@@ -510,7 +511,7 @@ class History:
 
 
 def _replies(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
-    """The steps, those with native tool calls of one reply together."""
+    """Group the steps by reply: native tool calls of one reply stay together."""
     reply: list[Exchange] = []
     for exchange in exchanges:
         calls = reply and not isinstance(reply[0].reply, str) and not isinstance(exchange.reply, str)
@@ -525,7 +526,7 @@ def _replies(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
 
 
 def _with_calls(reply: Sequence[Exchange]) -> Iterator[Message]:
-    """The calls of one reply, what the tool of each said, and what else there was to say."""
+    """Return the calls of one reply, what the tool of each said, and what else there was to say."""
     calls = [exchange.reply for exchange in reply if isinstance(exchange.reply, ToolCall)]
     yield Message("assistant", "", tuple(calls))
     for call, exchange in zip(calls, reply, strict=True):
@@ -535,7 +536,7 @@ def _with_calls(reply: Sequence[Exchange]) -> Iterator[Message]:
 
 
 def _own_words(text: str) -> str:
-    """The text with those of others that it quotes left out."""
+    """Return the text without the quotes from others."""
     return "".join("(text from outside)" if marks else part for part, marks in split(text))
 
 

@@ -32,7 +32,7 @@ class Earlier:
 
 
 def refusal(earlier: Earlier, failing: str = "") -> str:
-    """What the model is told of a barred repeat: that it is done or has failed, and where to go from there.
+    """Tell the model that a barred repeat is done or has failed, and where to go from there.
 
     `failing`: the goals whose checks fail, for which it will not do to have done it.
     """
@@ -49,7 +49,7 @@ def refusal(earlier: Earlier, failing: str = "") -> str:
 
 
 def shown_before(earlier: Earlier, failing: str = "") -> str:
-    """What the model is told in place of a result that it is shown already; `failing` as by `refusal`."""
+    """Refer the model to a result it is shown already, instead of repeating it; `failing` as for `refusal`."""
     if earlier.ok:
         next_one = f"{failing} Use another command." if failing else "If every goal is met, use task_complete."
         return f"[the same as in step {earlier.step}] {next_one}"
@@ -95,13 +95,15 @@ class LoopGuard:
                 self._results.clear()
 
     def barred(self, proposal: Proposal) -> Earlier | None:
-        """The earlier run of this call, if it is to change something, and its preview shows no change any more."""
+        """Return the earlier run of this call, if it is to change
+        something and its preview no longer shows a change.
+        """
         if proposal.changes or proposal.spec.repeatable or proposal.spec.risk == "read":
             return None
         return self._results.get(_key(proposal.call))
 
     def same(self, call: Call, text: str) -> Earlier | None:
-        """The earlier run of this call, if it is a look that has just shown the same text again."""
+        """Return the earlier run of this call, if it is a look that has just shown the same text again."""
         spec = self._specs.get(call.name)
         earlier = self._results.get(_key(call))
         if earlier is None or spec is None or spec.repeatable or spec.risk != "read":

@@ -109,7 +109,7 @@ class Standstill:
 
     @property
     def says(self) -> str:
-        """What there is to say of the standstill."""
+        """The text about the standstill."""
         again, kinds = self._times[self._last], len(self._times)
         if again >= ROUNDS[0] and self._last == _END:
             return f"The run was not ended {again} times, and nothing is new since."
@@ -158,7 +158,7 @@ class Standstill:
         self._newest[_key(call)] = came
 
     def _heard(self, news: Hashable) -> None:
-        """What comes beside the steps is progress the first time, and else nothing."""
+        """Count what arrives between steps as progress the first time only."""
         if news not in self._changes:
             self._changes.add(news)
             self._start_again()
@@ -183,7 +183,7 @@ class Standstill:
         self.alarm = ""
 
     def _only_looks(self, call: Call) -> bool:
-        """Whether its command is declared to show what is there: a number of that is news."""
+        """Return whether its command is declared as read-only: a number in its result is news."""
         spec = self._specs.get(call.name)
         return spec is not None and spec.risk == "read"
 
@@ -192,14 +192,14 @@ _END = "end"
 
 
 def without_varying(text: str) -> str:
-    """The text with times, durations, addresses, pids and the like set aside, as far as it is looked through."""
+    """Drop times, durations, addresses, pids and the like from the text, as far as it is examined."""
     head, rest = text[:COMPARED], text[COMPARED:]
     lines = (_VARYING.sub("~", line) if _NUMBER.search(line) else line for line in head.split("\n"))
     return "\n".join(lines) + rest
 
 
 def _without(call: Call, text: str) -> str:
-    """The text of a failure without the arguments it quotes."""
+    """Drop from the text of a failure the arguments it quotes."""
     for value in call.args.values():
         if isinstance(value, str) and value.strip():
             text = text.replace(value, "~")

@@ -87,7 +87,7 @@ class RunStats:
 
     @property
     def updated(self) -> float:
-        """When the last event happened, in seconds since the epoch."""
+        """The time of the last event, in seconds since the epoch."""
         return self._now
 
     @property

@@ -51,16 +51,16 @@ class SubAgentState:
 
     @property
     def origin(self) -> Origin:
-        """What its words come from."""
+        """Where its words come from."""
         return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
 
     @property
     def label(self) -> str:
-        """How it is called where there are others: `Anna (1)`."""
+        """Its name where there are others: `Anna (1)`."""
         return f"{self.task.name} ({self.key})"
 
     def now(self, time: float | None = None) -> SubAgent:
-        """Its record at this time; without one, at its last event."""
+        """Return its record at this time, or at its last event if none is given."""
         until = self._last if time is None or self.outcome else time
         return SubAgent(
             key=self.key,

@@ -64,16 +64,16 @@ class WorkspaceHistory:
 
     @property
     def in_effect(self) -> list[Turn]:
-        """The steps that changed the workspace and whose changes are in it, in order."""
+        """The steps that changed the workspace and whose changes are still in it, in order."""
         return [turn for turn in self.turns if turn.step <= self.level]
 
     @property
     def undone(self) -> tuple[str, int] | None:
-        """The tree and the level before the last undo; None where there is none to take back."""
+        """The tree and the level before the last undo; None if there is none to take back."""
         return self._undone[-1] if self._undone else None
 
     def after(self, step: int) -> str:
-        """The tree once a step was done; '' where no snapshot says."""
+        """Return the tree after a step, or '' if no snapshot shows it."""
         done = [number for number in self._after if number <= step]
         return (self._after[max(done)] if done else "") or self.first
 

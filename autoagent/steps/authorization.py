@@ -28,7 +28,7 @@ class Authorization:
         self.interruptible = policy.interruptible
 
     def authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
-        """The call to run, perhaps with arguments the user changed; None where it may not run."""
+        """Return the call to run, perhaps with arguments the user changed, or None if it may not run."""
         state, proposal = self._state, self._propose(call)
         if earlier := state.loop_guard.barred(replace(proposal, call=state.logged(call))):
             reason = refusal(earlier, state.failing())
@@ -68,7 +68,7 @@ class Authorization:
             yield self._state.record(Feedback(text=feedback))
 
     def waits_on(self, reason: str) -> bool:
-        """Whether the user has a model that does not answer asked again."""
+        """Return whether the user wants a model that does not answer to be asked again."""
         try:
             with self._asking():
                 return self._authorizer.waits_on(reason)
@@ -76,7 +76,7 @@ class Authorization:
             raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
 
     def _propose(self, call: Call) -> Proposal:
-        """A checked call as it is decided on: with what it would change, its risk, and what there is to warn of."""
+        """Return the proposal for a checked call: what it would change, its risk, and any warnings."""
         return self._state.guard.examine(self._tools.registry.propose(call, self._tools.context))
 
     def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:

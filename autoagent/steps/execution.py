@@ -96,7 +96,9 @@ class Execution:
     # What the model is shown ---------------------------------------------------------------------------------------
 
     def _as_shown(self, call: Call, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
-        """The result without secrets; in its place, why the run does not end yet, or which step has shown the same."""
+        """Return the result without secrets, or in its place why
+        the run may not end yet or which step showed the same.
+        """
         state, logged = self._state, self._state.logged(call)
         if (text := state.log.masked(result.text)) != result.text or logged is not call:
             result = replace(result, text=text, meta=replace(result.meta, masked=True))
@@ -110,7 +112,7 @@ class Execution:
         return result
 
     def _with_changes(self, proposal: Proposal, result: Result, before: str) -> Result:
-        """The result with the paths that have changed since the snapshot `before`."""
+        """Return the result with the paths that have changed since the snapshot `before`."""
         if self._snapshots is None or not (changed := self._snapshots.changed(before, self._state.resume.tree)):
             return result
         if proposal.risk != "write":  # programs sync nothing, and what a step is said to have done shall last
@@ -138,13 +140,13 @@ class Execution:
         return True
 
     def _unmet(self) -> Generator[Event, None, str]:
-        """Why the run may not be finished, as the checks of its goals say now."""
+        """Run the goals' checks and return why the run may not end yet; '' if it may."""
         if not (yield from self._check_goals()):
             return "Not ended yet: the user interrupted the checks of the goals, so nobody knows whether they are met."
         return self._state.goals.unmet(self._state.guard.quote)
 
     def _reviewed(self, workspace: Workspace) -> str:
-        """What has to be looked at before the run may end; '' once it was."""
+        """Return what has to be looked at before the run may end, or '' once that is done."""
 
         def read(path: str) -> str:
             return workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")

@@ -45,7 +45,7 @@ class ModelTurn:
         self._owed = setup_usage  # paid, and not yet in the log
 
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
-        """The reply to all that fits; the history is cut where the endpoint finds the prompt too long."""
+        """Ask the model with all that fits; cut the history further if the endpoint finds the prompt too long."""
         state, shortened = self._state, 0
         while True:
             prompt = yield from self._prompt(memories)
@@ -76,7 +76,7 @@ class ModelTurn:
         yield from self._state.charge(purpose, owed)
 
     def _prompt(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Prompt]:
-        """The prompt of this step, within the window and the budget, announced in the log."""
+        """Build the prompt of this step, within the window and the budget, and announce it in the log."""
         state, now = self._state, self._clock()
         left = state.budget.left(now)
         zone = time.localtime(now).tm_gmtoff
@@ -98,7 +98,7 @@ class ModelTurn:
         return prompt
 
     def _expected(self, prompt: Prompt) -> tuple[int, int]:
-        """The tokens of a prompt as the endpoint may count them, and of the reply to it."""
+        """Estimate, in tokens as the endpoint counts them, the prompt and the reply to it."""
         history = self._state.history
         most = history.reply_tokens + self._model.reasoning_room
         return int(prompt.tokens * history.scale), min(most, self._state.budget.expected_reply)
@@ -136,7 +136,7 @@ def build_step_prompt(
     zone: int | None,
     count: Count,
 ) -> Prompt:
-    """The prompt of a step; `left` is its line of what is left of the limits, `zone` as in Prompted.
+    """Build the prompt of a step; `left` is the line that states what is left of the limits, `zone` as in Prompted.
 
     All it is made of is in the log, from which it can be built again (see prompt_replay).
     """

@@ -27,7 +27,7 @@ class StepMemory:
         self._problem = ""  # why the last recall found nothing by its meaning
 
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """The memories nearest to what is going on, cut to what a prompt shows of them."""
+        """Retrieve the memories nearest to what is going on, cut to what a prompt shows of them."""
         state, history = self._state, self._state.history
         query = history.newest or " ".join(goal.text for goal in state.start.task.goals)
         shown = {(state.place_in(run), step) for run, step in history.steps}

@@ -104,16 +104,16 @@ class RunState:
             yield self.record(Spent(purpose=purpose, usage=usage))
 
     def logged(self, call: Call) -> Call:
-        """A call as the log has it, without secrets; the call itself where it has none."""
+        """Return the call as the log holds it, without secrets, or the call itself if it has none."""
         args = self.log.masked(call.args)
         return call if args == call.args else replace(call, args=args)
 
     def failing(self) -> str:
-        """The goals whose checks fail, in one line."""
+        """Name the goals whose checks fail, in one line."""
         return self.goals.failing(self.guard.quote)
 
     def place_in(self, run: str) -> str:
-        """The name of this agent of a run in the memory: each agent counts its own steps."""
+        """Return the name of this agent of a run in the memory: each agent counts its own steps."""
         return f"{run}:{self.key}" if self.key else run
 
     def _fold(self, event: Event) -> None:
