@@ -10,19 +10,9 @@ from collections.abc import Generator, Iterator
 
 from autoagent.core.commands import PLAIN, Call, Proposal, ResultMeta
 from autoagent.core.errors import ModelError, ReplyError, SetupError, StopRun
-from autoagent.core.events import (
-    Decided,
-    Ended,
-    Event,
-    Outcome,
-    Rejected,
-    Resumed,
-    RunStarted,
-    Status,
-    SystemNotice,
-    Thought,
-)
+from autoagent.core.events import Decided, Ended, Event, Rejected, Resumed, RunStarted, SystemNotice, Thought
 from autoagent.core.model import Completion, Usage
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Listener, Model, Recorder
 from autoagent.reply.parser import parse, written
 from autoagent.steps.authorization import Authorization

@@ -106,6 +106,13 @@ RANKS = {
 RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}
 
 
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many parameters a function takes, `self` aside."""
+    given = function.args
+    names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len([name for name in names if name not in ("self", "cls")])
+
+
 def walk() -> tuple[int, int]:
     """Files and changes of file while one reply of the demo becomes the next prompt."""
     sys.path.insert(0, str(ROOT))
@@ -153,11 +160,6 @@ def figures() -> dict[str, Any]:
         for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
-
-    def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-        given = function.args
-        names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-        return len([name for name in names if name not in ("self", "cls")])
 
     def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
         return (function.end_lineno or 0) - function.lineno + 1

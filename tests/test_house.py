@@ -99,13 +99,37 @@ def _may_import(room: str, other: str) -> bool:
     return other == room or RANK[other] < RANK[room] or (RANK[other] == RANK[room] != 2)
 
 
+def graph(*, at_start: bool) -> dict[str, set[str]]:
+    """What each module imports of the package; `at_start` leaves out imports for types and in functions."""
+    names = {name: name.replace("/", ".").removesuffix(".__init__") for name in TREES}
+    known = set(names.values())
+    return {
+        names[name]: set(house.imported(tree, known, at_start=at_start)) - {names[name]} for name, tree in TREES.items()
+    }
+
+
 def test_no_modules_import_one_another_in_a_circle() -> None:
-    known = {name.replace("/", ".").removesuffix(".__init__") for name in TREES}
-    graph: dict[str, set[str]] = {}
-    for name, tree in TREES.items():
-        module = name.replace("/", ".").removesuffix(".__init__")
-        graph[module] = set(house.imported(tree, known, at_start=False)) - {module}
-    assert not house.circles(graph)
+    assert not house.circles(graph(at_start=False))
+
+
+def test_a_reader_follows_at_most_ten_imports() -> None:
+    chain = house.longest_chain(graph(at_start=True))
+    assert len(chain) <= 10, " > ".join(chain)
+
+
+def test_the_loop_fits_on_a_few_screens() -> None:
+    assert len((PACKAGE / "loop.py").read_text().splitlines()) <= 300
+
+
+def test_no_function_takes_more_than_eight_parameters() -> None:
+    """But for the declaration of a command, which names all there is to know of one."""
+    wide = [
+        f"{name}: {node.name}"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and house.parameters(node) > 8
+    ]
+    assert wide == ["commands/registry: command"]
 
 
 def test_third_parties_stay_at_the_edge() -> None:

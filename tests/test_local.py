@@ -16,8 +16,8 @@ import pytest
 
 from autoagent.core.commands import CommandSpec, Parameter, Proposal
 from autoagent.core.errors import ContextOverflow, SetupError, StopRun
-from autoagent.core.events import Outcome
 from autoagent.core.model import Message
+from autoagent.core.outcome import Outcome
 from autoagent.models.local import weights
 from autoagent.models.local.gguf import control_tokens, damage
 from autoagent.models.local.llama import LocalModel

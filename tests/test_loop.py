@@ -23,7 +23,6 @@ from autoagent.core.events import (
     Ended,
     Event,
     Feedback,
-    Outcome,
     Prompted,
     Proposed,
     Rejected,
@@ -37,6 +36,7 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.model import Completion, Message, Price, ToolCall, Usage
+from autoagent.core.outcome import Outcome
 from autoagent.core.task import Goal, Task
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory

@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 
 from autoagent.core.errors import ModelError, StopRun, Unreachable
-from autoagent.core.events import Outcome
+from autoagent.core.outcome import Outcome
 from autoagent.models.openai.retry import Fault, Policy, deserves, persist, retry_after
 
 

@@ -25,7 +25,6 @@ from autoagent.core.events import (
     Ended,
     Event,
     Feedback,
-    Outcome,
     Prompted,
     Resumed,
     Returned,
@@ -35,6 +34,7 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import Origin
 from autoagent.core.model import Message, Usage
+from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Goal, Task
 from autoagent.loop import Agent

@@ -20,9 +20,10 @@ from autoagent.commands.selection import all_specs, available
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Verdict
 from autoagent.core.errors import ContextOverflow, StateError, StopRun
-from autoagent.core.events import Event, Outcome, Prompted, Recalled, Resumed, RunStarted
+from autoagent.core.events import Event, Prompted, Recalled, Resumed, RunStarted
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import Usage
+from autoagent.core.outcome import Outcome
 from autoagent.core.task import Goal, Task
 from autoagent.loop import Agent
 from autoagent.memory.embedders.builtin import HashEmbedder

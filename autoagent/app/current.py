@@ -17,7 +17,7 @@ from autoagent.config.folder import Brought, is_inside
 from autoagent.config.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
 from autoagent.config.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
 from autoagent.core.errors import SettingsError, SetupError, StopRun
-from autoagent.core.events import Outcome
+from autoagent.core.outcome import Outcome
 from autoagent.core.task import Task
 from autoagent.terminal.output import echo
 from autoagent.text.sanitize import escape, shorten

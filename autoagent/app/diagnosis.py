@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from autoagent.app.current import Here, look, notices
 from autoagent.app.memory_factory import memory_folder
 from autoagent.commands import selection
+from autoagent.commands.selection import all_names
 from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.config.autogpt_env import NOT_USED
 from autoagent.config.dotenv import read_dotenv
@@ -83,7 +84,7 @@ def _trust(here: Here) -> Iterator[Finding]:
 def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
     try:
         selection.choose(selection.available(settings), settings.commands, (), sys.maxsize)
-        shell_rule(settings, folder, ())
+        shell_rule(settings, folder, (), all_names())
     except SettingsError as error:
         yield Finding("settings", "fail", str(error), "correct it there")
     else:

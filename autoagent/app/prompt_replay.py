@@ -15,7 +15,7 @@ from autoagent.prompt import Prompt, recollection_lines
 from autoagent.runs.event_log import effective
 from autoagent.runs.history import History
 from autoagent.runs.loop_guard import LoopGuard
-from autoagent.steps.model_turn import build_step_prompt
+from autoagent.steps.step_prompt import build_step_prompt
 from autoagent.text.tokens import Count
 
 

@@ -16,9 +16,10 @@ from autoagent.config.scenario_bounds import hold_workspace
 from autoagent.config.settings import Settings
 from autoagent.core.errors import ForUser, SettingsError, SetupError, StopRun
 from autoagent.core.event_codec import to_json
-from autoagent.core.events import Ended, Event, Outcome, RunStarted, Thought
+from autoagent.core.events import Ended, Event, RunStarted, Thought
 from autoagent.core.exit_codes import EXIT_CODES
 from autoagent.core.model import Usage
+from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Model
 from autoagent.runs.budget import Budget
 from autoagent.runs.event_log import EventLog

@@ -53,6 +53,7 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
     import sys
 
     from autoagent.commands.git import github_authorization
+    from autoagent.commands.selection import all_names
     from autoagent.commands.support.shell_lists import shell_rule
     from autoagent.sandbox.mounts import search_path
     from autoagent.services.media.media import ChosenMedia
@@ -61,7 +62,7 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
     return {
         "sandbox": sandbox,
         "python": python,
-        "shell_rule": shell_rule(settings, workspace.root, search_path(python)),
+        "shell_rule": shell_rule(settings, workspace.root, search_path(python), all_names()),
         "web": web_of(settings),
         "git_authorization": github_authorization(settings),
         "media": ChosenMedia(settings),

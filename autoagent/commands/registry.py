@@ -13,10 +13,9 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
-from autoagent.config.settings import Settings
 from autoagent.core.commands import (
     PLAIN,
     Call,
@@ -31,7 +30,10 @@ from autoagent.core.commands import (
 )
 from autoagent.core.errors import CommandError, ReplyError
 
-Available = Callable[[Settings], str]
+if TYPE_CHECKING:
+    from autoagent.config.settings import Settings
+
+Available = Callable[["Settings"], str]
 """Why a command cannot be used with these settings; '' where it can."""
 
 Assess = Callable[..., Risk]

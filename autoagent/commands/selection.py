@@ -50,6 +50,11 @@ def all_specs() -> tuple[CommandSpec, ...]:
     return tuple(command.spec for command in all_commands())
 
 
+def all_names() -> frozenset[str]:
+    """Return the names of all commands, those they had before among them."""
+    return frozenset(name for spec in all_specs() for name in (spec.name, *spec.aliases))
+
+
 def available(settings: Settings) -> Registry:
     """The commands that can be used with these settings; the others are known with the reason why not.
 

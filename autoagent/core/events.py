@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from autoagent.core.commands import Call, ResultMeta
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import Asking, Thoughts, Usage
+from autoagent.core.outcome import Status
 from autoagent.core.task import Task
 
 VERSION = 1  # of the event schema; a log with a newer one is refused
-
-Status = Literal["finished", "failed", "setup", "limit", "unanswered", "stopped", "budget", "stuck", "interrupted"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended."""
-
-    status: Status
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

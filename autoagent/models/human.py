@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StopRun
-from autoagent.core.events import Outcome
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.native_calls import flat
+from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Listener
 
 if TYPE_CHECKING:

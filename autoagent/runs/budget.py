@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from autoagent.core.errors import StopRun
-from autoagent.core.events import Event, Outcome, Prompted, Rejected, Resumed, Spent, Started, Thought
+from autoagent.core.events import Event, Prompted, Rejected, Resumed, Spent, Started, Thought
 from autoagent.core.model import Price, Usage
+from autoagent.core.outcome import Outcome
 from autoagent.runs.working_time import WorkingTime
 
 FIRST_REPLY = 1000  # tokens; what is expected before there was a reply

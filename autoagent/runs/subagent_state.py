@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.events import Ended, Event, Labelled, Outcome, Returned, RunStarted, Thought
+from autoagent.core.events import Ended, Event, Labelled, Returned, RunStarted, Thought
 from autoagent.core.memory import PRIVATE, Origin
+from autoagent.core.outcome import Outcome
 from autoagent.core.task import Task
 
 SAID = 600  # characters of its last words

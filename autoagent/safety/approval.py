@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from autoagent.core.commands import Parameter, Proposal, Verdict
 from autoagent.core.errors import SettingsError, StateError, StopRun
-from autoagent.core.events import Outcome, Status
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer
 from autoagent.safety.rules import Rule, Rulebook
 from autoagent.text.redaction import MASK, holds_mask

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from autoagent.core.commands import Call, Proposal, Verdict
 from autoagent.core.errors import ReplyError, StopRun
-from autoagent.core.events import Decided, Event, Feedback, Outcome, Proposed
+from autoagent.core.events import Decided, Event, Feedback, Proposed
+from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Listener
 from autoagent.runs.loop_guard import refusal
 from autoagent.steps.run_state import Events, Policy, RunState, Tools

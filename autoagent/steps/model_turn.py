@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, Unreachable
-from autoagent.core.events import Event, Prompted, Retried, RunStarted
+from autoagent.core.events import Event, Prompted, Retried
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Usage
 from autoagent.core.protocols import Listener, Model
 from autoagent.models.watch import Watch
-from autoagent.prompt import Prompt, StepFacts, build
+from autoagent.prompt import Prompt
 from autoagent.runs.budget import estimated_cost
-from autoagent.runs.history import History
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
-from autoagent.text.tokens import Count
+from autoagent.steps.step_prompt import build_step_prompt
 
 SHORTENINGS = 4  # of the history in one step, when the endpoint says that the prompt does not fit
 CUT_SHORT = "replies that were cut short"
@@ -124,36 +123,3 @@ class ModelTurn:
     def _offered(self) -> list[CommandSpec]:
         specs = self._registry.specs
         return [spec for spec in specs if spec.name not in self._state.loop_guard.barred_names] or list(specs)
-
-
-def build_step_prompt(
-    start: RunStarted,
-    history: History,
-    memories: Sequence[RetrievedMemory],
-    left: str,
-    *,
-    now: float,
-    zone: int | None,
-    count: Count,
-) -> Prompt:
-    """Build the prompt of a step; `left` is the line that states what is left of the limits, `zone` as in Prompted.
-
-    All it is made of is in the log, from which it can be built again (see prompt_replay).
-    """
-    facts = StepFacts(
-        goals=start.task.goals,
-        standing="\n".join(line for line in (history.standing, left) if line),
-        met=history.met,
-        failing=history.failing,
-        now=now,
-        zone=zone,
-    )
-    return build(
-        start.system,
-        history.messages,
-        memories,
-        facts,
-        shares=history.shares,
-        count=count,
-        fixed_tokens=history.fixed_tokens,
-    )

@@ -26,8 +26,9 @@ from typing import Self
 
 from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.core.events import Ended, Event, Outcome
+from autoagent.core.events import Ended, Event
 from autoagent.core.memory import Origin
+from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Task
 from autoagent.runs.budget import Budget

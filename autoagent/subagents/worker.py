@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 from autoagent.core.agents import SubAgent
 from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.errors import StopRun
-from autoagent.core.events import AgentMessage, Event, Outcome, Returned
+from autoagent.core.events import AgentMessage, Event, Returned
 from autoagent.core.memory import Origin
+from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Task
-from autoagent.loop import Agent
 from autoagent.runs.budget import Budget
 from autoagent.runs.subagent_state import SubAgentState
 from autoagent.subagents.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from autoagent.loop import Agent
 
 if TYPE_CHECKING:
     from autoagent.subagents.pool import WorkerPool

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from autoagent.app.current import trusted_here
+from autoagent.app.earlier_runs import last_start
 from autoagent.app.restoring import history_of_run, open_snapshots, workspace_of
 from autoagent.app.services_factory import open_sandbox
 from autoagent.config.settings import Settings
@@ -18,7 +19,6 @@ from autoagent.core.errors import StateError
 from autoagent.core.events import RunStarted
 from autoagent.core.programs import ProcessExit
 from autoagent.runs.event_log import find_run
-from autoagent.subcommands.runs import last_start
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import counted
 from autoagent.text.sanitize import escape, shorten

@@ -14,6 +14,7 @@ import click
 
 from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
+from autoagent.app.earlier_runs import answered, settings_of_run, tell_changes
 from autoagent.app.restoring import history_of, history_of_run, open_snapshots, told, workspace_of
 from autoagent.app.run_driver import drive, told_as_event
 from autoagent.core.errors import SettingsError, StateError
@@ -21,9 +22,7 @@ from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runs.event_log import EventLog, find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subcommands.flags import given_in, resume_flags
-from autoagent.subcommands.resume import answered, task_of_run, tell_changes
-from autoagent.subcommands.run import check_flags
-from autoagent.subcommands.runs import settings_of_run
+from autoagent.subcommands.task_flags import check_flags, task_of_run
 
 
 @click.command("fork")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ import click
 
 from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
+from autoagent.app.earlier_runs import answered, ends, newest_unfinished, replies, settings_of_run, tell_changes
 from autoagent.app.restoring import (
     cut_off,
     finish,
@@ -25,13 +25,11 @@ from autoagent.app.restoring import (
 from autoagent.app.run_driver import drive, told_as_event
 from autoagent.config.settings import Settings
 from autoagent.core.errors import StateError
-from autoagent.core.events import Event, Rejected, Rewound, RunStarted, SystemNotice, Thought
-from autoagent.core.task import Task
-from autoagent.runs.event_log import EventLog, effective, find_run, read
+from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
+from autoagent.runs.event_log import EventLog, find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subcommands.flags import given_in, resume_flags
-from autoagent.subcommands.run import check_flags, goals_of_flags, without_budget
-from autoagent.subcommands.runs import ends, newest_unfinished, settings_of_run
+from autoagent.subcommands.task_flags import check_flags, task_of_run
 from autoagent.terminal.console import Console
 
 
@@ -63,34 +61,6 @@ def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool
         ctx.exit(_resume(given, settings_of_run(began, given), run, began, step, force=force))
 
 
-def task_of_run(began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None]) -> Task:
-    """The task of a run, changed as the flags `given` say. Raises click.UsageError for a goal without text."""
-    goals = goals_of_flags(given, say) or began.task.goals
-    name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
-    return without_budget(replace(began.task, name=name, role=role, goals=goals), given)
-
-
-def tell_changes(began: RunStarted, start: RunStarted, console: Console) -> Iterator[Event]:
-    """Tell the user what is not as it was in the run so far; the events that tell the agent."""
-    if replace(start.task, budget=began.task.budget) != began.task:
-        goals = "; ".join(f"{number}. {goal}" for number, goal in enumerate(start.task.goals, 1))
-        text = f"The task has changed. You are {start.task.name}, {start.task.role}. Goals now: {goals}"
-        console.say(text)
-        yield SystemNotice(text=text)
-    before, now = (_comparable(event) for event in (began, start))
-    told = [f"{name} {before[name]!r} -> {now[name]!r}" for name in now if name in before and before[name] != now[name]]
-    if told:
-        console.say(f"Changed from here on: {', '.join(told)}.")
-
-
-def _comparable(start: RunStarted) -> dict[str, Any]:
-    """The settings as the log has them, without what follows from where the program was started."""
-    shown = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace", "said")}
-    more = {"model": start.model, "window": start.window, "api_budget": start.task.budget}
-    compared: dict[str, Any] = json.loads(json.dumps({**shown, **more}))
-    return compared
-
-
 def _resume(
     given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted, step: int | None, *, force: bool
 ) -> int:
@@ -115,20 +85,6 @@ def _resume(
         return drive(start, model, registry, settings, console, take_up, attended=attended)
 
 
-def answered(settings: Settings, run: str, step: int | None = None) -> int:
-    """How many replies of a recording were used by the end of a step (None: by now); 0 where the model is none."""
-    if not settings.model_choice.provider.recorded:
-        return 0
-    return sum(step is None or event.step <= step for event in _replies(settings, run))
-
-
-def _replies(settings: Settings, run: str) -> list[Event]:
-    """The replies of the run's own agent that count."""
-    events = [event for event in read(settings.state_dir, run, (Thought, Rejected, Rewound)) if not event.agent]
-    found = effective(events, [event for event in events if isinstance(event, Rewound)])
-    return [event for event in found if isinstance(event, (Thought, Rejected))]
-
-
 def _last_step(settings: Settings, run: str) -> int:
     """The newest step, whether or not it was taken back."""
     events = read(settings.state_dir, run, (Thought, Rejected))
@@ -137,7 +93,7 @@ def _last_step(settings: Settings, run: str) -> int:
 
 def _check_step(settings: Settings, run: str, step: int) -> None:
     """Raises StateError where the run cannot be taken back to the end of this step."""
-    steps = {event.step for event in _replies(settings, run)}
+    steps = {event.step for event in replies(settings, run)}
     if step and step not in steps:
         there = f"it is at step {max(steps)}" if steps else "it has none yet"
         raise StateError(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,18 @@ from autoagent.app.current import Here, claimed_state, look, trust_made, trusted
 from autoagent.app.run_driver import drive, told_as_event
 from autoagent.config.dotenv import store_variables
 from autoagent.config.settings import Settings
-from autoagent.config.task_file import MOST_GOALS, is_saved, read_task, write_task
-from autoagent.config.typed_goal import parse_goal, remark
+from autoagent.config.task_file import is_saved, read_task, write_task
+from autoagent.config.typed_goal import parse_goal
 from autoagent.core.errors import SettingsError
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Listener, Model
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import Task
 from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
 from autoagent.runs.event_log import EventLog
 from autoagent.subcommands.flags import given_in, run_flags
+from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.setup_wizard import (
     DEFAULT_NAME,
@@ -90,21 +90,6 @@ def _run(given: Mapping[str, Any], settings: Settings, told: Task | None, here: 
         attended=attended,
         setup_usage=proposals.usage,
     )
-
-
-def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
-    """Raises click.UsageError for flags that do not go together."""
-    if given.get("continuous_limit") and not settings.continuous:
-        raise click.UsageError("-l/--continuous-limit goes with -c/--continuous.")
-    if len(given.get("ai_goals") or ()) > MOST_GOALS:
-        raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MOST_GOALS} are taken.")
-    if given.get("gpt3only") and given.get("gpt4only"):
-        raise click.UsageError("--gpt3only and --gpt4only exclude each other.")
-
-
-def without_budget(task: Task, given: Mapping[str, Any]) -> Task:
-    """The task, its own budget with it unless a flag lifts that."""
-    return replace(task, budget=0.0) if given.get("budget") == 0 else task
 
 
 def preload(settings: Settings) -> None:
@@ -176,18 +161,6 @@ def _saved(here: Here, terminal: ClickTerminal) -> Task:
             "`- text: ...`, and below it `  check: ...`."
         )
     return task
-
-
-def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tuple[Goal, ...]:
-    """The goals of --ai-goal; says where a ` :: ` made no check. Raises click.UsageError for an empty one."""
-    lines = given.get("ai_goals") or ()
-    if not all(line.strip() for line in lines):
-        raise click.UsageError("--ai-goal is empty.")
-    goals = tuple(parse_goal(line) for line in lines)
-    for line, goal in zip(lines, goals, strict=True):
-        if not goal.check and (said := remark(line, goal)):  # a check is shown with its goal when the run begins
-            say(said)
-    return goals
 
 
 def _task_of_flags(given: Mapping[str, Any], here: Here, terminal: ClickTerminal) -> Task | None:

@@ -8,12 +8,12 @@ import click
 
 from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
+from autoagent.app.earlier_runs import last_start
 from autoagent.app.restoring import files, finish, history_of_run, open_snapshots, restore, told, workspace_of
 from autoagent.core.errors import StateError
 from autoagent.core.events import SystemNotice, Undone
 from autoagent.runs.event_log import EventLog, find_run
 from autoagent.runs.workspace_history import WorkspaceHistory
-from autoagent.subcommands.runs import last_start
 from autoagent.terminal.output import echo
 from autoagent.workspace.lock import sole_writer
 

@@ -11,6 +11,7 @@ import click
 
 from autoagent.app import run_factory
 from autoagent.app.current import settings_here
+from autoagent.app.earlier_runs import settings_of_run
 from autoagent.app.prompt_replay import Traced, trace
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
@@ -18,7 +19,7 @@ from autoagent.core.events import Rejected, Thought
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Thoughts
 from autoagent.runs.event_log import find_run, read
-from autoagent.subcommands.runs import settings_of_run
+from autoagent.subcommands.flags import given_in
 from autoagent.terminal.output import echo, echo_json, minute
 from autoagent.text.sanitize import escape, shorten
 
@@ -87,7 +88,7 @@ def _asked_again(given: Mapping[str, Any], traced: Traced, ids: set[int]) -> dic
     """Put the prompt without these memories to the model of the run. Raises what a model does."""
     from autoagent.reply.parser import parse
 
-    settings = settings_of_run(traced.start, given)
+    settings = settings_of_run(traced.start, given_in(given))
     model = run_factory.open_model(settings, run_factory.open_console(settings, json=True), traced.answered)
     completion = model.complete(
         traced.prompt(ids).messages,

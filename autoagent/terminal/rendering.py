@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from colorama import Fore, Style
 
@@ -29,10 +29,12 @@ from autoagent.core.events import (
     SystemNotice,
 )
 from autoagent.core.model import Thoughts
-from autoagent.runs.stats import RunStats
 from autoagent.text.redaction import MASK, holds_mask
 from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
 from autoagent.text.wrapping import cut, wrap
+
+if TYPE_CHECKING:
+    from autoagent.runs.stats import RunStats
 
 NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told
 CONTINUOUS_WARNING = (

@@ -13,8 +13,8 @@ from autoagent.config.settings import Settings
 from autoagent.config.task_file import MOST_GOALS
 from autoagent.config.typed_goal import parse_goal, remark
 from autoagent.core.errors import ModelError, SetupError, StopRun
-from autoagent.core.events import Outcome
 from autoagent.core.model import Message
+from autoagent.core.outcome import Outcome
 from autoagent.core.task import Goal, Task
 from autoagent.models.servers import USUAL_PORTS, Server, list_models
 from autoagent.registry.models import PROVIDERS, Provider

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoagent.commands.context import in_a_shell
+from autoagent.commands.selection import all_names
 from autoagent.commands.support.shell_lines import programs, risk_of, shell_syntax
 from autoagent.commands.support.shell_lists import ShellRule, shell_rule
 from autoagent.config.settings import Settings, load
@@ -42,7 +43,7 @@ def executable(path: Path) -> None:
 
 
 def rule(machine: Path, folder: str = "bin", **settings: object) -> ShellRule:
-    return shell_rule(Settings(**settings), machine / "ws", [str(machine / folder)])  # type: ignore[arg-type]
+    return shell_rule(Settings(**settings), machine / "ws", [str(machine / folder)], all_names())  # type: ignore[arg-type]
 
 
 def denying(machine: Path, *programs: str, folder: str = "bin") -> ShellRule:

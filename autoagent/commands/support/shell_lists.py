@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autoagent.commands.context import in_a_shell
-from autoagent.commands.selection import all_specs
 from autoagent.commands.support.shell_lines import MULTI_CALL, inner_lines, name_of, shell_syntax, starts_others
 from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError, SettingsError
@@ -31,14 +30,15 @@ DENIED_BY_DEFAULT = ("sudo", "su")  # a denylist without entries, as in AutoGPT
 _WITHOUT_SHELL = "With a list of programs set there is no shell: give one program and its arguments."
 
 
-def shell_rule(settings: Settings, root: Path, path: Sequence[str]) -> ShellRule:
+def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Collection[str] = ()) -> ShellRule:
     """The rule that the settings ask for: a shell, or its place taken by lists.
 
     A list that is set holds, even where SHELL_COMMAND_CONTROL does not say which. `root` is the workspace, `path` the
-    folders in which the sandbox looks for programs. Raises SettingsError for an entry that names a command of ours.
+    folders in which the sandbox looks for programs. Raises SettingsError for an entry that names one of the agent's
+    `commands`.
     """
     for entry in (*settings.shell_allowlist, *settings.shell_denylist):
-        if "_" in entry and entry in {name for spec in all_specs() for name in (spec.name, *spec.aliases)}:
+        if "_" in entry and entry in commands:
             raise SettingsError(
                 f"SHELL_ALLOWLIST and SHELL_DENYLIST name programs, and {entry} is a command of the agent; "
                 f"DISABLED_COMMAND_CATEGORIES={entry} switches it off."

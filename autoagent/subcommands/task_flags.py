@@ -1,0 +1,49 @@
+"""The task and the limits that the flags of a run tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from autoagent.config.settings import Settings
+from autoagent.config.task_file import MOST_GOALS
+from autoagent.config.typed_goal import parse_goal, remark
+from autoagent.core.events import RunStarted
+from autoagent.core.task import Goal, Task
+
+
+def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
+    """Raises click.UsageError for flags that do not go together."""
+    if given.get("continuous_limit") and not settings.continuous:
+        raise click.UsageError("-l/--continuous-limit goes with -c/--continuous.")
+    if len(given.get("ai_goals") or ()) > MOST_GOALS:
+        raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MOST_GOALS} are taken.")
+    if given.get("gpt3only") and given.get("gpt4only"):
+        raise click.UsageError("--gpt3only and --gpt4only exclude each other.")
+
+
+def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tuple[Goal, ...]:
+    """The goals of --ai-goal; says where a ` :: ` made no check. Raises click.UsageError for an empty one."""
+    lines = given.get("ai_goals") or ()
+    if not all(line.strip() for line in lines):
+        raise click.UsageError("--ai-goal is empty.")
+    goals = tuple(parse_goal(line) for line in lines)
+    for line, goal in zip(lines, goals, strict=True):
+        if not goal.check and (said := remark(line, goal)):  # a check is shown with its goal when the run begins
+            say(said)
+    return goals
+
+
+def task_of_run(began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None]) -> Task:
+    """The task of a run, changed as the flags `given` say. Raises click.UsageError for a goal without text."""
+    goals = goals_of_flags(given, say) or began.task.goals
+    name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
+    return without_budget(replace(began.task, name=name, role=role, goals=goals), given)
+
+
+def without_budget(task: Task, given: Mapping[str, Any]) -> Task:
+    """The task, its own budget with it unless a flag lifts that."""
+    return replace(task, budget=0.0) if given.get("budget") == 0 else task
