@@ -162,6 +162,13 @@ def test_everything_public_says_what_it_promises() -> None:
     assert not silent
 
 
+@pytest.mark.parametrize("name", [name for name in TREES if name.endswith("/__init__")])
+def test_a_room_says_what_it_is_for_what_it_may_import_and_what_it_hands_out(name: str) -> None:
+    lines = (ast.get_docstring(TREES[name]) or "").splitlines()
+    assert len(lines) >= 3, "what it is for, and the rest"
+    assert re.search(r"May import .*Hands out ", " ".join(lines))
+
+
 def _is_command(node: ast.ClassDef | ast.FunctionDef) -> bool:
     """A command is described by its decorator."""
     return any("command(" in ast.unparse(decorator) for decorator in node.decorator_list)

@@ -18,7 +18,7 @@ from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Restored, Snapshots
 
 NAMED = 10  # files named in a message
-_KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound)  # what a Trail goes by
+_KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound)  # what a WorkspaceHistory goes by
 
 
 def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:

@@ -1,7 +1,7 @@
 """Every setting of the program, in one frozen record, and where each value came from.
 
 Layers, later ones win: defaults < user config < `.env` < environment < flags. The task itself (name, role, goals)
-is in `taskfile`.
+is in `task_file`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 PDF, DOCX, XLSX and HTML are taken apart by libraries in a process of its own (`isolated`), under limits of time and
 memory; CSV, JSON, Markdown, XML and plain text are text already (`plain`).
+
+May import core and text. Hands out `kind_of` and `read`.
 """
 
 from __future__ import annotations

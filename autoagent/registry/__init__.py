@@ -1,4 +1,5 @@
 """What can be chosen by name: model providers, memory backends, embedders, kinds of sandbox; and what plug-ins add.
 
-A record says all that is true of one, and where to import it from once it is opened. It may import core and config.
+A record says all that is true of one, and where to import it from once it is opened. May import core. Hands out the
+tables PROVIDERS, BACKENDS, EMBEDDERS and KINDS, and what is chosen from them.
 """

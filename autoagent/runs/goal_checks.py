@@ -1,4 +1,4 @@
-"""The goal ledger: which goals are met, as their own checks say.
+"""The checks of goals: which of them are met, as their own checks say.
 
 A check is the user's: a shell command that exits 0 once its goal is met. It is run after every step that changed
 something, and once more before the run may end, in the workspace and under the sandbox as everything else.

@@ -1,4 +1,4 @@
-"""Repeats, as a fold over the log: which call need not run again, and which command is not offered for a while.
+"""The loop guard, as a fold over the log: which call need not run again, and which command is not offered for a while.
 
 A repeat that gives nothing new is barred: a change that changes nothing before it runs, a look that shows the same
 once it has been taken, as only looking tells. When a run that gets nowhere is to end, standstill.py says.

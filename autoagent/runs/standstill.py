@@ -1,4 +1,4 @@
-"""The loop guard: whether the agent gets anywhere, as a fold over the log. docs/runs.md tells its rules.
+"""Standstill: whether the agent gets anywhere, as a fold over the log. docs/runs.md tells its rules.
 
 A step is progress where it brings something new: a text that was not read before, a state of the workspace that was
 not there before, other words to somebody, a goal whose check passes now. Every other step counts as one step without

@@ -1,1 +1,4 @@
-"""The providers behind the commands: what speaks to the web, to a browser, to other services."""
+"""What stands behind the commands that reach out: the web, search engines, a browser, media, X.
+
+May import the rooms of rank 1 and core. Hands out what satisfies the protocols in core, put together by `app`.
+"""

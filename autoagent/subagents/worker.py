@@ -181,7 +181,7 @@ class _Log:
 
 
 class _Referring:
-    """A sub-agent's authorizer: has the crew see to its questions."""
+    """A sub-agent's authorizer: has the pool see to its questions."""
 
     def __init__(self, crew: WorkerPool, member: RunningWorker) -> None:
         self._crew = crew

@@ -1,4 +1,4 @@
-"""`autoagent doctor`: can it run here, and what is to be mended. The checks themselves are in `_checks`."""
+"""`autoagent doctor`: can it run here, and what is to be mended. The checks are in `app/diagnosis.py`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""A room."""
+"""Texts as such: made safe to show, masked, quoted, counted in tokens, wrapped, paged.
+
+May import core. Hands out pure functions, `Redactor` and the token count.
+"""

@@ -1,4 +1,4 @@
-"""The memory in Redis, found by vector sets (Redis 8) or the search module. `redis_records` says how it lies there.
+"""The memory in Redis, found by vector sets (Redis 8) or the search module. `records` says how it lies there.
 
 What the index finds is ranked by the exact cosine of the vectors in `e`. Words are ranked by BM25 (Robertson and
 Zaragoza, 2009), the average length taken as constant, so that a weight never has to be written again. The store is as

@@ -1,1 +1,5 @@
-"""A room."""
+"""Talking to an OpenAI-compatible endpoint, which is trusted with nothing: requests, answers, retries, embeddings.
+
+May import what models may; the `openai` package in `endpoint` alone. Hands out the model and the embedder that the
+registry opens, and what `doctor` finds of them.
+"""

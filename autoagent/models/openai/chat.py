@@ -1,8 +1,9 @@
 """A chat model behind any OpenAI-compatible endpoint.
 
 How a model is asked for a command, and which parameters it does not take, is found out by asking it, never by its
-name, and kept (ways.py); where what was kept does not hold any more, it is found out once more. That it thinks before
-it answers is seen in its answers, and for OpenAI's own taken from the name as well: these want other parameters then.
+name, and kept (`capabilities`); where what was kept does not hold any more, it is found out once more. That it thinks
+before it answers is seen in its answers, and for OpenAI's own taken from the name as well: these want other parameters
+then.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The only module that imports `openai` (when it is first used: it takes half a second). Requests go through the
 client's `post`, not through its typed `create`, which walks all messages anew at every call.
 
-The server is not trusted: what it sends is bounded and read by `body` and `answer`, also where it says no, and a
+The server is not trusted: what it sends is bounded and read by `body` and `response`, also where it says no, and a
 redirect is followed only on the same server, as the prompt and the key would go along.
 
 Not covered by the total limit: a server that drips its headers, byte by byte. The user is told of it as of a silence,
