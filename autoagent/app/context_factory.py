@@ -29,7 +29,7 @@ def open_context(
     ask: Callable[[str, float | None], str],
     say: Callable[[str], None],
 ) -> Iterator[Context]:
-    """A context that says neither which run it belongs to nor which agents there are; `ask` is as Context has it.
+    """Open a context that names neither its run nor any agents; `ask` is as Context has it.
 
     `guard` is told whether programs are confined. `model` thinks, `fast` summarises; without an `embedder` the memory
     has one of its own. Raises SettingsError, SetupError, StateError for what cannot be opened.

@@ -54,7 +54,7 @@ class Here:
         self.trusted.add(self.folder, self.waiting)
 
     def allowed(self, task: Task) -> Task:
-        """The saved task without the checks that the folder is not trusted with."""
+        """Return the saved task without the checks that the folder is not trusted with."""
         path = self.settings.ai_settings_file
         if _is_named(self.loaded, "ai_settings_file"):
             return task
@@ -84,7 +84,7 @@ class Here:
 
 
 def settings_here(flags: Mapping[str, Any] | None) -> Settings:
-    """All layers in this folder, under these flags, for what only looks: nobody is asked.
+    """Load all layers in this folder under these flags, for commands that only read: nobody is asked.
 
     What the folder is not trusted with is left out, and named on standard error. Raises as `look` does.
     """
@@ -94,7 +94,7 @@ def settings_here(flags: Mapping[str, Any] | None) -> Settings:
 
 
 def trusted_here(flags: Mapping[str, Any] | None, *, task: bool = False) -> Here:
-    """The same for what acts: the user is asked first whether the folder is trusted with what it brings.
+    """Load the same for commands that act: the user is asked first whether to trust the folder with what it brings.
 
     `task`: the checks of the saved goals belong to it. Raises SetupError also where nobody can be asked, and for a
     place to write to that leads out of the folder; StopRun at the end of the input.
@@ -124,7 +124,7 @@ def look(
     task: bool = False,
     trusted: Trusted | None = None,
 ) -> Here:
-    """What holds in a folder, the current one by default; nothing is asked, said or written.
+    """Load what holds in a folder, the current one by default; nothing is asked, printed or written.
 
     Raises SettingsError, also where the state folder is no folder: it would look like one without runs. Raises
     SetupError for what is neither file nor folder in it: state is never followed through a link, nor awaited.
@@ -149,14 +149,14 @@ def look(
 
 
 def said_here(names: Iterable[str]) -> dict[str, Any]:
-    """What environment, `.env` and user config say of these settings; those they do not speak of are left out."""
+    """Return what environment, `.env` and user config say of these settings, without those they leave open."""
     loaded = look({}).loaded
     return {name: getattr(loaded.settings, name) for name in names if loaded.origins[name] != "default"}
 
 
 @contextmanager
 def claimed_state(settings: Settings) -> Iterator[None]:
-    """The state folder, made before anything is written into it, and noted as the user's own.
+    """Make the state folder before anything is written into it, and note it as the user's own.
 
     One with something in it is his already, or the gate would not have let it through. Where nothing came into it, it
     goes again. What cannot be kept of that is said.
@@ -188,7 +188,7 @@ def trust_made(values: Mapping[str, str], path: Path | None = None, task: Task |
 
 
 def _is_named(loaded: Loaded, name: str) -> bool:
-    """Whether the user himself has named this file or folder: by a flag, in his environment or his configuration."""
+    """Return whether the user has named this file or folder: by a flag, in the environment or the configuration."""
     return loaded.origins[name] not in ("default", RUN) and not loaded.origins[name].startswith(f"{DOTENV}:")
 
 
@@ -202,7 +202,9 @@ def _leading_out(loaded: Loaded, folder: Path) -> Iterator[Brought]:
 
 
 def _checks(loaded: Loaded, folder: Path) -> Iterator[Brought]:
-    """The checks of the saved goals, which are programs; nothing for a file that cannot be read, as is said later."""
+    """Yield the checks of the saved goals, which are programs;
+    nothing for an unreadable file, which is reported later.
+    """
     from autoagent.config.task_file import checks_in
 
     path = loaded.settings.ai_settings_file
@@ -219,7 +221,7 @@ def _check(path: Path, line: int, check: str) -> Brought:
 
 
 def _apart(trusted: Trusted, folder: Path) -> Path:
-    """Where the runs in a folder are kept whose own state is not trusted."""
+    """Return the folder for the runs of a folder whose own state is not trusted."""
     return trusted.base / "apart" / sha256(os.fsencode(folder)).hexdigest()[:16]
 
 
@@ -227,7 +229,9 @@ def _apart(trusted: Trusted, folder: Path) -> Path:
 
 
 def notices(here: Here) -> list[str]:
-    """A line that names what is left out until the folder is trusted, and one that names what no folder may set."""
+    """Return a line that names what is left out until the folder
+    is trusted, and one that names what no folder may set.
+    """
     lines = []
     if here.waiting:
         lines.append(f"Left out until you trust this folder (`autoagent trust`): {_names(here.waiting)}.")
@@ -239,12 +243,12 @@ def notices(here: Here) -> list[str]:
 
 
 def listed(brought: Iterable[Brought]) -> list[str]:
-    """A line for each thing: where it stands, its value, what it is for."""
+    """Return a line for each thing: where it stands, its value, what it is for."""
     return [f"  {plain(one.called)}{_shown(one)}   ({one.about})" for one in brought]
 
 
 def plain(text: str) -> str:
-    """The text on one line, with nothing hidden in it."""
+    """Return the text on one line, with nothing hidden in it."""
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

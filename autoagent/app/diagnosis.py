@@ -41,7 +41,9 @@ SANDBOX_PATIENCE = 30.0  # seconds that an interpreter may take to start
 
 
 def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, screen: TextIO) -> list[Finding]:
-    """All findings for a start in `folder`, free of secrets. Where the settings are broken, the rest is left out."""
+    """Return all findings for a start in `folder`, free of
+    secrets. If the settings are broken, the rest is left out.
+    """
     findings = [_python()]
     secrets: list[str] = []
     try:
@@ -76,7 +78,7 @@ def _python() -> Finding:
 
 
 def _trust(here: Here) -> Iterator[Finding]:
-    """What does not count, as the folder is not trusted with it; which keys do not go to an address of the folder."""
+    """Report what does not count in an untrusted folder, and which keys are not sent to an address that it sets."""
     for line in (*notices(here), *here.loaded.unsent):
         yield Finding("trust", "warn", line, "autoagent trust" if here.waiting else "")
 
@@ -126,7 +128,7 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
 
 
 def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
-    """What there is to say of the backend; nothing of a memory that is not there yet."""
+    """Report on the memory backend; nothing if there is no memory yet."""
     backend = BACKENDS.find(settings.memory_backend)
     if backend.package and importlib.util.find_spec(backend.package) is None:
         missing = f"{backend.package} is not installed, which MEMORY_BACKEND={backend.name} asks for"
@@ -139,7 +141,7 @@ def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    """What other distributions add, and why some of it cannot be used."""
+    """Report what other distributions add, and why some of it cannot be used."""
     tables: tuple[Table[Any], ...] = (PROVIDERS, BACKENDS, EMBEDDERS, KINDS)
     for table in tables:
         for plugin, record in table.added():
@@ -160,7 +162,7 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _told(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The findings, or why there are none: a plug-in cannot be used."""
+    """Yield the findings, or why there are none: a plug-in cannot be used."""
     try:
         yield from findings()
     except SetupError as error:
@@ -171,7 +173,7 @@ def _told(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Fin
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
-    """What the settings ask for and is not installed: the commands that need it are not offered."""
+    """Report what the settings ask for and is not installed: the commands that need it are not offered."""
     from autoagent.commands.support.extras import EXTRAS
 
     for extra in EXTRAS:
@@ -192,7 +194,7 @@ def _encodings() -> Iterator[Finding]:
 
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:
-    """What a start would find, in an empty workspace: the kind of sandbox, what it leaves open, and Python in it."""
+    """Report what a start would find in an empty workspace: the kind of sandbox, its gaps, and Python in it."""
     from autoagent.app.services_factory import open_sandbox
 
     python = settings.python or sys.executable
@@ -210,7 +212,7 @@ def _sandbox(settings: Settings) -> Iterator[Finding]:
 
 
 def _problem_of(sandbox: Sandbox, python: str) -> str:
-    """Why this interpreter does not run there; '' where it does."""
+    """Explain why this interpreter does not run there; '' if it does."""
     try:
         done = sandbox.run([python, "-c", ""], seconds=SANDBOX_PATIENCE)
     except CommandError as error:
@@ -236,7 +238,7 @@ def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
 
 
 def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
-    """How much they take, where there are any: nothing takes them away."""
+    """Report how much space the snapshots take, if there are any: nothing removes them."""
     store = start / state_dir / "snapshots"
     try:
         sizes = [path.stat().st_blocks * BLOCK for path in store.glob("objects/*/*")]
@@ -258,7 +260,7 @@ def _terminal(screen: TextIO, env: Mapping[str, str]) -> Finding:
 
 
 def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[str]) -> Iterator[Finding]:
-    """Each variable of `.env`: used, or why not."""
+    """Report each variable of `.env`: used, or why not."""
     try:
         variables = read_dotenv(folder / ".env")
     except SettingsError:

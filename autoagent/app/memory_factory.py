@@ -25,14 +25,14 @@ DAY = 86_400.0
 
 
 def say(line: str) -> None:
-    """What the memory has to tell the user."""
+    """Print what the memory has to tell the user to standard error."""
     echo(line, err=True)
 
 
 def open_memory(
     settings: Settings, listen: Callable[[str], None] = say, embedder: Embedder | None = None
 ) -> LivingMemory | NoMemory:
-    """The memory that the settings name, and their embedder if none is given; the caller closes it.
+    """Open the memory that the settings name, and their embedder if none is given; the caller closes it.
 
     Raises SettingsError, SetupError, StateError.
     """
@@ -59,7 +59,7 @@ def open_memory(
 
 
 def memory_folder(settings: Settings) -> Path:
-    """Where the memory, or what goes with it, is on this machine. Raises SettingsError for a name that is none."""
+    """Return the local folder of the memory, or of what goes with it. Raises SettingsError for an invalid name."""
     name = settings.memory_index
     if name and not re.fullmatch(r"\w[\w.-]{0,63}", name):
         raise SettingsError(f"MEMORY_INDEX is {name!r}; a name is made of letters, digits, '_', '-' and '.'.")
@@ -68,7 +68,7 @@ def memory_folder(settings: Settings) -> Path:
 
 @contextmanager
 def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iterator[LivingMemory]:
-    """The memory for a command of the user's. Raises SettingsError also where it is switched off."""
+    """Open the memory for a command of the user's. Raises SettingsError also if it is switched off."""
     from autoagent.memory.none import NoMemory
 
     with claimed_state(settings):
@@ -108,7 +108,7 @@ def _weights(settings: Settings) -> RankingWeights:
 
 
 def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
-    """The embedder that the settings name, loaded when it is needed; `listener` hears of what takes long."""
+    """Return the embedder that the settings name, loaded when needed; `listener` hears of what takes long."""
     from autoagent.memory.lazy import LazyEmbedder
 
     def load() -> Embedder:

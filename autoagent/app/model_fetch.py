@@ -10,7 +10,7 @@ from autoagent.terminal.progress_bar import ProgressBar
 
 
 def fetch_once() -> Path:
-    """The file of the embedded model; fetched with a progress bar where it is not there yet. Raises SetupError."""
+    """Return the file of the embedded model, fetched with a progress bar if it is missing. Raises SetupError."""
     if weights.installed():
         return weights.path()
     from autoagent.models.local import download

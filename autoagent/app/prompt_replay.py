@@ -45,15 +45,16 @@ class Traced:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The candidates that are not, and why."""
+        """The candidates that are not in the prompt, and why."""
         if self.recalled is None:
             return ()
         cut = self.recalled.memories[len(self.shown) :]
         return (*(LeftOut(m.id, m.score, "no room in the prompt") for m in cut), *self.recalled.left_out)
 
     def prompt(self, without: Collection[int] = ()) -> Prompt:
-        """The prompt, left out the memories with these ids. With none left out, its sha256 is that of `prompted`,
-        unless the program is another one now."""
+        """Build the prompt, leaving out the memories with these ids. With none left
+        out, its sha256 is that of `prompted`, unless the program is another one now.
+        """
         memories = [m for m in (self.recalled.memories if self.recalled else ()) if m.id not in without]
         at, left = self.prompted.at, self.prompted.left
         return build_step_prompt(
@@ -96,7 +97,7 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
 
 
 def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[tuple[Prompted, bool]]:
-    """Each prompt of a run, also of its sub-agents, in order, and whether the log leads to the very one that was sent.
+    """Yield each prompt of a run and its sub-agents, in order, and whether the log leads to exactly what was sent.
 
     As `trace`, for all of them in one pass.
     """
@@ -133,7 +134,7 @@ class _Sources:
             self._recalled = event
 
     def recalled_in(self, step: int) -> Recalled | None:
-        """What was recalled for a step."""
+        """Return what was recalled for a step, or None."""
         return self._recalled if self._recalled and self._recalled.step == step else None
 
     def prompt(self, prompted: Prompted) -> Prompt:

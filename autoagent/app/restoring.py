@@ -22,19 +22,21 @@ _KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound)  # wh
 
 
 def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
-    """The workspace of a run, or another folder in its place, with what is out of reach there. Raises SettingsError."""
+    """Return the workspace of a run, or another folder in its
+    place, with what is out of reach there. Raises SettingsError.
+    """
     if folder is None:
         hold_workspace(Path(began.workspace), os.environ, Path.cwd())
     return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])
 
 
 def open_snapshots(state_dir: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> Snapshots:
-    """The snapshots of a workspace, in the state folder."""
+    """Open the snapshots of a workspace, in the state folder."""
     return Snapshots(state_dir / "snapshots", workspace, tell)
 
 
 def history_of(events: Iterable[Event]) -> WorkspaceHistory:
-    """The way of the workspace through these events."""
+    """Return the history of the workspace through these events."""
     trail = WorkspaceHistory()
     for event in events:
         trail.add(event)
@@ -42,18 +44,18 @@ def history_of(events: Iterable[Event]) -> WorkspaceHistory:
 
 
 def history_of_run(state_dir: Path, run: str) -> WorkspaceHistory:
-    """The way of the workspace through a run, without reading all of its log."""
+    """Return the history of the workspace through a run, without reading all of its log."""
     return history_of(read(state_dir, run, _KINDS))
 
 
 def history_until(state_dir: Path, run: str, step: int) -> WorkspaceHistory:
-    """That way up to the end of a step."""
+    """Return that history up to the end of a step."""
     events = read(state_dir, run, _KINDS)
     return history_of(itertools.takewhile(lambda event: event.agent or event.step <= step, events))
 
 
 def cut_off(state_dir: Path, run: str) -> bool:
-    """Whether a restoration was begun and is not known to be done."""
+    """Return whether a restoration was begun and is not known to be done."""
     return bool(history_of(read(state_dir, run, (Snapshot, Undone, Rewound))).unfinished)
 
 
@@ -94,7 +96,7 @@ def files(paths: Iterable[str]) -> str:
 
 
 def told(restored: Restored) -> str:
-    """What came of a restoration, in a line."""
+    """Describe the outcome of a restoration in a line."""
     text = f"Taken back: {files(restored.changed)}." if restored.changed else "No file had to be changed."
     return f"{text} Left as they are: {files(restored.left)}." if restored.left else text
 

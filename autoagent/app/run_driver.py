@@ -73,7 +73,7 @@ def drive(
 
 @contextmanager
 def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
-    """With --json, tell an end that has no log to stand in by an `ended` event as well; not one by bad usage."""
+    """With --json, report an end that no log can hold as an `ended` event as well; except bad usage."""
     try:
         yield
     except (ForUser, StopRun, KeyboardInterrupt) as error:
@@ -103,7 +103,7 @@ def _opened(
     attended: bool,
     setup_usage: Usage | None,
 ) -> Iterator[tuple[Agent, WorkerPool, EventLog]]:
-    """The agent with all that it works with; closed again, in the reverse order, whatever happens."""
+    """Open the agent with all that it works with; whatever happens, close it in the reverse order."""
     from dataclasses import replace
 
     from autoagent.app.context_factory import open_context
@@ -171,7 +171,7 @@ def _opened(
 
 @contextmanager
 def _heard(settings: Settings, console: Console) -> Iterator[Callable[[Event], None]]:
-    """What says the words meant for the user aloud, where that is wanted."""
+    """Return a function that says aloud the words meant for the user, if that is wanted."""
     if not settings.speak:
         yield lambda event: None
         return

@@ -58,7 +58,9 @@ KEPT_SETTINGS = (
 
 
 def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
-    """The screen as this terminal and these settings want it; one that `replays` shows a run from its log alone."""
+    """Open the screen as this terminal and these settings want
+    it; one that `replays` shows a run from its log alone.
+    """
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
@@ -69,7 +71,7 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:
-    """The model that thinks; a recorded one goes on after the replies it gave before (`answered`).
+    """Open the model that thinks; a recorded one continues after the replies it gave before (`answered`).
 
     `agent` is the key of the sub-agent that thinks with it, '' for the run's own.
 
@@ -91,7 +93,7 @@ def _opening(settings: Settings, console: Console, argument: str, answered: int 
 
 
 def open_registry(settings: Settings, task: Task, window: int, *, attended: bool) -> Registry:
-    """The commands this run offers."""
+    """Return the commands that this run offers."""
     from autoagent.commands import selection
 
     registry = selection.available(settings)
@@ -114,7 +116,7 @@ def tell_choice(registry: Registry, settings: Settings, window: int, say: Callab
 
 
 def protected_paths(settings: Settings) -> list[str]:
-    """The agent's own files as they are seen from here, absolute: out of reach of every command."""
+    """Return the agent's own files as seen from here, absolute: out of reach of every command."""
     from autoagent.app.saved_rules import rules_path
 
     settings_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(DOTENV))
@@ -125,7 +127,7 @@ def protected_paths(settings: Settings) -> list[str]:
 def describe(
     task: Task, settings: Settings, model: Model, registry: Registry, began: RunStarted | None = None
 ) -> RunStarted:
-    """The event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
+    """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
 
     What was protected where the run began stays so, wherever it is resumed. Raises SettingsError where the system
     prompt leaves no room for a history in the model's window.
@@ -187,7 +189,7 @@ def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:
-    """The rules of what runs without a question. Raises SettingsError, StateError for one that cannot be used."""
+    """Load the rules of what runs without a question. Raises SettingsError, StateError for one that cannot be used."""
     from autoagent.app.saved_rules import saved_rules
     from autoagent.commands.selection import all_specs
     from autoagent.safety.rules import Rulebook
@@ -196,14 +198,14 @@ def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:
 
 
 def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool) -> Authorizer:
-    """Who is asked before a command."""
+    """Return who is asked before a command."""
     ask = Ask(console, settings.authorise_command_key, settings.exit_key, rulebook, mask_of(settings))
     inner = Continuous(ask if attended else None) if settings.continuous else ask
     return FailClosed(RuleAuthorizer(rulebook, inner))
 
 
 def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:
-    """The model for summaries: the endpoint's fast one, or the model that thinks where one was chosen by name."""
+    """Open the model for summaries: the endpoint's fast one, or the thinking model if it was chosen by name."""
     choice = settings.model_choice
     if not choice.provider.endpoint or choice.argument or settings.fast_llm == settings.smart_llm:
         return model
@@ -227,7 +229,7 @@ class ModelCaller:
         return completion.text
 
     def take_usage(self) -> Usage:
-        """What was spent since this was last asked."""
+        """Return what was spent since the last call."""
         usage, self._usage = self._usage, Usage()
         return usage
 
@@ -241,7 +243,7 @@ def mask_of(settings: Settings) -> Callable[[Any], Any]:
 
 
 def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
-    """What a command calls that asks the user."""
+    """Return the function with which a command asks the user."""
 
     def ask(question: str, timeout: float | None) -> str:
         console.discard_typeahead()
@@ -256,7 +258,7 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
 
 
 def limits_of(settings: Settings, task: Task) -> RunLimits:
-    """The ceilings; a budget given by flag or variable goes before the one saved with the task."""
+    """Return the ceilings; a budget given by flag or variable takes precedence over the one saved with the task."""
     commands = settings.continuous_limit if settings.continuous else 0
     return RunLimits(
         usd=settings.budget or task.budget,

@@ -11,12 +11,12 @@ from autoagent.safety.rules import SavedRules
 
 
 def rules_path() -> Path:
-    """The file with the saved rules for every folder, among the user's own settings."""
+    """Return the file with the saved rules for every folder, among the user's own settings."""
     return user_config_path(os.environ).with_name("rules.json")
 
 
 def saved_rules() -> SavedRules:
-    """The rules for the current folder."""
+    """Return the rules for the current folder."""
     return SavedRules(rules_path(), Path.cwd())
 
 

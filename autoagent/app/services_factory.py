@@ -17,7 +17,7 @@ MB = 1024 * 1024
 
 
 def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
-    """The sandbox for this workspace. Raises SetupError where the one asked for, or required, does not work here."""
+    """Open the sandbox for this workspace. Raises SetupError if the one asked for, or required, does not work here."""
     from autoagent.sandbox.limits import ProcessLimits
     from autoagent.sandbox.select import open_sandbox
 
@@ -46,7 +46,7 @@ def tell_gaps(sandbox: Sandbox, say: Callable[[str], None]) -> None:
 
 
 def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[str, Any]:
-    """The fields of a Context that the agents of a run share. Nothing is asked or opened yet.
+    """Return the fields of a Context that the agents of a run share. Nothing is asked or opened yet.
 
     Raises SettingsError for an allowed host that is none.
     """
@@ -70,7 +70,7 @@ def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[st
 
 
 def web_of(settings: Settings) -> Web:
-    """The web behind the network guard. Raises SettingsError for an allowed host that is none."""
+    """Return the web behind the network guard. Raises SettingsError for an allowed host that is none."""
     from autoagent.network.addresses import NetworkGuard, exceptions
     from autoagent.network.client import HttpClient
     from autoagent.services import search

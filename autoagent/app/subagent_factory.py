@@ -30,7 +30,7 @@ def builder(
     embedder: Embedder,
     console: Console,
 ) -> Build:
-    """What builds the sub-agents of a run with these settings; the others are those of the run's own agent.
+    """Return the function that builds the sub-agents of a run; the arguments are those of the run's own agent.
 
     What is opened is used by one thread alone, but for a model and an embedder that are declared as shared. A
     sub-agent's programs are its own and end with it.
@@ -69,7 +69,7 @@ def builder(
 
 
 def _unheard(line: str) -> None:
-    """What the memory has to say, the run's own one says as well."""
+    """Ignore what the memory says, as the run's own memory says it too."""
 
 
 def _nobody(question: str, timeout: float | None) -> str:

@@ -20,7 +20,7 @@ class AddedCommands:
 
 
 def added_commands(own: Collection[str]) -> Iterator[AddedCommands]:
-    """What each plug-in adds. A name, or alias, that is there already (`own` at first) stays what it is."""
+    """Yield what each plug-in adds. A name or alias already taken (`own` at first) keeps its meaning."""
     taken = set(own)
     for plugin in plugins("commands"):
         try:

@@ -109,7 +109,7 @@ def _line(agent: SubAgent) -> str:
 
 
 def _meta(agents: Sequence[SubAgent]) -> ResultMeta:
-    """What the words of these agents carry."""
+    """Return the labels that the words of these agents carry."""
     carried = [agent.origin.labels for agent in agents]
     sources = dict.fromkeys(meta.untrusted for meta in carried if meta.untrusted)
     return ResultMeta(untrusted=", ".join(sources), private=any(meta.private for meta in carried))

@@ -109,14 +109,14 @@ def execute_python_file(
 
 
 def _code_file(name: str) -> str:
-    """Where code is kept under a plain name; `.py` may be missing."""
+    """Return the path at which code is kept under a plain name; `.py` may be missing."""
     if "/" in name or not name.strip() or name in (".", ".."):
         raise CommandError(f"{shown(name)} is no plain file name; use one without a folder, such as 'main.py'.")
     return f"{CODE_FOLDER}/{name}" if name.endswith(".py") else f"{CODE_FOLDER}/{name}.py"
 
 
 def _source(context: Context, filename: str) -> tuple[bytes, str]:
-    """The bytes of a Python file that may be run, and their text."""
+    """Read a Python file that may be run; return its bytes and their text."""
     found = context.workspace.find(filename, follow=False)
     if found is not None and found.kind == "link":
         raise CommandError(f"{shown(filename)} is a symbolic link; name the file itself.")
@@ -132,7 +132,7 @@ def _source(context: Context, filename: str) -> tuple[bytes, str]:
 
 
 def _source_note(context: Context, filename: str, source: bytes, text: str) -> str:
-    """What is shown before a file is run; another content gives another note."""
+    """Describe a file before it is run; another content gives another note."""
     digest = hashlib.sha256(source).hexdigest()
     name = context.workspace.display(filename)
     return f"Runs {name} as it is now ({len(source):,} bytes, SHA-256 {digest}):\n{text}"
@@ -231,7 +231,7 @@ def stop_program(context: Context, pid: Annotated[int, "as list_programs shows i
 
 
 def _arguments(context: Context, line: str) -> list[str]:
-    """What a shell line is run as, if it may be."""
+    """Return the arguments that a shell line is run as. Raises CommandError if it may not run."""
     if "\0" in line:
         raise CommandError("The command holds a null character, which no argument of a program can hold.")
     if not line.strip():
@@ -249,7 +249,7 @@ def _arguments(context: Context, line: str) -> list[str]:
 
 
 def _new_log(context: Context, line: str) -> str:
-    """A file for what a program prints, named after it, that is not there yet."""
+    """Return a path, not yet in use, for a program's output; it is named after the program."""
     name = re.sub(r"[^\w.-]", "_", name_of(next(iter(programs(line)), "program")))[:40].lstrip(".-") or "program"
     number = 1
     while context.workspace.find(path := f"{LOG_FOLDER}/{name}-{number}.log", follow=False) is not None:
@@ -267,7 +267,7 @@ def _still_run(programs: Sequence[BackgroundProcess]) -> bool:
 
 
 def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
-    """What a program came to. A failure of the program is none of the command."""
+    """Return the output of a program that has ended. A program that fails is no failure of the command."""
     how = {"exit": exit.status, "signal": exit.signal, "limit": exit.limit}
     return CommandOutput(described(exit), replace(meta, failed=has_failed(exit), details=how))
 
@@ -315,7 +315,9 @@ def write_tests(context: Context, code: Code, focus: Annotated[list[str], "what 
 
 
 def _asked(context: Context, task: str, code: str) -> str:
-    """The model's answer to a task on code, which stands in a fence that the code cannot close."""
+    """Ask the model to do a task on code, which is fenced so
+    that the code cannot close the fence; return its answer.
+    """
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
     try:
         return context.complete(f"{task}\n\n{fence}\n{code}\n{fence}")

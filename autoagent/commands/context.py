@@ -32,7 +32,7 @@ def _no_model(prompt: str) -> str:
 
 
 def in_a_shell(line: str) -> Sequence[str]:
-    """A shell line as the arguments of a shell."""
+    """Return the arguments that run a line in a shell."""
     return ("/bin/sh", "-c", line)
 
 

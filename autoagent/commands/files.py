@@ -247,7 +247,7 @@ def search_in_files(
 
 
 def _searchable(context: Context, directory: str) -> tuple[dict[str, str], list[str]]:
-    """The texts of all text files up to the limit, by path; and what was left out, in words."""
+    """Return the texts of all text files up to the limit, by path, and in words what was left out."""
     found = context.workspace.find(directory)
     entries = [found] if found and found.kind == "file" else context.workspace.walk(directory, NOT_ENTERED)
     texts: dict[str, str] = {}
@@ -278,7 +278,7 @@ def _searchable(context: Context, directory: str) -> tuple[dict[str, str], list[
 
 
 def _edited(context: Context, filename: str, old: str, new: str) -> tuple[Decoded, str]:
-    """The file before the edit, and its text after it."""
+    """Return the file before the edit, and its text after it."""
     before, cut = _text(context, filename)
     if cut:
         raise CommandError(f"{filename} is larger than {READ_LIMIT:,} bytes, too large to edit.")
@@ -299,7 +299,10 @@ def _edited(context: Context, filename: str, old: str, new: str) -> tuple[Decode
 
 
 def _with_line_ends_of(existing: str, text: str) -> str:
-    r"""The text as the file has its lines: models write `\n` whatever it uses."""
+    r"""Give the text the line ends of the existing file: models write `
+
+    ` whatever it uses.
+    """
     return _with_crlf(text) if _ends_lines_in_crlf(existing) else text
 
 
@@ -312,7 +315,7 @@ def _with_crlf(text: str) -> str:
 
 
 def _nearest(old: str, text: str) -> str:
-    """A sentence with the line that is most like the first line of the text that was not found."""
+    """Describe the line most like the first line of the text that was not found."""
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
     lines = [line.strip()[:200] for line in text.splitlines()]
     near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.5)
@@ -320,7 +323,7 @@ def _nearest(old: str, text: str) -> str:
 
 
 def _document(context: Context, filename: str, begins: bytes) -> DocumentText | None:
-    """What a PDF, DOCX or XLSX file says, of which the beginning is known; None for any other file."""
+    """Extract a PDF, DOCX or XLSX file, given how it begins; return None for any other file."""
     if not begins.startswith((documents.PDF, documents.ARCHIVE)):
         return None
     data = context.workspace.read(filename, documents.DOCUMENT_LIMIT + 1)
@@ -333,17 +336,19 @@ def _document(context: Context, filename: str, begins: bytes) -> DocumentText | 
 
 
 def _text(context: Context, filename: str) -> tuple[Decoded, bool]:
-    """The text of a file up to the limit, and whether it goes on after that."""
+    """Return the text of a file up to the limit, and whether the file continues beyond it."""
     return _decoded(filename, context.workspace.read(filename, READ_LIMIT + 1))
 
 
 def _text_so_far(context: Context, filename: str) -> tuple[Decoded, bool]:
-    """As `_text`; empty where there is no such file, as what is appended makes it."""
+    """Do as `_text`, but treat a missing file as empty, as appending creates it."""
     return (Decoded(""), False) if context.workspace.find(filename) is None else _text(context, filename)
 
 
 def _decoded(filename: str, data: bytes, limit: int = READ_LIMIT) -> tuple[Decoded, bool]:
-    """The text of these bytes, one of which is beyond the limit where the file goes on after that; whether it does."""
+    """Decode these bytes, one of which lies beyond the limit
+    if the file continues; return the text and whether it does.
+    """
     cut = len(data) > limit
     decoded = decode(data[:limit], whole=not cut)
     if decoded is None:

@@ -81,7 +81,9 @@ class _Source:
 
 
 def github_authorization(settings: Settings) -> Callable[[Address], str]:
-    """The Authorization header for an address: that of the user's GitHub account at github.com over https, else ''."""
+    """Return a function that gives the Authorization header for an
+    address: the user's GitHub account for github.com over https, else ''.
+    """
 
     def authorization(address: Address) -> str:
         if not settings.github_api_key or address.origin != ("https", "github.com", 443):
@@ -140,7 +142,7 @@ def clone_repository(
 
 
 def _target(context: Context, clone_path: str) -> str:
-    """The folder to clone into, as a plain path; it is not there yet, or empty."""
+    """Return the folder to clone into as a plain path; it does not exist yet, or is empty."""
     if context.workspace.display(clone_path) == ".":
         raise CommandError("The workspace itself is no place for a clone; name a new folder in it.")
     found = context.workspace.find(clone_path)
@@ -158,7 +160,7 @@ def _is_file(url: str) -> bool:
 
 
 def _in_workspace(context: Context, url: str) -> str:
-    """The place of a file: URL, relative to the workspace, in which it has to be."""
+    """Return the path of a file: URL relative to the workspace, in which it has to be."""
     path = unquote(urlsplit(url.strip()).path)
     try:
         return context.workspace.display(path)
@@ -167,7 +169,7 @@ def _in_workspace(context: Context, url: str) -> str:
 
 
 def _remote(context: Context, url: str) -> _Source:
-    """Where the repository is in the end, checked and bound to one IP address."""
+    """Follow the redirects of a repository's address; return where it is, checked and bound to one IP address."""
     asked = parse(url)
     asked = dataclasses.replace(asked, target=asked.target.partition("?")[0].rstrip("/"))
     authorization = context.git_authorization(asked)

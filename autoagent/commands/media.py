@@ -105,7 +105,7 @@ def _check_tweet(text: str) -> None:
 
 
 def _no_provider(variable: str, provider: str, settings: Settings) -> str:
-    """Why a provider cannot be used; '' where it can. A server of one's own may want no key."""
+    """Explain why a provider cannot be used; '' if it can. A self-hosted server may need no key."""
     if not provider:
         return f"{variable} is not set"
     if provider in ("dalle", "openai") and not (settings.openai_api_key or settings.openai_base_url):
@@ -116,7 +116,7 @@ def _no_provider(variable: str, provider: str, settings: Settings) -> str:
 
 
 def _name_for(prompt: str) -> str:
-    """The first words of a prompt as a file name: `a-red-fox`."""
+    """Make a file name of the first words of a prompt: `a-red-fox`."""
     words = re.findall(r"\w+", prompt.lower())
     return "-".join(words)[:NAME_LIMIT].strip("-") or "picture"
 

@@ -93,7 +93,7 @@ def sleep(context: Context) -> CommandOutput:
 
 
 def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
-    """What the result of a recall carries on: where its untrusted texts come from, that it holds the user's own."""
+    """Return the labels of a recall's result: the sources of its untrusted texts, and whether it holds private data."""
     outside = [memory.source or f"memory {memory.id}" for memory in memories if not memory.trusted]
     return ResultMeta(
         untrusted=outside[0] if outside else "",
@@ -103,7 +103,7 @@ def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
 
 
 def _line(number: int, memory: RetrievedMemory) -> str:
-    """One result. Each line of a text from outside is quoted, so that it cannot pass for another memory."""
+    """Render one result. Each line of a text from outside is quoted, so that it cannot pass for another memory."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
     origin = f"{memory.kind} from {name_source(memory.source)}" if memory.source else memory.kind
     if memory.trusted:

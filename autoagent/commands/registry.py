@@ -169,11 +169,13 @@ class Registry:
 
     @property
     def pages_results(self) -> str:
-        """The name of the command that shows parts of an earlier result; '' where there is none."""
+        """The name of the command that shows parts of an earlier result; '' if there is none."""
         return next((spec.name for spec in self.specs if spec.effects and spec.effects.pages_results), "")
 
     def only(self, names: Iterable[str], reason: str) -> Registry:
-        """The same registry with these commands, in its own order; the others are switched off for the reason."""
+        """Return the registry with only these commands, in its
+        own order; the others are switched off for the reason.
+        """
         wanted = set(names)
         kept = [c for name, c in self._commands.items() if name in wanted]
         left_out = [c.spec for name, c in self._commands.items() if name not in wanted]
@@ -181,11 +183,11 @@ class Registry:
         return Registry(kept, {**self.switched_off, **off})
 
     def without(self, names: Collection[str], reason: str) -> Registry:
-        """The same registry with these commands switched off for a reason."""
+        """Return the registry with these commands switched off for a reason."""
         return self.only([known for known in self._commands if known not in names], reason)
 
     def check(self, call: Call) -> Call:
-        """The call under its present name, with its arguments under theirs, of the right types and with no extras.
+        """Return the call under its present name, with its arguments under theirs, of the right types and no extras.
 
         Raises:
             ReplyError: an unknown name (the nearest is named), a missing, unknown or mistyped argument.
@@ -204,11 +206,11 @@ class Registry:
         return Call(call.id, spec.name, args)
 
     def spec(self, name: str) -> CommandSpec:
-        """The spec of a checked call's command."""
+        """Return the spec of a checked call's command."""
         return self._commands[name].spec
 
     def propose(self, call: Call, context: Context) -> Proposal:
-        """A checked call with what it would change, as far as its command can foretell that."""
+        """Return a checked call with what it would change, as far as its command can foretell."""
         command = self._commands[call.name]
         risk = command.assess(context, **call.args) if command.assess else command.spec.risk
         if command.preview is None:
@@ -255,7 +257,7 @@ def _present_name(spec: CommandSpec, name: str) -> str:
 
 
 def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
-    """The value in the parameter's type. A number or a truth value written as a string is taken for what it says."""
+    """Convert the value to the parameter's type; a number or boolean written as a string is taken for what it says."""
     kind = parameter.kind
     if isinstance(value, str) and kind in ("integer", "number", "boolean"):
         value = _from_text(kind, value)

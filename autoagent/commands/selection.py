@@ -23,20 +23,20 @@ _AUTOGPT_ALONE = ("times",)  # its modules that none of the commands here stand 
 
 
 def own_commands() -> tuple[Command, ...]:
-    """Those of this program, in the order of the prompt."""
+    """Return the program's own commands, in the order of the prompt."""
     modules = [import_module(f"autoagent.commands.{category}") for category in _OWN]
     return tuple(command for module in modules for command in module.COMMANDS)
 
 
 @cache
 def added() -> tuple[AddedCommands, ...]:
-    """What plug-ins add, with what is wrong with them."""
+    """Return what plug-ins add, with any problems they have."""
     specs = [command.spec for command in own_commands()]
     return tuple(added_commands({name for spec in specs for name in (spec.name, *spec.aliases)}))
 
 
 def all_commands() -> tuple[Command, ...]:
-    """Every command, in the order of the prompt: those of plug-ins come last."""
+    """Return every command, in the order of the prompt: those of plug-ins come last."""
     return (*own_commands(), *(command for one in added() for command in one.commands))
 
 
@@ -46,7 +46,7 @@ def categories() -> list[str]:
 
 
 def all_specs() -> tuple[CommandSpec, ...]:
-    """What is declared of every command."""
+    """Return the declaration of every command."""
     return tuple(command.spec for command in all_commands())
 
 
@@ -56,7 +56,7 @@ def all_names() -> frozenset[str]:
 
 
 def available(settings: Settings) -> Registry:
-    """The commands that can be used with these settings; the others are known with the reason why not.
+    """Return the commands usable with these settings; the others are known with the reason why they are not.
 
     Raises SettingsError for a category to switch off that there is not.
     """
@@ -76,7 +76,7 @@ def available(settings: Settings) -> Registry:
 
 
 def _reason(command: Command, settings: Settings) -> str:
-    """Why a command cannot be used with these settings, '' where it can."""
+    """Explain why a command cannot be used with these settings; '' if it can."""
     try:
         return command.available(settings) if command.available else ""
     except SetupError as error:  # a plug-in that they choose
@@ -84,8 +84,8 @@ def _reason(command: Command, settings: Settings) -> str:
 
 
 def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], window: int) -> Registry:
-    """The commands to offer: those the user names (names or categories, `all`), or for a small window those that fit
-    the goals, or all. What ends the run is always among them.
+    """Return the commands to offer: those the user names (names or categories, `all`), else those
+    that fit the goals if the window is small, else all. What ends the run is always among them.
 
     Raises SettingsError for a wanted name that is neither a command nor a category, or cannot be used here.
     """
@@ -105,7 +105,7 @@ def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], win
 
 
 def _meant(setting: str, name: str) -> list[str]:
-    """The commands that a category, a command (an alias too) or a module of AutoGPT stands for.
+    """Return the commands that a category, a command (or alias) or a module of AutoGPT stands for.
 
     Raises SettingsError where it is none of them; `setting` is where it was named.
     """

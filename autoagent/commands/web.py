@@ -166,7 +166,7 @@ def _remembered(context: Context, url: str, parts: list[str]) -> list[str]:
 
 
 def _summary(context: Context, url: str, parts: list[str], question: str) -> tuple[str, str]:
-    """What the parts say to the question, and a note of how much was read."""
+    """Summarise the parts against the question; return the summary and a note of how much was read."""
     taken = parts[:PARTS_LIMIT]
     try:
         text = digest(context.summarise, taken, question, url, run=context.run, progress=context.progress)
@@ -178,7 +178,7 @@ def _summary(context: Context, url: str, parts: list[str], question: str) -> tup
 
 
 def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *, links: int) -> CommandOutput:
-    """The text under the address and the title, with its links and with what a reader must know of it."""
+    """Return the text under the address and title, with its links and what a reader must know of it."""
     lines = [page.url, *([f"Title: {reading.title}"] if reading.title else []), "", text]
     if not reading.text:
         lines.append("There is no text on it; it may need a browser to show (--browser-name chromium).")
@@ -241,7 +241,7 @@ def download_file(
 
 
 def _target(context: Context, filename: str) -> str:
-    """The file to be written, as a plain path."""
+    """Return the file to be written, as a plain path."""
     found = context.workspace.find(filename)
     if found is not None and found.kind != "file":
         raise CommandError(f"{filename} is not a file that could be replaced; choose another name.")
@@ -249,7 +249,7 @@ def _target(context: Context, filename: str) -> str:
 
 
 def _is_kept(context: Context, path: str) -> bool:
-    """Whether the part of a broken download can be used again; an empty one is deleted."""
+    """Return whether the part of a broken download can be reused; an empty one is deleted."""
     found = context.workspace.find(path)
     if found is not None and not found.size:
         context.workspace.delete(path)

@@ -39,17 +39,17 @@ def place(text: str, position: int) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The first few characters, quoted, with control and invisible ones escaped."""
+    """Quote the first few characters, with control and invisible ones escaped."""
     return repr(text[:24]) + ("…" if len(text) > 24 else "")
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON; unlike in Python, 1 is not true."""
+    """Return whether two values are the same JSON; unlike in Python, 1 is not true."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def read_object(text: str, start: int = 0) -> tuple[dict[str, Any], int]:
-    """The object whose `{` is at `start`, and the position after it. Raises Unreadable."""
+    """Return the object whose `{` is at `start`, and the position after it. Raises UnreadableJson."""
     try:
         members, end = _STRICT.raw_decode(text, start)
     except (ValueError, RecursionError):  # not plain JSON, or nested beyond the stack: the reader says where
@@ -59,7 +59,7 @@ def read_object(text: str, start: int = 0) -> tuple[dict[str, Any], int]:
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Whether objects and lists are nested more than `levels` deep."""
+    """Return whether objects and lists are nested more than `levels` deep."""
     if not isinstance(value, (dict, list)):
         return False
     items = value.values() if isinstance(value, dict) else value
@@ -240,7 +240,7 @@ class _Reader:
             raise self.error(f"the {kind} that opens at {place(self.text, opened)} is never closed")
 
     def next(self) -> str:
-        """The next character after white space and comments, '' at the end."""
+        """Skip white space and comments; return the next character, '' at the end."""
         found = _SPACE.match(self.text, self.position)
         assert found is not None  # the pattern matches the empty string too
         self.position = found.end()

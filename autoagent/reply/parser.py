@@ -35,7 +35,7 @@ Check = Callable[[Call], Call]
 
 
 def parse(completion: Completion, check: Check, call_id: str) -> Reply:
-    """The thoughts and the checked command of a completion, the first of several tool calls.
+    """Return the thoughts and the checked command of a completion, the first of several tool calls.
 
     Raises:
         ReplyError: no command, several written ones, a broken, cut off or ambiguous reply, or the template sent back.
@@ -51,7 +51,7 @@ def parse(completion: Completion, check: Check, call_id: str) -> Reply:
 
 
 def written(completion: Completion) -> str:
-    """The completion as text, also where it is unusable: a tool call takes the form of a written reply."""
+    """Render the completion as text even if it is unusable: a tool call takes the form of a written reply."""
     if not completion.calls:
         return completion.text
     return "\n".join(_tool_call_as_text(call, completion.text) for call in _distinct(completion.calls))
@@ -90,7 +90,7 @@ def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Repl
 
 
 def _tool_call_as_reply(call: ToolCall, text: str) -> dict[str, Any]:
-    """The call in the form of a written reply; the text beside it stands for thoughts that it does not hold."""
+    """Return the call in the form of a written reply; the text beside it replaces thoughts that it lacks."""
     arguments = call.arguments.strip() or "{}"
     if not arguments.startswith("{"):
         raise ReplyError(f"The arguments of {excerpt(call.name)} must be one JSON object, not {excerpt(arguments)}.")
@@ -141,7 +141,7 @@ def _type(value: Any) -> str:
 
 
 def _thoughts(value: Any) -> Thoughts:
-    """The thoughts in whatever shape they came: nothing about them is worth refusing a command for."""
+    """Read the thoughts in whatever shape they came: nothing about them is worth refusing a command for."""
     if isinstance(value, dict):
         return Thoughts(**{name: _prose(value.get(name)) for name in THOUGHTS})
     return Thoughts(text=_prose(value))
@@ -159,7 +159,7 @@ def _prose(value: Any) -> str:
 
 
 def _refuse_template(thoughts: Thoughts, name: str, args: Mapping[str, Any]) -> None:
-    """A small model sends the response format back as it got it; none of its words is meant."""
+    """Raise ReplyError if the response format was sent back as it came, as small models do: no word of it is meant."""
     echo = name if _word(name) == "command_name" else ""
     if (thoughts.text.strip(), thoughts.reasoning.strip()) == ("thought", "reasoning"):
         echo = echo or "thought"

@@ -28,7 +28,7 @@ class ThoughtsStream:
         self._done = False
 
     def feed(self, delta: str) -> str:
-        """What became readable; '' before the text begins and after it has ended."""
+        """Take the next piece; return what became readable, '' before the text begins and after it has ended."""
         if self._done:
             return ""
         self._raw += delta

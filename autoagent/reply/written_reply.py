@@ -52,7 +52,7 @@ _DOUBT = re.compile(
 
 
 def find_command(text: str) -> dict[str, Any]:
-    """The object with the command.
+    """Find the object with the command.
 
     Raises:
         ReplyError: there is none, or several different ones; an object cannot be read; the thinking has no end; or it
@@ -127,7 +127,7 @@ class _Reading:
         return end
 
     def _braces_in_prose(self, start: int, error: UnreadableJson) -> int:
-        """The end of a `{word}` in prose; whatever else cannot be read may have been meant as the reply, or is code."""
+        """Return the end of a `{word}` in prose. Anything else unreadable may be meant as the reply, or is code."""
         self._braces += 1
         if self._braces > MOST_BRACES:
             raise ReplyError(f"The reply holds over {MOST_BRACES} braces around no JSON; answer with the object alone.")
@@ -145,7 +145,7 @@ class _Reading:
             raise trouble from cause
 
     def command(self) -> dict[str, Any]:
-        """The object with the command. Raises ReplyError where it may not have been meant."""
+        """Return the object with the command. Raises ReplyError if it may not have been meant."""
         if self.trouble:
             raise self.trouble
         if self._found is None:
@@ -164,7 +164,7 @@ class _Reading:
 
 
 def _said(pieces: Sequence[str]) -> str:
-    """What the pieces say, without marks that say nothing."""
+    """Join the pieces, without marks that say nothing."""
     return _NO_WORDS.sub(" ", "".join(pieces))
 
 

@@ -27,7 +27,7 @@ class Questioner(Protocol):
     """A person at a keyboard, or the lines of a pipe."""
 
     def ask(self, prompt: str) -> str:
-        """One line of answer. Raises EOFError where nobody can answer, KeyboardInterrupt for Ctrl-C."""
+        """Ask for one line. Raises EOFError if nobody can answer, KeyboardInterrupt for Ctrl-C."""
 
     def say(self, text: str) -> None:
         """Show a text of one or more lines."""
@@ -63,7 +63,7 @@ _DISGUISED = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO
 
 
 def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
-    """What a line typed at the question means. `yes` and `no` are the keys that run and that stop.
+    """Interpret a line typed at the question. `yes` and `no` are the keys that run and that stop.
 
     Spaces and case do not matter. Text is feedback, unless it begins like an authorization and is none.
     """
@@ -91,7 +91,7 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
 
 
 def _undisguised(text: str) -> str:
-    """The text in plain letters, without the invisible ones."""
+    """Return the text in plain letters, without the invisible ones."""
     if text.isascii():
         return text
     plain = unicodedata.normalize("NFKC", text).translate(_DISGUISED)
@@ -99,7 +99,7 @@ def _undisguised(text: str) -> str:
 
 
 def _authorization(folded: str, yes: str) -> UserAnswer | None:
-    """The answer to a line that begins like an authorization; None for one that does not."""
+    """Return the answer to a line that begins like an authorization, or None for any other."""
     if yes == "y" and re.fullmatch(r"y{2,}|ye|yess+", folded):
         return UserAnswer("again", text="To authorize, type y.")
     keys = "y|yes" if yes == "y" else re.escape(yes)
@@ -262,7 +262,7 @@ class Ask:
         )
 
     def _made_rule(self, text: str, proposal: Proposal) -> Rule | None:
-        """The rule, saved once the user has confirmed it; None where it stays unsaved, and nothing is decided."""
+        """Return the rule, saved once the user has confirmed it, or None if it stays unsaved and nothing is decided."""
         if self._rulebook is None:
             self._terminal.say("No rules can be saved here. Nothing was run.")
             return None
@@ -284,7 +284,7 @@ class Ask:
         return rule
 
     def _listen(self, question: str) -> str:
-        """A line of answer; the first Ctrl-C comes back to the question, a second ends the run."""
+        """Read a line of answer; the first Ctrl-C returns to the question, a second ends the run."""
         try:
             return self._answer(question)
         except KeyboardInterrupt:
@@ -317,7 +317,7 @@ class Ask:
 
 
 def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """The arguments after an edit: a JSON object replaces them all, `name=value` one of them.
+    """Return the arguments after an edit: a JSON object replaces them all, `name=value` one of them.
 
     The value of a string may be written bare. Raises ValueError, with a sentence, for a line that is neither.
     """
@@ -339,7 +339,7 @@ def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Para
 
 
 def _with_secrets(edited: Mapping[str, Any], shown: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """The edited arguments; one left as it was shown is what it was, with its secret.
+    """Return the edited arguments; one left as it was shown keeps its secret.
 
     Raises ValueError for one that was changed around a secret which was not shown.
     """

@@ -59,12 +59,12 @@ class Seen:
         self.could = could
 
     def content(self, where: str) -> None:
-        """The content of this file."""
+        """Note that the content of this file was handed out."""
         self.source = self.source or self._tainted.source_of(where)
         self.private = self.private or self._tainted.holds_own(where, self._made)
 
     def names(self, where: str) -> None:
-        """The names of what is in this folder, and below it: they are not taken for private data."""
+        """Note that the names in this folder and below were handed out, which do not count as private data."""
         self.source = self.source or self._tainted.source_of(where)
 
 
@@ -100,7 +100,7 @@ class ExfiltrationGuard:
 
     @property
     def source(self) -> str:
-        """The newest source of untrusted text that the run has read, such as a URL; '' while there is none."""
+        """The newest source of untrusted text that the run has read, such as a URL; '' if there is none."""
         return next(reversed(self._sources), "")
 
     @property
@@ -110,7 +110,7 @@ class ExfiltrationGuard:
 
     @property
     def origin(self) -> Origin:
-        """What a memory made now comes from."""
+        """Where a memory made now comes from."""
         return Origin(", ".join(filter(None, (PRIVATE if self.private else "", self.source))), not self.source)
 
     def add(self, event: Event) -> None:
@@ -142,13 +142,13 @@ class ExfiltrationGuard:
         )
 
     def observe(self, call: Call) -> Seen:
-        """What is to be told of all that the workspace hands out to the call, which is just about to run."""
+        """Return the observer of all that the workspace hands out to the call, which is just about to run."""
         effects = self._effects(call)
         runs_programs = effects is not None and effects.runs_programs
         return Seen(self._tainted, self._made, could=runs_programs and self._within_reach)
 
     def label(self, call: Call, result: Result, seen: Seen) -> Result:
-        """The result marked as `untrusted` and `private` where it carries either.
+        """Return the result marked as `untrusted` and `private` if it carries either.
 
         Where it quotes in marks of its own (a look back, a check), the source is `quoted`.
         """
@@ -177,8 +177,8 @@ class ExfiltrationGuard:
         return ResultMeta(untrusted=self._printed_by, private=self._within_reach)
 
     def cut_off(self, call: Call, changed: Sequence[str]) -> ResultMeta:
-        """What is known of a result that a crash has hidden: what has changed since the call began, and what that may
-        come from. The run carries nothing new: it has read none of it yet.
+        """Label a result hidden by a crash: what has changed since the call began, and
+        what that may come from. The run carries nothing new: it has read none of it yet.
         """
         effects = self._effects(call)
         if effects is None:
@@ -190,13 +190,14 @@ class ExfiltrationGuard:
         return ResultMeta(changed=tuple(changed), tainted_by=source) if changed else PLAIN
 
     def quote(self, text: str, path: str = "") -> str:
-        """A text for the model that shows a file, or with no `path` what a program printed: between marks where it may
-        come from outside."""
+        """Quote for the model the text of a file, or with no `path` the
+        output of a program, between marks if it may come from outside.
+        """
         source = self._tainted.source_of(path) if path else self._printed_by
         return marked(text, source, run=self._run, step=self._step) if source else text
 
     def examine(self, proposal: Proposal) -> Proposal:
-        """The proposal, with a warning where only a fresh answer of a person may allow it."""
+        """Return the proposal, with a warning if only a fresh answer of a person may allow it."""
         name, effects = proposal.call.name, self._effects(proposal.call)
         if effects is None:
             does = f"{name} does not declare what it does: it may read anything, and send it anywhere."
@@ -212,28 +213,28 @@ class ExfiltrationGuard:
         return replace(proposal, warning=warning)
 
     def _effects(self, call: Call | None) -> Effects | None:
-        """What the command declares; None where it declares nothing, or is not known."""
+        """Return what the command declares, or None if it declares nothing or is unknown."""
         spec = self._specs.get(call.name) if call else None
         return spec.effects if spec else None
 
     def _reaches_out(self, command: str) -> bool:
-        """Whether who has this command can act outward; of one that declares nothing that is to be feared."""
+        """Return whether this command lets its user act outward; one that declares nothing is assumed to."""
         spec = self._specs.get(command)
         return spec is None or spec.effects is None or spec.risk in OUTWARD
 
     def _fetched_from(self, call: Call) -> str:
-        """What the result of a call comes from whose command is from outside: the address it was given, or itself."""
+        """Name the source of an outside command's result: the address the call was given, else the command."""
         addresses = (p.name for p in self._specs[call.name].parameters if p.meaning == "url")
         return next((str(call.args[name]) for name in addresses if call.args.get(name)), call.name)
 
     @property
     def _within_reach(self) -> bool:
-        """Whether a program could read a file of the user's: in the workspace, or where nothing confines it."""
+        """Whether a program could read a file of the user's: in the workspace, or because nothing confines it."""
         return not self.confined or self._tainted.holds_own(".", self._made)
 
     @property
     def _printed_by(self) -> str:
-        """What the words of a program come from, if from outside."""
+        """The outside source of what a program prints; '' if there is none."""
         return self.source or self._tainted.source_of(".") or ("the network" if self._network else "")
 
     def _returned(self, event: Returned) -> None:
@@ -245,7 +246,7 @@ class ExfiltrationGuard:
             self._made.update(event.meta.changed)
 
     def _carried(self, meta: ResultMeta, by: str) -> None:
-        """The run has read what carries these labels; `by` names it."""
+        """Record that the run has read what carries these labels; `by` names it."""
         for source in filter(None, (meta.untrusted, meta.quoted)):
             self._sources.pop(source, None)  # it is the newest now
             self._sources[source] = f"{name_source(source)}: {by}"
@@ -253,8 +254,9 @@ class ExfiltrationGuard:
             self._held[by] = None
 
     def _mark(self, event: Returned | AgentMessage) -> None:
-        """What a run that has read untrusted text changes is tainted. It may be the user's as well where the run holds
-        such data, which it may have written there, and after a crash."""
+        """Taint what a run changes that has read untrusted text. It may be the user's as
+        well if the run holds such data, which it may have written there, and after a crash.
+        """
         meta = event.meta
         if source := self.source or meta.tainted_by:
             shared = self.private or (isinstance(event, Returned) and not event.known)
@@ -281,7 +283,7 @@ def _short(call: Call | None) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """The newest few, the newest first."""
+    """List the newest few, the newest first."""
     newest = list(names)[::-1]
     more = f" and {len(newest) - NAMED} more" if len(newest) > NAMED else ""
     return "; ".join(newest[:NAMED]) + more

@@ -76,7 +76,7 @@ class Place(Protocol):
 
 
 def place_of(path: str, *, follow: bool = True) -> str:
-    """The path in its shortest form, as far as that can be told without the disk. Raises CommandError outside."""
+    """Return the shortest form of the path that can be told without the disk. Raises CommandError outside."""
     place = posixpath.normpath(path)
     if place.startswith(("/", "../")) or place == "..":
         raise CommandError(f"{path} is outside the workspace.")
@@ -84,7 +84,7 @@ def place_of(path: str, *, follow: bool = True) -> str:
 
 
 def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) -> bool:
-    """Whether the rule lets a call through. `spec` is that of the call's command."""
+    """Return whether the rule lets a call through. `spec` is that of the call's command."""
     if rule.command != call.name:
         return False
     if rule.pattern is None:
@@ -107,7 +107,7 @@ def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) 
 
 
 def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
-    """The rule under its command's present name. Raises SettingsError where it can never let anything through."""
+    """Return the rule under its command's present name. Raises SettingsError if it can never match."""
     names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
     spec = names.get(rule.command)
     if spec is None:
@@ -123,7 +123,9 @@ def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
 
 
 def _fits(pattern: str, value: str, star: str) -> bool:
-    """Whether the whole value fits a pattern in which `*` stands for any number of `star`, a regular expression."""
+    """Return whether the whole value fits a pattern in which
+    `*` stands for any number of `star`, a regular expression.
+    """
     parts = (re.escape(part) for part in re.split(r"\*+", pattern))
     return re.fullmatch(f"(?:{star})*".join(parts), value, re.DOTALL) is not None
 
@@ -180,14 +182,14 @@ class SavedRules:
         self._folder = str(folder)
 
     def load(self) -> list[Rule]:
-        """The rules, oldest first; none where there is no file."""
+        """Return the rules, oldest first; none if there is no file."""
         try:
             return [Rule.parse(text) for text in self._folders().get(self._folder, [])]
         except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
             raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
 
     def _folders(self) -> dict[str, list[str]]:
-        """The rules of all folders."""
+        """Return the rules of all folders."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -232,7 +234,7 @@ class SavedRules:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One writer at a time, of all folders."""
+        """Hold the lock that admits one writer at a time, for all folders."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with sole_writer_of(self.path.parent):
@@ -275,20 +277,20 @@ class Rulebook:
         self._seen[agent, call.id] = call
 
     def parse(self, text: str) -> Rule:
-        """The rule that a text is. Raises SettingsError where it is none, or never lets anything through."""
+        """Parse the text as a rule. Raises SettingsError if it is none, or can never match."""
         return checked(Rule.parse(text), self._specs.values())
 
     def fits(self, rule: Rule, call: Call) -> bool:
-        """Whether the rule lets the call through."""
+        """Return whether the rule lets the call through."""
         spec = self._specs.get(call.name)
         return spec is not None and matches(rule, call, spec, self._place)
 
     def allows(self, call: Call) -> Rule | None:
-        """The first rule that lets the call through."""
+        """Return the first rule that lets the call through, or None."""
         return next((rule for rule in self._rules if self.fits(rule, call)), None)
 
     def forecast(self, rule: Rule) -> str:
-        """Which of the calls so far the rule would have let through, in lines."""
+        """List the calls so far that the rule would have let through, one per line."""
         seen = list(self._seen.values())  # sub-agents propose calls meanwhile
         past = [call for call in seen if self.fits(rule, call)]
         head = f"{rule} would have let through {len(past)} of the {len(seen)} calls of this run:"

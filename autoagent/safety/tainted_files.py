@@ -99,7 +99,7 @@ class TaintedFiles:
             self._append(list(found.values()))
 
     def source_of(self, path: str) -> str:
-        """What tainted the file, the folder it is in, or a file in the folder; '' where nothing did."""
+        """Return what tainted the file, its folder, or a file in the folder; '' if nothing did."""
         where = self._locate(path)
         if (mark := self._nearest(where)) is not None:
             return mark.source
@@ -109,7 +109,9 @@ class TaintedFiles:
         return next((m.source for m in list(self._marks.values()) if m.path.startswith(beneath)), "")
 
     def holds_own(self, path: str, made: Collection[str] = ()) -> bool:
-        """Whether the file, or one beneath the folder, is the user's: not `made`, nor tainted and as it was left."""
+        """Return whether the file, or one beneath the folder, is
+        the user's: not `made`, nor tainted and unchanged since.
+        """
         where = self._locate(path)
         for count, file in enumerate(self._files(where)):
             if count == LOOKED_AT or (file not in made and not self._is_as_left(file)):
@@ -120,7 +122,7 @@ class TaintedFiles:
         return os.path.relpath(os.path.realpath(self._root / folder_named(path)), self._root)
 
     def _files(self, where: str) -> Iterator[str]:
-        """The file itself, or those beneath the folder, without the agent's own."""
+        """Yield the file itself, or those beneath the folder, without the agent's own."""
         place = self._root / where
         if not place.is_dir():
             yield from [where] if os.path.lexists(place) else []
@@ -131,7 +133,7 @@ class TaintedFiles:
             yield from (os.path.relpath(os.path.join(folder, name), self._root) for name in names)  # noqa: PTH118
 
     def _as_left(self, where: str, source: str, run: str, seq: int) -> Mark | None:
-        """The mark of what is there now; None where nothing is."""
+        """Return the mark of what is there now, or None if nothing is."""
         try:
             status = (self._root / where).lstat()
         except OSError:  # deleted since: nothing is left that could be read
@@ -153,20 +155,20 @@ class TaintedFiles:
         return (status.st_size, status.st_ctime_ns) == (mark.size, mark.changed)
 
     def _equals(self, other: TaintedFiles, file: str) -> bool:
-        """Whether the file holds the same in the other workspace; what cannot be compared does not."""
+        """Return whether the file is the same in the other workspace; False if that cannot be compared."""
         with suppress(OSError):
             return filecmp.cmp(self._root / file, other._root / file, shallow=False)
         return False
 
     def _nearest(self, where: str) -> Mark | None:
-        """The mark of the file or of the nearest folder it is in."""
+        """Return the mark of the file or of the nearest folder above it, or None."""
         places = (where, *map(str, PurePosixPath(where).parents))
         return next((self._marks[place] for place in places if place in self._marks), None)
 
     # The record --------------------------------------------------------------------------------------------------
 
     def _recorded(self) -> Iterator[Mark]:
-        """The marks of this workspace, oldest first. A line that a crash tore is passed over: its event comes again."""
+        """Yield the marks of this workspace, oldest first. A line torn by a crash is skipped: its event comes again."""
         try:
             yield from (mark for mark in lines_of(Mark, self._path) if mark.workspace == str(self._root))
         except OSError as error:

@@ -148,7 +148,7 @@ class Mailbox:
             self._started = max(self._started, int(event.agent))
 
     def left_behind(self) -> Iterator[Ended]:
-        """The ends that the log lacks, as the program ended first; of its own sub-agents' ones the agent is told."""
+        """Yield Ended events missing after a crash; the agent is told of those of its own sub-agents."""
         for key, standing in self._former.items():
             if standing.outcome is None:
                 reason = "It ended when the program did."
@@ -179,7 +179,7 @@ class Mailbox:
         return found
 
     def _handed_on(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
-        """The commands of a sub-agent: those wanted of one's own, or all, and what ends its run.
+        """Return a sub-agent's commands: those wanted of this agent's, or all, and what ends its run.
 
         What asks the user, or does not declare whether it does, is for the run's own agent alone.
         """

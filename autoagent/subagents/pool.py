@@ -143,7 +143,7 @@ class WorkerPool:
                 raise answer
 
     def leading(self, authorizer: Authorizer) -> Authorizer:
-        """The authorizer of the run's own agent: what is forfeited at Ctrl-C, the sub-agents forfeit too."""
+        """Return the authorizer of the run's own agent: what it forfeits at Ctrl-C, the sub-agents forfeit too."""
         return _Leading(authorizer, self._forfeit)
 
     def _forfeit(self) -> None:
@@ -164,7 +164,7 @@ class WorkerPool:
     def start(
         self, starter: Mailbox, key: str, task: Task, commands: tuple[CommandSpec, ...], budget: Budget, origin: Origin
     ) -> RunningWorker:
-        """A sub-agent in its thread, built, known to its starter and about to run.
+        """Start a sub-agent in its thread; return it built, known to its starter and about to run.
 
         A signal cuts short only the wait for it to be built, and then it ends: none runs that its starter does not
         know. Raises CommandError where it may not or cannot be started.
@@ -236,7 +236,7 @@ class WorkerPool:
             self._end(member, Outcome("stopped", f"{reason} What it was doing did not let go in time."))
 
     def _live(self, member: RunningWorker, ready: queue.SimpleQueue[str]) -> None:
-        """A sub-agent's thread. Whatever goes wrong ends this agent alone, and its starter is told."""
+        """Run a sub-agent in its thread. Whatever goes wrong ends this agent alone, and its starter is told."""
         built = False
         try:
             with self._build(member.order()) as found:

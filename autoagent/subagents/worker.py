@@ -97,7 +97,7 @@ class RunningWorker:
         self._lets_go: list[Callable[[], object]] = []
 
     def order(self) -> WorkerSpec:
-        """What it is to be built with."""
+        """Return what it is to be built with."""
         log = _Log(self._crew, self)
         return WorkerSpec(
             key=self.key,
@@ -131,14 +131,14 @@ class RunningWorker:
                 let_go()
 
     def now(self) -> SubAgent:
-        """Its record at this moment."""
+        """Return its record at this moment."""
         found = replace(self.standing.now(time.time()), origin=self.origin())
         if self.outcome is not None:
             return replace(found, status=self.outcome.status, reason=self.outcome.reason)
         return replace(found, status="asking") if self.asking else found
 
     def completion_message(self) -> AgentMessage:
-        """What its starter reads once it is over."""
+        """Return what its starter reads once it is over."""
         found, changed = self.now(), list(self.standing.changed)
         files = f" Files changed: {', '.join(changed)}." if changed else ""
         steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
@@ -170,7 +170,7 @@ class _Log:
         return self._crew.record(self._member, event)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Nothing is taken up by a sub-agent: it ends with its process."""
+        """Yield nothing: a sub-agent ends with its process and takes nothing up."""
         return iter(())
 
     def returned(self, step: int, agent: str = "") -> Returned | None:

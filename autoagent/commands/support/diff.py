@@ -9,7 +9,7 @@ _DIFFLIB_LINES = 4_000  # difflib takes quadratic time; longer texts get one hun
 
 
 def unified(filename: str, before: str, after: str) -> str:
-    """The difference, whole: what a person approves is never cut. '' where there is none."""
+    """Return the whole diff, as what a person approves is never cut; '' if nothing differs."""
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)
@@ -35,7 +35,7 @@ def _one_hunk(old: list[str], new: list[str]) -> list[str]:
 
 
 def _shared(old: list[str], new: list[str]) -> int:
-    """How many lines two texts have in common from the first on."""
+    """Count the lines that two texts have in common from the first on."""
     pairs = zip(old, new, strict=False)
     return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
 

@@ -27,7 +27,7 @@ class Decoded:
 
     @property
     def note(self) -> str:
-        """What a reader must know about the text; '' where all is well."""
+        """What a reader must know about the text; '' if all is well."""
         if self.encoding == "latin-1":
             return "not valid UTF-8, read as latin-1"
         return f"bytes that are not valid {self.encoding} are shown as {_REPLACED}" if self.damaged else ""
@@ -38,7 +38,7 @@ class Decoded:
 
 
 def decode(data: bytes, *, whole: bool = True) -> Decoded | None:
-    """The text in the bytes, or None where they are binary. Not `whole`: the last character may be cut in two."""
+    """Decode the bytes, or return None if they are binary. Unless `whole`, the last character may be cut in two."""
     mark, encoding = mark_of(data)
     if mark:
         return _decoded(data[len(mark) :], encoding, mark, whole)

@@ -20,20 +20,20 @@ class Extra:
 
     @property
     def problem(self) -> str:
-        """What is wrong where it is missing."""
+        """The problem if it is missing."""
         return f"{self.package.replace('_', '-')} is not installed, which {self.asked_by} asks for"
 
     @property
     def remedy(self) -> str:
-        """What to do then."""
+        """The remedy if it is missing."""
         return f"pip install 'autoagent[{self.name}]'"
 
     def is_missing(self, settings: Settings) -> bool:
-        """Whether the settings ask for it and it is not installed."""
+        """Return whether the settings ask for it and it is not installed."""
         return self.is_asked_for(settings) and importlib.util.find_spec(self.package) is None
 
     def reason(self, settings: Settings) -> str:
-        """Why a command that needs it cannot be used with these settings; '' where it can."""
+        """Explain why a command that needs it cannot be used with these settings; '' if it can."""
         return f"{self.problem}; {self.remedy}" if self.is_missing(settings) else ""
 
 

@@ -20,7 +20,7 @@ _SHOWN = 200  # characters of a matching line
 
 
 def search(pattern: str, texts: Mapping[str, str], *, limit: int, seconds: float) -> list[tuple[str, int, str]]:
-    """The first `limit` matching lines: (name of the text, number of the line from 1, the line).
+    """Return the first `limit` matching lines: (name of the text, number of the line from 1, the line).
 
     Raises:
         ValueError: the pattern is no regular expression.

@@ -19,12 +19,12 @@ def ending(exit: ProcessExit) -> str:
 
 
 def has_failed(exit: ProcessExit) -> bool:
-    """Whether the program did not do its work; 1 without a word is an answer, as grep, test and diff give it."""
+    """Return whether the program failed; 1 without output is an answer, as grep, test and diff give it."""
     return exit.status != 0 and not (exit.status == 1 and not exit.output.strip())
 
 
 def described(exit: ProcessExit) -> str:
-    """How the program ended, and what it printed, as far as it was kept."""
+    """Describe how the program ended, and what it printed, as far as it was kept."""
     printed = _last_states(exit.output.decode("utf-8", "replace"))
     how = ending(exit)
     how = how[0].upper() + how[1:]
@@ -45,7 +45,9 @@ def _meaning(status: int) -> str:
 
 
 def _last_states(text: str) -> str:
-    r"""The text as a terminal would come to show it: of a line that `\r` began anew, as progress bars do, its last."""
+    r"""Return the text as a terminal ends up showing it: of a
+    line redrawn after `\r`, as by progress bars, the last state.
+    """
     if "\r" not in text:
         return text
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))

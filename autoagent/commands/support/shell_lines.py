@@ -74,7 +74,7 @@ _MARKS = {
 
 
 def shell_syntax(line: str) -> str:
-    """In words, the first thing in the line that only a shell understands, such as `a pipe`; '' where there is none.
+    """Name the first thing in the line that only a shell understands, such as `a pipe`; '' if there is none.
 
     Patterns (`*.py`) and `~` do not count: a program that is started without a shell gets them as they stand.
     """
@@ -87,18 +87,20 @@ def shell_syntax(line: str) -> str:
 
 
 def name_of(word: str) -> str:
-    """The name of a program without its folder."""
+    """Return the name of a program without its folder."""
     return PurePosixPath(word).name
 
 
 def starts_others(words: Sequence[str]) -> bool:
-    """Whether the first word is a program that starts another, which the words after it name (`env`, `find -exec`)."""
+    """Return whether the first word is a program that starts
+    another, named by the words after it (`env`, `find -exec`).
+    """
     name = name_of(words[0])
     return name in _STARTERS or name.startswith("ld-linux") or (name == "find" and not _FIND_STARTS.isdisjoint(words))
 
 
 def inner_lines(words: Sequence[str]) -> list[str]:
-    """What a shell that the words start is told to run (`sh -c LINE`): every word it may be."""
+    """Return what a shell that the words start may be told to run (`sh -c LINE`): every word it may be."""
     if name_of(words[0]) not in SHELLS and not starts_others(words):
         return []
     shell = next((place for place, word in enumerate(words) if name_of(word) in SHELLS), len(words))
@@ -108,7 +110,7 @@ def inner_lines(words: Sequence[str]) -> list[str]:
 
 
 def programs(line: str) -> list[str]:
-    """The programs that the line names where a command begins, in order, each once."""
+    """Return the programs named where a command begins in the line, in order, each once."""
     return list(dict.fromkeys(words[0] for words in _commands(line)))
 
 
@@ -131,7 +133,7 @@ def _risk(words: Sequence[str]) -> Risk:
 
 
 def _commands(line: str) -> Iterator[list[str]]:
-    """The words of each simple command, without what leads them in; also of those that a shell among them is to run."""
+    """Yield the words of each simple command without what precedes it, including commands that an inner shell runs."""
     line, inside = _without_substitutions(_without_here_documents(line))
     words: list[str] = []
     tokens = iter([*_tokens(line), "\n"])
@@ -151,7 +153,7 @@ def _commands(line: str) -> Iterator[list[str]]:
 
 
 def _without_substitutions(line: str) -> tuple[str, list[str]]:
-    """The line with `$...` for each substitution, and what they hold; quotes are not heeded."""
+    """Return the line with `$...` for each substitution, and what these hold; quotes are ignored."""
     inside: list[str] = []
 
     def take(match: re.Match[str]) -> str:
@@ -179,7 +181,7 @@ def _without_here_documents(text: str) -> str:
 
 
 def _tokens(line: str) -> list[str]:
-    """Words and runs of operators. A text whose quotes do not pair is split at blanks."""
+    """Split into words and runs of operators; at blanks if the quotes do not pair."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:

@@ -31,7 +31,7 @@ _WITHOUT_SHELL = "With a list of programs set there is no shell: give one progra
 
 
 def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Collection[str] = ()) -> ShellRule:
-    """The rule that the settings ask for: a shell, or its place taken by lists.
+    """Return the rule that the settings ask for: a shell, or lists in its place.
 
     A list that is set holds, even where SHELL_COMMAND_CONTROL does not say which. `root` is the workspace, `path` the
     folders in which the sandbox looks for programs. Raises SettingsError for an entry that names one of the agent's
@@ -72,7 +72,7 @@ class _Lists:
         return (words[0] if "/" in words[0] else found, *words[1:])
 
     def _checked(self, line: str) -> list[str]:
-        """The words of a line of which nothing is refused."""
+        """Return the words of a line. Raises CommandError if one of them is refused."""
         if syntax := shell_syntax(line):
             raise CommandError(f"The line holds {syntax}. {_WITHOUT_SHELL}")
         try:
@@ -93,7 +93,7 @@ class _Lists:
         return words
 
     def _check_argument(self, word: str) -> None:
-        """An argument of a program that starts another one: one that may be the other one, or hold its line."""
+        """Check an argument of a program that starts another one: it may be the other one, or hold its line."""
         for part in word.split():
             named = (part.rpartition("=")[2], part[2:]) if part.startswith("-") else (part,)  # `-u=x`, `-Sx`
             for name in filter(None, named):
@@ -109,20 +109,22 @@ class _Lists:
             raise CommandError(f"{word} is not on the list of programs that are run (SHELL_ALLOWLIST: {listed}).")
 
     def _entry_denying(self, word: str) -> str | None:
-        """The entry of the denylist that the word names or leads to."""
+        """Return the entry of the denylist that the word names or leads to, or None."""
         found = self._found(word)
         names = {name_of(place).casefold() for place in (word, *((found, os.path.realpath(found)) if found else ()))}
         return next((e for e in self.denied if name_of(e).casefold() in names or self._is_same(e, found)), None)
 
     def _is_same(self, entry: str, found: str | None) -> bool:
-        """Whether an entry is this very file under another name."""
+        """Return whether an entry is this very file under another name."""
         other = self._found(entry)
         if found is None or other is None or name_of(os.path.realpath(found)) in MULTI_CALL:
             return False
         return Path(found).samefile(other)
 
     def _is_allowed(self, word: str) -> bool:
-        """Whether the word is called as an entry is, and leads to the same file: `./ls` is not the `ls` of the list."""
+        """Return whether the word is called as an entry is, and
+        leads to the same file: `./ls` is not the `ls` of the list.
+        """
         found = self._found(word)
         if found is None:
             return word in self.allowed
@@ -131,12 +133,12 @@ class _Lists:
         return any(entry is not None and os.path.realpath(entry) == real for entry in entries)
 
     def _found(self, word: str) -> str | None:
-        """Where the program lies; None where it does not."""
+        """Return where the program lies, or None if it does not exist."""
         if "/" in word:
             return shutil.which(str(self.root / word))
         return shutil.which(word, path=self.search)
 
     def _called(self, word: str) -> str:
-        """The name of what a word leads to, through links."""
+        """Return the name of what a word leads to, through links."""
         name = name_of(os.path.realpath(self._found(word) or word))
         return name_of(word) if name in MULTI_CALL else name

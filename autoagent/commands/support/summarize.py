@@ -19,7 +19,7 @@ _OF_SUMMARIES = "These notes are on the parts of one text. Merge them into one a
 
 
 def split(text: str, size: int = PART) -> list[str]:
-    """The text in parts of at most `size` characters, cut at a paragraph, else a line, a sentence, a word."""
+    """Split the text into parts of at most `size` characters, cut at a paragraph, else a line, a sentence, a word."""
     parts, begin = [], 0
     while len(text) - begin > size:
         least, most = begin + size // 2, begin + size
@@ -33,7 +33,7 @@ def split(text: str, size: int = PART) -> list[str]:
 def digest(
     ask: Ask, parts: Sequence[str], question: str, source: str, *, run: str = "", progress: Callable[[str], None]
 ) -> str:
-    """A summary of all parts against the question; `progress` hears which one is next. Raises what `ask` raises."""
+    """Summarise all parts against the question; `progress` hears which one is next. Raises what `ask` raises."""
     summaries = []
     for number, part in enumerate(parts, 1):
         progress(f"{source}: part {number} of {len(parts)}")
@@ -45,7 +45,7 @@ def digest(
 
 
 def _answer(ask: Ask, task: str, text: str, question: str, source: str, run: str) -> str:
-    """What the model makes of a text; one that is too long for it is taken in halves."""
+    """Ask the model about a text, in halves if it is too long for it."""
     prompt = f"{task}\n{EXPLANATION}\n\n{marked(text, source, run=run)}\n\nThe question: {question}\nThe answer:"
     try:
         return ask(prompt).strip()[:SUMMARY_LIMIT]
@@ -57,7 +57,7 @@ def _answer(ask: Ask, task: str, text: str, question: str, source: str, run: str
 
 
 def _groups(summaries: Sequence[str]) -> Iterator[str]:
-    """The summaries in their order, as many together as make a part, which is several: so it comes to an end."""
+    """Join the summaries in order into texts of up to a part each; several fit into one, so that grouping ends."""
     group: list[str] = []
     for summary in summaries:
         if group and sum(map(len, group)) + len(summary) > PART:
