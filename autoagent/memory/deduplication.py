@@ -31,7 +31,7 @@ class DuplicateGroup:
 
 
 def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], alike: float) -> list[DuplicateGroup]:
-    """The groups of two or more, a memory in one at most. Memories without a vector are in none.
+    """Return the groups of two or more, a memory in at most one. Memories without a vector are in none.
 
     Leaders first: the firmest memory, the newest of equally firm ones, takes those left whose cosine to it is at least
     `alike`, then the next one that is left. So all of a group are near the one that is kept; nothing drifts along a

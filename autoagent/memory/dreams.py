@@ -25,7 +25,7 @@ _ASKED = (
 
 
 def dream_prompt(forgotten: Sequence[RetrievedMemory]) -> str:
-    """What the model is asked: the texts joined, each cut, as many as there is room for."""
+    """Build the prompt for a dream: the texts joined, each cut, as many as there is room for."""
     lines: list[str] = []
     left = FRAGMENTS
     for memory in forgotten:
@@ -55,7 +55,7 @@ class Journal:
             raise StateError(f"The dream journal {self._path} cannot be written: {error}.") from error
 
     def dreams(self) -> list[Dream]:
-        """All dreams, oldest first. A line that a crash tore, or that is none, is passed over."""
+        """Return all dreams, oldest first. A line that was torn by a crash, or is no dream, is skipped."""
         found = []
         try:
             for dream in lines_of(Dream, self._path):

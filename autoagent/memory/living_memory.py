@@ -70,7 +70,9 @@ class LifeRules:
         return now, memory.level - 1 if memory.level else None
 
     def dies_at(self, memory: RetrievedMemory) -> float:
-        """When a memory that is never returned again is forgotten at the earliest; infinity for a long-term one."""
+        """Return the earliest time at which a memory never
+        returned again is forgotten; infinity for a long-term one.
+        """
         if self.is_long_term(memory.level):
             return float("inf")
         return memory.t + sum(self.threshold(level) for level in range(memory.level + 1))
@@ -145,7 +147,7 @@ class LivingMemory:
     def recall(
         self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
     ) -> Recall:
-        """The memories as they were found; what this recall makes of them is written, not synced, when it returns.
+        """Return the memories as they were found; what this recall changes in them is written, not synced, by then.
 
         Where the embedder fails, they are found by words alone, and nothing fades for not being near.
         """
@@ -175,14 +177,14 @@ class LivingMemory:
         return replace(recall, problem=problem)
 
     def _near(self, query: str, k: int, skip: Collection[tuple[str, int]]) -> tuple[list[RetrievedMemory], str]:
-        """The memories near in meaning, or why they cannot be found."""
+        """Return the memories near in meaning, or why they cannot be found."""
         try:
             return self.store.near(query, k, skip), ""
         except ModelError as error:
             return [], str(error)
 
     def _fading(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
-        """The changes of those memories that fall a level or are forgotten."""
+        """Return the changes of those memories that fall a level or are forgotten."""
         old = (memory for memory in memories if now - memory.t > self.rules.base)  # no threshold is lower
         changes = (Change(m.id, (m.t, m.level), *self.rules.weakened(m, now)) for m in old)
         return [change for change in changes if change.level != change.seen[1]]
@@ -231,7 +233,7 @@ class LivingMemory:
         return there is not None and (there.t, there.level) == (change.t, change.level)
 
     def forecast(self, n: int | None = None) -> list[ForgettingForecast]:
-        """What sleeps of n memories would do from now on if nothing were used: those that die first come first."""
+        """Forecast what sleeping does to n memories if none is used from now on; the first to die come first."""
         now = self._clock()
         mortal = [memory for memory in self.store.listed() if not self.rules.is_long_term(memory.level)]
         met = min(self.rules.sleep if n is None else n, len(mortal))

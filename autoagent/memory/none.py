@@ -34,4 +34,4 @@ class NoMemory:
         return Usage()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

@@ -68,7 +68,8 @@ def rank(
     vectors: Mapping[int, bytes],
     room: Room | None = None,
 ) -> Recall:
-    """At most n of the candidates, best first, each with its final score from 0 to 1; the others with the reason.
+    """Return at most n of the candidates, best first, each with
+    its final score from 0 to 1; the others with the reason.
 
     Args:
         near: the candidates by cosine, best first, which is their `score`.
@@ -94,7 +95,8 @@ def rank(
 def widened(
     best: Callable[[int], tuple[list[RetrievedMemory], bool]], k: int, skip: Collection[tuple[str, int]], slack: int
 ) -> list[RetrievedMemory]:
-    """The first k that are not to be skipped; `best(count)` gives the best so many, and whether there are no more.
+    """Return the first k that are not to be skipped; `best(count)`
+    returns the best `count`, and whether there are no more.
 
     So many are asked for at first as are wanted and skipped, and `slack`.
     """
@@ -110,7 +112,7 @@ def widened(
 def _fused(
     near: Sequence[RetrievedMemory], worded: Sequence[RetrievedMemory], weights: RankingWeights
 ) -> list[tuple[RetrievedMemory, float]]:
-    """Each candidate once, with its fused score: 1 where it is first in both lists."""
+    """Return each candidate once, with its fused score: 1 if it is first in both lists."""
     memories: dict[int, RetrievedMemory] = {}
     scores: dict[int, float] = {}
     for found, weight in ((near, 1 - weights.words), (worded, weights.words)):
@@ -127,7 +129,7 @@ def _too_far(near: Sequence[RetrievedMemory], by_words: set[int], floor: float) 
 
 
 def _weight(memory: RetrievedMemory, now: float, weights: RankingWeights) -> float:
-    """At most 1: a memory of this moment and of an endless level."""
+    """Return the weight of a memory, at most 1: that of one from this moment at an endless level."""
     age = max(now - memory.t, 0.0)
     recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
     level = memory.level / (memory.level + 1)
@@ -142,8 +144,9 @@ def _choose(
     diversity: float,
     room: Room | None,
 ) -> tuple[list[RetrievedMemory], list[tuple[RetrievedMemory, str]]]:
-    """At most n of the candidates, which come best first, in the order of maximal marginal relevance, as far as there
-    is room; the others with the reason. After one too long a shorter one may still fit."""
+    """Choose at most n of the candidates, given best first, in the order of maximal marginal relevance, as
+    far as there is room; return the others with the reason. After one too long a shorter one may still fit.
+    """
     matrix = _matrix(candidates, vectors)
     costs = np.array([room.cost(memory.text) if room else 0 for memory in candidates])
     left, dearest = room.tokens if room else 0, costs.max(initial=0)
@@ -178,7 +181,7 @@ def _choose(
 
 
 def _matrix(candidates: Sequence[RetrievedMemory], vectors: Mapping[int, bytes]) -> NDArray[np.float32]:
-    """Their vectors, shape (candidates, dim); zeros, which are like nothing, where there is none."""
+    """Return their vectors, shape (candidates, dim); zeros, which resemble nothing, for those without one."""
     size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
     rows = (vectors.get(memory.id, bytes(size)) for memory in candidates)
     return np.frombuffer(b"".join(rows), "<f4").reshape(len(candidates), -1) if candidates else np.empty((0, 1), "<f4")

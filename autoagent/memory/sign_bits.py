@@ -46,7 +46,7 @@ class SignBits:
         self._bits: list[NDArray[np.uint64]] = []  # of each chunk, shape (words, chunk)
 
     def changed(self) -> bool:
-        """Whether the file is not the one that was loaded. While that is mapped, no other can have its inode."""
+        """Return whether the file is not the one that was loaded. While that is mapped, no other can have its inode."""
         try:
             return self.path.stat().st_ino != self._inode
         except FileNotFoundError:
@@ -87,7 +87,9 @@ class SignBits:
             os.close(descriptor)
 
     def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
-        """The `count` rows whose signs differ least from the query's, shape (dim,), and all that tie; ascending."""
+        """Return the `count` rows whose signs differ least from
+        the query's, shape (dim,), and all that tie; ascending.
+        """
         wanted = signs(query[np.newaxis]).T
         differing = np.empty((len(self._bits), self.chunk), np.uint16)
         words = np.empty((self._words, self.chunk), np.uint64)
@@ -102,18 +104,18 @@ class SignBits:
         return np.flatnonzero(flat <= np.partition(flat, count - 1)[count - 1])
 
     def sound(self, rows: NDArray[np.intp], vectors: Vectors) -> bool:
-        """Whether these are the vectors, shape (n, dim), that the rows had when their chunks were made."""
+        """Return whether these are the vectors, shape (n, dim), that the rows had when their chunks were made."""
         return np.array_equal(self._checks[rows], row_checks(vectors))
 
 
 def signs(vectors: Vectors) -> NDArray[np.uint64]:
-    """Which values are above 0, as bits: shape (n, dim) -> (n, dim / 64 rounded up)."""
+    """Return which values are above 0, as bits: shape (n, dim) -> (n, dim / 64 rounded up)."""
     packed = np.packbits(vectors > 0, axis=1)
     return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
 def row_checks(vectors: Vectors) -> NDArray[np.uint32]:
-    """A check of each row: the sum of its values' bits, each times an odd number of its own, modulo 2**32.
+    """Compute a check of each row: the sum of its values' bits, each times an odd number of its own, modulo 2**32.
 
     As odd numbers have inverses, no change of a single value goes unseen. A CRC of each row takes ten times longer.
     """

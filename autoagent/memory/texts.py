@@ -19,17 +19,18 @@ LONGEST = 500  # characters of a word; PostgreSQL takes no more than 2046 bytes
 
 
 def hash_of(text: str) -> bytes:
-    """By what the memory of a text is looked up."""
+    """Return the hash by which the memory of a text is looked up."""
     return hashlib.sha256(text.encode()).digest()
 
 
 def query(text: str) -> str:
-    """What counts of a query: its first part."""
+    """Return the part of a query that counts: its first."""
     return valid(text)[:PART]
 
 
 def parts(text: str) -> list[str]:
-    """The text, made valid, in pieces of at most PART characters, cut after a line or a word where one ends near.
+    """Split the text, made valid, into pieces of at most PART
+    characters, cut after a line or a word if one ends near.
 
     None for a blank one.
     """
@@ -46,14 +47,14 @@ def parts(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in their order, case and diacritics aside; what is written without spaces is one word."""
+    """Return the words of a text in order, ignoring case and diacritics; text without spaces is one word."""
     spelt = unicodedata.normalize("NFKD", text.casefold())
     bare = "".join(letter for letter in spelt if not unicodedata.combining(letter))
     return [word[:LONGEST] for word in re.findall(r"\w+", bare)]
 
 
 def rarest(counts: Mapping[str, int], most: int) -> list[str]:
-    """The rarest words, as many as are in `most` memories together, but one at least.
+    """Return the rarest words, as many as are in `most` memories together, but at least one.
 
     The common ones, which tell little and cost most, are left out: ranking looks at every memory that has a word.
     """
@@ -63,7 +64,7 @@ def rarest(counts: Mapping[str, int], most: int) -> list[str]:
 
 
 def weights(counts: Mapping[str, int], most: int, total: int) -> dict[str, float]:
-    """The weight of the `rarest` words in BM25 (Robertson and Zaragoza, 2009), in the form that is never below 0.
+    """Weigh the `rarest` words by BM25 (Robertson and Zaragoza, 2009), in the form that is never below 0.
 
     `counts` are the memories that a word is in, of `total`.
     """

@@ -137,14 +137,14 @@ def export(
 
 
 def vectors_path(path: Path) -> Path:
-    """Where the vectors of an export are."""
+    """Return the path of the vectors of an export."""
     return path.with_name(path.name + ".npy")
 
 
 def _write_vectors(
     store: MemoryStore, embedder: Embedder, memories: Sequence[RetrievedMemory], file: BufferedRandom
 ) -> list[bool]:
-    """Which of the memories had a vector."""
+    """Write the vectors; return which of the memories had one."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)}
     npy.write_array_header_1_0(file, header)
     embedded = []
@@ -200,7 +200,7 @@ def _our_errors(path: Path) -> Iterator[None]:
 
 
 def read(path: Path, listen: Listen = lambda line: None) -> Exported:
-    """All that an export holds. Vectors that are missing or damaged are left out, which is said.
+    """Read all that an export holds. Vectors that are missing or damaged are left out, which is reported.
 
     Raises StateError, which names file and line, for a file that cannot be read or is not a whole export; SettingsError
     for a pipe or the like.
@@ -255,7 +255,7 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
 
 
 def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
-    """The export with no memory trusted that is not trusted here, and how many it calls so."""
+    """Return the export with no memory trusted that is not trusted here, and how many it claims are."""
 
     def label(memory: RetrievedMemory) -> RetrievedMemory:
         if memory.trusted and ((there := store.find(memory.text)) is None or not there.trusted):

@@ -57,7 +57,7 @@ class VectorSpace:
 
     @classmethod
     def make(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace:
-        """A space in which all memories there are want their row; the one that is there, if another was faster."""
+        """Make a space in which every memory wants its row; return the existing one if another process was faster."""
         with writing(db, folder):
             if (space := cls.find(db, folder, embedder, dim)) is not None:
                 return space
@@ -99,7 +99,9 @@ class VectorSpace:
         self._set_rows(first + len(new))
 
     def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
-        """The vectors of these memories, shape (dim,) each, as far as they have one; none while some are damaged."""
+        """Return the vectors of these memories, shape (dim,) each,
+        as far as they have one; none while some are damaged.
+        """
         for some in _portions([id for id in ids if id not in self._row_of]):
             query = (
                 "SELECT memory, row FROM vectors WHERE space = ? AND row IS NOT NULL "  # noqa: S608 - question marks
@@ -121,7 +123,8 @@ class VectorSpace:
         yield from zip(new, self._file.read(first, all_rows)[np.array(new, np.intp) - first], strict=True)
 
     def search(self, query: Vectors, k: int, *, exact: bool = False) -> tuple[NDArray[np.intp], Vectors]:
-        """The k rows nearest to the query and their cosines, both of shape (n,), best first; none at 0 or below.
+        """Return the k rows nearest to the query and their cosines,
+        both of shape (n,), best first; none at 0 or below.
 
         `query` is of unit length, shape (dim,). All rows are compared where that is quicker, or `exact` is asked for;
         else the newest and those whose bits are near. Rows of forgotten memories are among what is found.
@@ -146,7 +149,7 @@ class VectorSpace:
         return compared[best], scores[best]
 
     def memories(self, rows: Iterable[int], columns: str) -> dict[int, tuple[Any, ...]]:
-        """By row, these columns of the memory whose vector it holds; none for a row nobody refers to any more."""
+        """Return by row these columns of the memory whose vector it holds; none for a row nobody refers to any more."""
         found: dict[int, tuple[Any, ...]] = {}
         for some in _portions(list(rows)):
             query = (
@@ -210,7 +213,7 @@ class VectorSpace:
         return Damaged(f"{self.path} is not as it was written")
 
     def _covered(self, rows: int) -> int:
-        """How many of the rows are to be found by their bits, which are loaded then; 0 where that does not pay.
+        """Load the bits if that pays, and count the rows that they cover; 0 if it does not.
 
         Raises Damaged where vectors that lack bits are not as written.
         """
@@ -241,7 +244,7 @@ class VectorSpace:
             self._bits.load(sources)
 
     def _picked(self, rows: NDArray[np.intp], covered: int) -> Vectors:
-        """A copy of these rows, which have bits. Raises Damaged."""
+        """Return a copy of these rows, which have bits. Raises Damaged."""
         vectors = self._under_bits.read(0, covered)[rows]
         if not self._bits.sound(rows, vectors):
             raise self._damage()
@@ -258,7 +261,7 @@ class VectorSpace:
 
 
 def _of_blocks(checksums: Mapping[int, int], first: int, last: int) -> int:
-    """One checksum for the rows from `first` to before `last`, whole blocks."""
+    """Return one checksum for the rows from `first` to before `last`, whole blocks."""
     blocks = range(first // BLOCK, last // BLOCK)
     return zlib.crc32(b"".join(checksums.get(block, 0).to_bytes(4, "little") for block in blocks))
 
@@ -268,7 +271,7 @@ def _portions(items: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """The rows of the `count` highest scores above 0, best first; of equal scores the lower row comes first.
+    """Return the rows of the `count` highest scores above 0, best first; of equal scores the lower row comes first.
 
     A score of 0 or below means that the texts share no direction: such a row fits no better than none.
     """

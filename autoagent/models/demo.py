@@ -83,19 +83,19 @@ _STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
 
 
 def demo_model() -> ReplayModel:
-    """A fresh model that plays the demo: it writes the haiku, reads it, looks around and finishes."""
+    """Return a fresh model that plays the demo: it writes the haiku, reads it, looks around and finishes."""
     return ReplayModel([_reply(*step) for step in _STEPS], name="demo")
 
 
 def open_model(opening: ModelOpening) -> ReplayModel:
-    """The demo, from where this run stands in it."""
+    """Open the demo, from where this run stands in it."""
     model = demo_model()
     model.skip(opening.answered)
     return model
 
 
 def demo_task() -> Task:
-    """What the demo does."""
+    """Return the task of the demo."""
     return DEMO_TASK
 
 

@@ -47,7 +47,7 @@ class HumanModel:
         self._seen: tuple[Message, ...] = ()
 
     def take_usage(self) -> Usage:
-        """Nothing is spent beside the completions."""
+        """Return nothing, as nothing is spent besides the completions."""
         return Usage()
 
     def complete(
@@ -59,7 +59,7 @@ class HumanModel:
         at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
-        """The person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
+        """Return the person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
         messages = flat(messages)
         for message in messages:
             if message.role != "assistant" and not self._was_shown(message):
@@ -72,11 +72,11 @@ class HumanModel:
             raise StopRun(outcome) from error
 
     def _was_shown(self, message: Message) -> bool:
-        """Whether it was in the prompt before; there, something may have followed that held for that step alone."""
+        """Return whether it was in the prompt before; there, text valid only for that step may have followed it."""
         return any(seen.role == message.role and seen.content.startswith(message.content) for seen in self._seen)
 
     def _command(self, commands: Sequence[CommandSpec]) -> str:
-        """A reply in JSON; asks until there is one, so that a slip at the keyboard costs no step."""
+        """Ask for a reply in JSON until there is one, so that a slip at the keyboard costs no step."""
         known = {name for spec in commands for name in (spec.name, *spec.aliases)}
         while True:
             answer = self._ask(_QUESTION).strip()
@@ -123,5 +123,5 @@ def _is_json(text: str) -> bool:
 
 
 def open_model(opening: ModelOpening) -> HumanModel:
-    """The person at the screen."""
+    """Return the person at the screen as a model."""
     return HumanModel(opening.show, opening.ask)

@@ -55,13 +55,13 @@ _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 def known(model: str) -> Known | None:
-    """What the table says of a model, of its dated snapshots, and of it behind a vendor prefix (`openai/gpt-5`)."""
+    """Return what the table says of a model, its dated snapshots, and it behind a vendor prefix (`openai/gpt-5`)."""
     row = _TABLE.get(_SNAPSHOT.sub("", _plain(model)))
     return Known(Price(*row[:3]), row[3]) if row else None
 
 
 def reasons(model: str) -> bool:
-    """Whether it thinks before it answers: takes `max_completion_tokens` and no temperature."""
+    """Return whether it thinks before it answers: takes `max_completion_tokens` and no temperature."""
     return _REASONING.match(_plain(model)) is not None
 
 

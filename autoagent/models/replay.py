@@ -47,7 +47,7 @@ class ReplayModel:
 
     @classmethod
     def from_events(cls, events: Iterable[Event], name: str = "replay") -> ReplayModel:
-        """The replies of a run, usable or not, in their order and with the run's own window."""
+        """Build a model that repeats the replies of a run, usable or not, in order and with the run's own window."""
         recorded = list(events)
         replies: list[str | Completion | ModelError] = []
         for event in recorded:
@@ -63,7 +63,7 @@ class ReplayModel:
         self._replies = itertools.islice(self._replies, count, None)
 
     def take_usage(self) -> Usage:
-        """Nothing is spent beside the completions."""
+        """Return nothing, as nothing is spent besides the completions."""
         return Usage()
 
     def complete(
@@ -75,7 +75,7 @@ class ReplayModel:
         at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
-        """The next reply, whole, whatever the prompt is. Raises ModelError once the recording has ended."""
+        """Return the next reply, whole, whatever the prompt is. Raises ModelError once the recording has ended."""
         if not commands:
             return Completion("", Usage())
         reply = next(self._replies, None)
@@ -94,7 +94,7 @@ class ReplayModel:
 
 
 def open_model(opening: ModelOpening) -> ReplayModel:
-    """The replies of the run that is the argument, from where this one stands in them.
+    """Open the replies of the run given as the argument, from where this run stands in them.
 
     Raises SettingsError where no run is named, StateError where there is none of that name.
     """

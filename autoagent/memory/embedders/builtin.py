@@ -24,12 +24,12 @@ _LONGEST = 100_000  # characters that are looked at; the mean of so many words h
 
 
 def open_embedder(opening: EmbedderOpening) -> Embedder:
-    """As `embedded`: there is nothing to choose."""
+    """Open the embedder as `embedded` does: there is nothing to choose."""
     return embedded()
 
 
 def embedded() -> Embedder:
-    """The better of the two that can be used here. Loads it (1 s)."""
+    """Load the better of the two embedders that can be used here (1 s)."""
     try:
         return WordLlamaEmbedder()
     except ImportError:  # the extra `local` is not installed
@@ -37,7 +37,7 @@ def embedded() -> Embedder:
 
 
 def examine(settings: Settings, argument: str) -> Iterator[Finding]:
-    """For `autoagent doctor`: whether the better one can be used."""
+    """Report for `autoagent doctor` whether the better one can be used."""
     if importlib.util.find_spec("wordllama"):
         yield Finding("embedder", "ok", "the embedded one is installed")
     else:
@@ -101,12 +101,12 @@ def _features(text: str) -> Iterator[str]:
 
 
 def _readable(text: str) -> str:
-    """The text as a tokenizer takes it: without lone surrogates, not longer than what is looked at, '' if blank."""
+    """Return the text as a tokenizer takes it: without lone surrogates, cut to what it looks at, '' if blank."""
     return text[:_LONGEST].encode("utf-8", "replace").decode().strip()
 
 
 def _unit(vectors: Any) -> list[bytes]:
-    """The rows at length 1; a row of zeros stays one."""
+    """Scale the rows to length 1; a row of zeros stays one."""
     import numpy as np
 
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -36,7 +36,7 @@ class Embedding:
         return self._embedder.dim
 
     def take_usage(self) -> Usage:
-        """What embedding has cost since this was last asked."""
+        """Return what embedding has cost since the last call."""
         usage, self._usage = self._usage, Usage()
         return usage
 
@@ -48,7 +48,7 @@ class Embedding:
         )
 
     def of_query(self, text: str) -> Vector:
-        """The vector of a query. Raises ModelError where the embedder fails or gives no usable one."""
+        """Return the vector of a query. Raises ModelError if the embedder fails or gives no usable one."""
         vector = self._newest.get(text)
         if vector is None:
             vector = self._embed([text]).get(text)
@@ -60,7 +60,7 @@ class Embedding:
         return vector
 
     def of_new(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of texts that are about to be kept; {} where the embedder fails, which is said."""
+        """Return the vectors of texts about to be kept; {} if the embedder fails, which is reported."""
         if not texts:
             return {}
         try:
@@ -74,7 +74,7 @@ class Embedding:
         return vectors
 
     def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:
-        """By id, the vectors of kept texts that have none yet, without those refused, now or before.
+        """Return by id the vectors of kept texts that have none yet, without those refused, now or before.
 
         Raises ModelError where the fault is not in the texts.
         """

@@ -177,7 +177,7 @@ class PostgresSession:
 
 
 def schema_name(index: str) -> str:
-    """The schema of a memory index; one whose name would be cut gets a hash at its end instead."""
+    """Return the schema of a memory index; a name that would be cut ends in a hash instead."""
     name = f"autoagent_{index}" if index else "autoagent"
     if len(name.encode()) <= LONGEST_NAME:
         return name
@@ -185,10 +185,10 @@ def schema_name(index: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text as PostgreSQL keeps it: U+0000, and U+001A that marks it, as two characters each."""
+    """Return a text as PostgreSQL can store it: U+0000, and U+001A that marks it, as two characters each."""
     return text.replace("\x1a", "\x1a1").replace("\0", "\x1a0")
 
 
 def plain(text: str) -> str:
-    """The text that was `escaped`."""
+    """Return the text that was `escaped`."""
     return text.replace("\x1a0", "\0").replace("\x1a1", "\x1a")

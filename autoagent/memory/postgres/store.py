@@ -265,7 +265,7 @@ class PostgresStore:
         self._session.run(work)
 
     def _space(self) -> _Space:
-        """The space of this embedder; one made now wants a vector for every memory there is."""
+        """Return the space of this embedder; one made now wants a vector for every memory there is."""
         if self._own_space is None:
             name, dim = self._embedding.name, self._embedding.dim
             before = self._rows("SELECT embedder, dim FROM spaces ORDER BY id DESC LIMIT 1", ())
@@ -290,7 +290,7 @@ class PostgresStore:
         return self._session.run(lambda db: int(db.execute(statement.encode(), values).rowcount))
 
     def _recollections(self, query: str, values: Any) -> list[RetrievedMemory]:
-        """The memories of a query for COLUMNS and a score."""
+        """Return the memories of a query for COLUMNS and a score."""
         return [_recollection(row[:-1], float(row[-1])) for row in self._rows(query, values)]
 
 
@@ -305,7 +305,7 @@ def _change(db: Connection, change: Change) -> None:
 
 
 def _find_or_make(db: Connection, embedder: str, dim: int) -> tuple[int, bool]:
-    """The number of the embedder's space, and whether it was made now."""
+    """Return the number of the embedder's space, and whether it was made now."""
     find = "SELECT id FROM spaces WHERE embedder = %s AND dim = %s"
     if row := db.execute(find, (embedder, dim)).fetchone():
         return int(row[0]), False
@@ -327,7 +327,7 @@ def _find_or_make(db: Connection, embedder: str, dim: int) -> tuple[int, bool]:
 
 
 def _indexed(db: Connection, dim: int) -> tuple[str, bool]:
-    """What vectors of so many values are compared as, and whether pgvector can index that."""
+    """Return the type that vectors of so many values are compared as, and whether pgvector can index it."""
     halfvec = db.execute("SELECT to_regtype('halfvec') IS NOT NULL").fetchone() == (True,)
     if dim > 2000 and halfvec and dim <= 4000:
         return f"halfvec({dim})", True
@@ -343,7 +343,7 @@ def _skipping(skip: Skip) -> dict[str, list[Any]]:
 
 
 def _tsvector(text: str) -> str:
-    """The words of a text with their positions; a word has no letter that would have to be quoted."""
+    """Return the words of a text with their positions; no word has a letter that would need quoting."""
     positions = defaultdict(list)
     for position, word in enumerate(texts.words(text), 1):
         positions[word].append(position)
@@ -356,5 +356,5 @@ def _recollection(columns: Iterable[Any], score: float) -> RetrievedMemory:
 
 
 def open_store(opening: StoreOpening) -> PostgresStore:
-    """The store at the address of the opening. Raises StateError."""
+    """Open the store at the address of the opening. Raises StateError."""
     return PostgresStore(opening.url, opening.index, opening.embedder, opening.listen)

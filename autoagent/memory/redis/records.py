@@ -36,7 +36,7 @@ class Records:
         self.index = index
 
     def fields(self, ids: Iterable[int]) -> dict[int, Fields]:
-        """What is known of each memory; {} for one that is not there."""
+        """Return what is known of each memory; {} for one that does not exist."""
         wanted = list(ids)
         found: dict[int, Fields] = {}
         for start in range(0, len(wanted), FETCH):
@@ -89,14 +89,14 @@ class Records:
 
 
 def weights_of(text: str) -> dict[str, float]:
-    """How much each word of a text weighs in it: the part of BM25 that does not depend on the other texts."""
+    """Weigh each word of a text within it: the part of BM25 that does not depend on the other texts."""
     counts = Counter(texts.words(text))
     length = K1 * (1 - B + B * counts.total() / AVERAGE)
     return {word: n * (K1 + 1) / (n + length) for word, n in counts.items()}
 
 
 def member_of(id: int) -> str:
-    """An id as a member of a sorted set: of equal scores, the order of letters is that of the ids."""
+    """Render an id as a member of a sorted set, so that members of equal score sort by id."""
     return f"{id:016d}"
 
 

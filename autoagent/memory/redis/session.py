@@ -67,14 +67,14 @@ class VectorIndex(Protocol):
     """How a server finds vectors. Those it is given are in hashes `PREFIX + member`, field `v`, as well."""
 
     def make(self, space: int, dim: int) -> list[Sequence[Argument]]:
-        """The commands that make the index of a space; they can be repeated."""
+        """Return the commands that make the index of a space; they can be repeated."""
 
     def add(self, space: int, member: str, vector: bytes) -> list[Sequence[Argument]]: ...
 
     def drop(self, space: int, member: str) -> list[Sequence[Argument]]: ...
 
     def near(self, space: int, vector: bytes, count: int) -> list[str]:
-        """The members of at most so many vectors that are near, in any order."""
+        """Return the members of at most so many vectors that are near, in any order."""
 
 
 class RedisSession:
@@ -115,7 +115,7 @@ class RedisSession:
         return [bool(done) for done in self._guarded(keys=[self._prefix], args=words)]
 
     def vector_index(self) -> VectorIndex:
-        """What this server has to find vectors with. Raises StateError where it has nothing."""
+        """Return what this server has to find vectors with. Raises StateError if it has nothing."""
         for command, found in (("VCARD", VectorSets(self)), ("FT._LIST", SearchModule(self))):
             try:
                 self.client.execute_command(command, *([self.key("v", 0)] if command == "VCARD" else []))
@@ -197,7 +197,7 @@ class SearchModule:
 
 
 def _keys_of(found: Any) -> list[bytes]:
-    """The keys in an answer of FT.SEARCH: a list after the count, or a map in the newer protocol."""
+    """Return the keys in an answer of FT.SEARCH: a list after the count, or a map in the newer protocol."""
     if isinstance(found, dict):
         return [result[b"id"] for result in found[b"results"]]
     return list(found[1:])

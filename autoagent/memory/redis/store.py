@@ -118,7 +118,7 @@ class RedisStore:
     def _putting(
         self, text: str, known: Mapping[str, str | int], own: int | None, vector: Vector | None
     ) -> tuple[int, CommandGroup]:
-        """What puts one text as things are now; refused if they have changed meanwhile."""
+        """Return the commands that put one text as things are now; refused if they have changed meanwhile."""
         group, hash = CommandGroup(), texts.hash_of(text)
         old, trashed = (self._client.hget(self._key(name), hash) for name in ("ids", "trashed"))
         group.expected += [(self._key("ids"), hash, old or ""), (self._key("trashed"), hash, trashed or "")]
@@ -238,7 +238,9 @@ class RedisStore:
             return int(self._client.zcard(self._key("alive")))
 
     def stats(self) -> Stats:
-        """The bytes are estimated from the newest memories and their vectors, without the index of words."""
+        """Return the figures; the bytes are estimated from the
+        newest memories and their vectors, without the word index.
+        """
         with self._server():
             spaces = {int(number): name.decode() for name, number in self._client.hgetall(self._key("spaces")).items()}
             newest = max(spaces, default=0)
@@ -292,7 +294,7 @@ class RedisStore:
         return self._in_order({int(member): float(score) for member, score in found}), len(found) < count
 
     def _in_order(self, scores: Mapping[int, float]) -> list[RetrievedMemory]:
-        """These memories with their scores, the best first."""
+        """Return these memories with their scores, the best first."""
         return list(self._memories(sorted(scores, key=lambda id: (-scores[id], id)), scores).values())
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
@@ -323,7 +325,7 @@ class RedisStore:
             self._session.run(groups)
 
     def _space(self) -> int:
-        """The number of this embedder's space; one made now wants a vector for every memory there is."""
+        """Return the number of this embedder's space; one made now wants a vector for every memory there is."""
         while self._own_space is None:
             name, dim = self._embedding.name, self._embedding.dim
             count, spaces = self._records.count_spaces(), self._client.hgetall(self._key("spaces"))
@@ -348,7 +350,7 @@ class RedisStore:
     # Redis ------------------------------------------------------------------------------------------------------
 
     def _memories(self, ids: Iterable[int], scores: Mapping[int, float] | None = None) -> dict[int, RetrievedMemory]:
-        """The memories with these ids that are there and not in the trash, in the same order."""
+        """Return the memories with these ids that exist and are not in the trash, in the same order."""
         scores = scores or {}
         return {
             id: _recollection(id, seen, "t", scores.get(id, 0.0))
@@ -372,5 +374,5 @@ def _recollection(id: int, fields: Fields, time: str, score: float = 0.0) -> Ret
 
 
 def open_store(opening: StoreOpening) -> RedisStore:
-    """The store at the address of the opening. Raises StateError."""
+    """Open the store at the address of the opening. Raises StateError."""
     return RedisStore(opening.url, opening.index, opening.embedder, opening.listen)

@@ -105,7 +105,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 @contextmanager
 def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> Iterator[None]:
-    """One transaction, and the only one of all processes that use the folder.
+    """Run one transaction, the only one of all processes that use the folder.
 
     One that is not `durable` survives the end of its process, and a power cut as soon as a durable one has followed.
     """
@@ -145,13 +145,13 @@ def our_errors(folder: Path) -> Iterator[None]:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether the database file is no longer what was written, which no second try will change."""
+    """Return whether the database file is no longer what was written, which no second try will change."""
     code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.DatabaseError) else sqlite3.SQLITE_OK
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such table: ")
 
 
 def examine(folder: Path) -> Iterator[Finding]:
-    """For `autoagent doctor`: whether all of a memory that is there can be read."""
+    """Report for `autoagent doctor` whether all of an existing memory can be read."""
     if (folder / FILE).exists():
         try:
             yield Finding("memory", "ok", f"{folder} can be read; memories: {look_over(folder):,}")

@@ -204,7 +204,9 @@ class LocalStore:
             return int(self._db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
 
     def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
-        """The memories from the newest on, their score 0 as nothing was asked; all with a negative limit."""
+        """Return the memories, newest first, with score 0 as
+        nothing was asked; all of them if the limit is negative.
+        """
         query = f"SELECT {COLUMNS} FROM memories m ORDER BY m.t DESC, m.id DESC LIMIT ? OFFSET ?"  # noqa: S608 - ours
         with our_errors(self._folder):
             return [_recollection(columns, 0.0) for columns in self._db.execute(query, (limit, offset))]
@@ -225,7 +227,7 @@ class LocalStore:
         return _recollection(columns, 0.0) if columns else None
 
     def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
-        """The nearest memories by cosine; of a query longer than `texts.PART` its first part counts."""
+        """Return the nearest memories by cosine; of a query longer than `texts.PART` only the first part counts."""
         text = texts.query(query)
         with our_errors(self._folder):
             if k < 1 or not text.strip() or not self._db.execute("SELECT 1 FROM memories LIMIT 1").fetchone():
@@ -247,7 +249,7 @@ class LocalStore:
         return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
 
     def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
-        """The memories that share words with the query by BM25, diacritics and case aside."""
+        """Return the memories that share words with the query by BM25, ignoring diacritics and case."""
         words = _quoted_words(texts.query(query))
         if k < 1 or not words:
             return []
@@ -257,8 +259,9 @@ class LocalStore:
             return widened(lambda count: self._best_worded(" OR ".join(telling), count), k, skip, SLACK)
 
     def _telling(self, words: Iterable[str]) -> list[str]:
-        """The rarest of these words, as many as are in MATCHES memories together: of a word that is in more than half
-        of them BM25 makes nothing, but only after looking at every memory that has it."""
+        """Return the rarest of these words, as many as are in MATCHES memories together: BM25 gives a
+        word in more than half of them no weight, but only after looking at every memory that has it.
+        """
         first, last = self._db.execute(ENDS).fetchone()
         if last is None:
             return []
@@ -276,7 +279,7 @@ class LocalStore:
         return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
 
     def _about_how_many(self, word: str, last: int) -> int:
-        """In how many memories, up to MATCHES, a word is; counted anew once there are a quarter more of them."""
+        """Count the memories, up to MATCHES, with a word; counted anew once there are a quarter more of them."""
         count, then = self._counted.get(word, (0, 0))
         if count < MATCHES and last > then + then // 4:
             if len(self._counted) >= COUNTED:
@@ -286,7 +289,7 @@ class LocalStore:
         return count
 
     def _matched(self, word: str, limit: int) -> int:
-        """In how many memories a word is, as far as `limit`."""
+        """Count the memories that a word is in, up to `limit`."""
         return int(self._db.execute(MATCHED, (word, limit)).fetchone()[0])
 
     def _best_worded(self, wanted: str, count: int) -> tuple[list[RetrievedMemory], bool]:
@@ -315,7 +318,7 @@ class LocalStore:
             return self._of(self._random.sample(ids, min(n, len(ids))))
 
     def _of(self, ids: Iterable[int]) -> list[RetrievedMemory]:
-        """The memories with these ids, by id, without those that are not there."""
+        """Return the existing memories with these ids, ordered by id."""
         wanted, found = sorted(ids), []
         for start in range(0, len(wanted), FETCH):
             some = wanted[start : start + FETCH]
@@ -326,7 +329,7 @@ class LocalStore:
     # Texts to vectors -------------------------------------------------------------------------------------------
 
     def _vectors_of_new(self, parts: Sequence[str]) -> dict[str, Vectors]:
-        """The vectors of those texts that are not there yet, as far as the embedder gives them."""
+        """Return the vectors of those texts that are not stored yet, as far as the embedder gives them."""
         query = "SELECT 1 FROM memories WHERE hash = ?"
         new = [part for part in dict.fromkeys(parts) if not self._db.execute(query, (texts.hash_of(part),)).fetchone()]
         vectors = self._embedding.of_new(new)
@@ -361,7 +364,7 @@ class LocalStore:
 
 
 def _quoted_words(text: str) -> list[str]:
-    """The first words of the text, each once, quoted so that the full-text index takes none for an operator."""
+    """Return the first words of the text, each once, quoted so that the full-text index takes none for an operator."""
     words = dict.fromkeys(re.findall(r"[\w\u0300-\u036f]+", text))  # with the accents written as marks of their own
     return [f'"{word}"' for word in itertools.islice(words, WORDS)]
 
@@ -372,5 +375,5 @@ def _recollection(columns: Sequence[Any], score: float) -> RetrievedMemory:
 
 
 def open_store(opening: StoreOpening) -> LocalStore:
-    """The store in the folder of the opening. Raises StateError."""
+    """Open the store in the folder of the opening. Raises StateError."""
     return LocalStore(opening.folder, opening.embedder, opening.listen)

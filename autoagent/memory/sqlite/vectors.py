@@ -38,7 +38,7 @@ class VectorFile:
         self._is_mapped = (0, 0, 0)  # the file's inode, the first row, the row after the last
 
     def whole_rows(self) -> int:
-        """How many whole rows the file holds; 0 where there is none."""
+        """Count the whole rows that the file holds; 0 if it does not exist."""
         try:
             return self.path.stat().st_size // self._width
         except FileNotFoundError:
@@ -58,7 +58,7 @@ class VectorFile:
             _sync_folder(self.path.parent)
 
     def read(self, first: int, last: int) -> Vectors:
-        """The rows from `first` to before `last`, shape (n, dim), as they are in the file; it must hold them."""
+        """Return the rows from `first` to before `last`, shape (n, dim), as they are in the file; it must hold them."""
         if first >= last:  # nothing cannot be mapped
             return np.empty((0, self.dim), FLOAT)
         wanted = (self.path.stat().st_ino, first, last)
@@ -84,19 +84,19 @@ def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
 
 
 def extended(checksum: int, vectors: Vectors) -> int:
-    """The checksum of a block once these vectors are appended to it; 0 is that of an empty one."""
+    """Return the checksum of a block with these vectors appended to it; 0 is that of an empty one."""
     return zlib.crc32(np.ascontiguousarray(vectors, FLOAT).data, checksum)
 
 
 def _write_all(descriptor: int, data: bytes, offset: int) -> None:
-    """A single write may put down less than it was given."""
+    """Write all of the data, as a single write may put down less than it was given."""
     while data:
         written = os.pwrite(descriptor, data, offset)
         data, offset = data[written:], offset + written
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new file survives a power cut only once its folder is on disk too."""
+    """Sync the folder, without which a new file would not survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

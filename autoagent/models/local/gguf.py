@@ -26,7 +26,7 @@ _TOKENS, _TYPES = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
 
 
 def control_tokens(path: Path) -> list[str]:
-    """The texts of the tokens that the file marks as control tokens; 0.1 s for 150,000 tokens.
+    """Return the texts of the tokens that the file marks as control tokens; 0.1 s for 150,000 tokens.
 
     Raises:
         ValueError: the file is not as the format says, or has no vocabulary.
@@ -39,7 +39,7 @@ def control_tokens(path: Path) -> list[str]:
 
 
 def damage(path: Path) -> str:
-    """What is wrong with the file, as far as its own header tells; '' where nothing is.
+    """Describe what is wrong with the file, as far as its own header tells; '' if nothing is.
 
     Raises:
         OSError: it cannot be read.
@@ -76,7 +76,7 @@ class _Header:
         return [token.decode("utf-8", "replace") for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL]
 
     def end(self) -> int:
-        """The byte behind the last tensor."""
+        """Return the offset of the byte behind the last tensor."""
         (tensors,) = struct.unpack_from("<Q", self._data, 8)
         alignment = _ALIGNMENT
         for _ in range(self._count()):
@@ -102,7 +102,7 @@ class _Header:
         return self._possible(self._number("<Q"))
 
     def _possible(self, count: int) -> int:
-        """A number of things in the file. Raises ValueError for more than it has bytes."""
+        """Return the number of things in the file. Raises ValueError for more than it has bytes."""
         if count > len(self._data):
             raise ValueError(f"{count} things are in no such file")
         return count

@@ -91,7 +91,7 @@ class LocalModel:
             ) from error
 
     def take_usage(self) -> Usage:
-        """Nothing is spent beside the completions."""
+        """Return nothing, as nothing is spent besides the completions."""
         return Usage()
 
     def complete(
@@ -103,7 +103,7 @@ class LocalModel:
         at_most: int | None = None,
         listener: Listener | None = None,
     ) -> Completion:
-        """As in the protocol. Ctrl-C comes through at once; the work it broke off ends within a batch."""
+        """Complete as in the protocol. Ctrl-C comes through at once; the work it broke off ends within a batch."""
         if listener is not None and self._server is None:
             listener.working(f"loading {self.name}", _SILENCE)
         self.preload()
@@ -149,12 +149,12 @@ class LocalModel:
         return request
 
     def _plain(self, text: str) -> str:
-        """The text as the runtime takes it: no lone surrogates, and no control token in one piece."""
+        """Return the text as the runtime takes it: no lone surrogates, and no control token in one piece."""
         whole = text.encode("utf-8", "replace").decode()
         return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", whole)
 
     def _stream(self, request: Mapping[str, Any]) -> Generator[Mapping[str, Any], None, None]:
-        """The chunks of one request, made by the worker. Leaving the iterator early cancels the request."""
+        """Yield the chunks of one request, made by the worker. Leaving the iterator early cancels the request."""
         assert self._server is not None
         server = self._server.result()
         chunks: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
@@ -222,7 +222,7 @@ class _StreamedReply:
 
 
 def _grammar(commands: Sequence[CommandSpec]) -> str:
-    """The grammar of a reply with one of these commands."""
+    """Return the grammar of a reply with one of these commands."""
     import xllamacpp
 
     bound = command_schema.reply(commands)
@@ -267,7 +267,7 @@ def _usable_cores() -> int:
 
 
 def open_model(opening: ModelOpening) -> LocalModel:
-    """The embedded model, or the one in the file that is the argument. Raises SetupError where it is not there."""
+    """Open the embedded model, or the one in the file given as the argument. Raises SetupError if it is missing."""
     settings = opening.settings
     path = weights.locate(opening.argument) if opening.argument else opening.weights()
     return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)

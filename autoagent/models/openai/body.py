@@ -26,7 +26,7 @@ class TooLong(Exception):
 
 
 def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """The chunks, up to `limit` bytes of them. Raises TooLong."""
+    """Yield the chunks, up to `limit` bytes of them. Raises TooLong."""
     size = 0
     for chunk in chunks:
         size += len(chunk)
@@ -36,7 +36,7 @@ def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """The chunks without their compression (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
+    """Yield the chunks without their compression (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         yield from chunks
@@ -55,7 +55,7 @@ def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def json_value(text: str | bytes) -> Any:
-    """The JSON value. Raises Broken for what is none, is nested too deeply or holds a number of thousands of digits."""
+    """Parse a JSON value. Raises Broken for invalid JSON, too deep nesting, or a number of thousands of digits."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -63,7 +63,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object. Raises Broken as `json_value`, and for another value."""
+    """Parse a JSON object. Raises Broken as `json_value`, and for another value."""
     value = json_value(text)
     if not isinstance(value, dict):
         raise Broken("the answer is no JSON object")
@@ -71,12 +71,12 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 
 def read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
-    """The JSON object that a body is, whatever it is called. Raises Broken and TooLong."""
+    """Read the body as a JSON object, whatever its type claims to be. Raises Broken and TooLong."""
     return json_object(b"".join(within(chunks, LARGEST)))
 
 
 def json_text(value: Any) -> str:
-    """A value that came as JSON, as JSON again. Raises Broken where it is nested more deeply than can be written."""
+    """Serialise a value that came as JSON. Raises Broken if it is nested more deeply than can be written."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError as error:

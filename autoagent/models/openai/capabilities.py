@@ -36,7 +36,7 @@ class Capabilities:
         self._ways: dict[str, Way] = {}
 
     def get(self, endpoint: str, model: str) -> Way:
-        """The way to this model at this base URL; an empty one where none is known."""
+        """Return the known way to this model at this base URL, or an empty one."""
         key = f"{endpoint} {model}"
         if key not in self._ways:
             self._ways[key] = _way(self._read().get(key))

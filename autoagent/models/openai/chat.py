@@ -118,7 +118,8 @@ class OpenAIModel:
 
     @property
     def window(self) -> int:
-        """As given, as the table has it, or as the endpoint's model list says (asked once a process); else a low guess.
+        """The window as given, from the table, or from the endpoint's
+        model list (asked once a process); else a low guess.
 
         What a model that reasons needs for it is not part of it.
         """
@@ -193,7 +194,7 @@ class OpenAIModel:
         return asking
 
     def _probe(self, listener: Listener | None) -> Asking:
-        """The best way of asking that this model obeys.
+        """Find the best way of asking that this model obeys.
 
         A refusal that does not speak of the way itself counts as one of it where the same is taken without it.
         """
@@ -229,7 +230,7 @@ class OpenAIModel:
         return answer
 
     def _renewed_way(self, listener: Listener | None) -> Asking:
-        """The way as another probe finds it: the server may have been started anew, with other abilities."""
+        """Probe the way again: the server may have been restarted with other abilities."""
         self._renewed = True
         kept = self._way
         self._note(asking=None, without=())
@@ -242,7 +243,9 @@ class OpenAIModel:
         return found
 
     def _other_way(self, asking: Asking, refusal: Refused, listener: Listener | None) -> Asking:
-        """The way to try after a refusal: as probed once more, then plain text. Raises the refusal at the end of it."""
+        """Return the way to try after a refusal: as probed once
+        more, then plain text. Raises the refusal if none is left.
+        """
         if self._forced and asking != "text":
             text = f"{refusal}; AUTOAGENT_ASKING={asking} allows no other way: set another one, or leave it out"
             raise Refused(text, refusal.param, refusal.said) from refusal
@@ -253,7 +256,7 @@ class OpenAIModel:
         return "text"
 
     def _disobeys(self, asking: Asking, answer: ResponseParts) -> bool:
-        """Whether this looks like a server that takes tools or a schema without a word and without effect."""
+        """Return whether the server seems to accept tools or a schema silently and without effect."""
         if asking == "text" or self._forced or self._renewed or answer.truncated or "{" in answer.text:
             return False
         return not answer.calls
@@ -261,7 +264,7 @@ class OpenAIModel:
     def _adapted(
         self, messages: Sequence[Message], asking: Asking, commands: Sequence[CommandSpec]
     ) -> Sequence[Message]:
-        """The messages for another way than they were made for: without native calls, and with the form of a reply."""
+        """Adapt the messages to another way than they were made for: without native calls, with the form of a reply."""
         if not commands or asking == self._promised:
             return messages
         *before, last = native_calls.flat(messages)
@@ -282,7 +285,7 @@ class OpenAIModel:
         heard: Callable[[str], None],
         listener: Listener | None,
     ) -> tuple[ResponseParts, tuple[str, ...]]:
-        """One answer, and the reasons of its retries. What is refused and can be done without is dropped for good."""
+        """Return one answer, and the reasons of its retries. What is refused but optional is dropped for good."""
         answer = ResponseParts()
 
         def read(content_type: str, chunks: Iterable[bytes]) -> ResponseParts:
@@ -337,7 +340,7 @@ class OpenAIModel:
         return {name: value for name, value in body.items() if name not in without}
 
     def _usage(self, messages: Sequence[Message], asked: Mapping[str, Any], answer: ResponseParts) -> Usage:
-        """What the server says was used; our own count of what it does not say, or says wrong.
+        """Return what the server says was used, and our own count for what it omits or gets wrong.
 
         The definitions of tools are part of a prompt; a schema is not: it bounds what is sampled.
         """
@@ -377,7 +380,7 @@ class OpenAIModel:
 
 
 def _asked(asking: Asking, commands: Sequence[CommandSpec]) -> dict[str, Any]:
-    """The parameters that ask for one of these commands."""
+    """Return the parameters that ask for one of these commands."""
     if asking == "tools":
         return _with_tools(command_schema.tools(commands))
     return _with_schema("reply", _strict(command_schema.reply(commands))) if asking == "schema" else {}
@@ -397,7 +400,9 @@ def _with_schema(name: str, bound: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strict(node: Any) -> Any:
-    """The schema with every property required, as strict decoding wants it: what was optional may be null instead."""
+    """Return the schema with every property required, as strict
+    decoding wants it: optional ones may be null instead.
+    """
     if isinstance(node, list):
         return [_strict(part) for part in node]
     if not isinstance(node, dict):
@@ -431,7 +436,7 @@ _PROBES: Mapping[Asking, tuple[dict[str, Any], Callable[[ResponseParts], bool]]]
 
 
 def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
-    """The optional parameter of the body that a refusal is about: the one it names as such, or mentions first."""
+    """Return the optional parameter that a refusal is about: the one it names as such, or mentions first."""
     present = {name for name in _OPTIONAL if name in body}
     if "strict" in body.get("response_format", {}).get("json_schema", {}):
         present.add("strict")
@@ -442,4 +447,4 @@ def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
 
 
 def _unheard(*_: Any) -> None:
-    """A listener where there is none."""
+    """Ignore what a listener would hear."""

@@ -103,7 +103,7 @@ class OpenAIEmbedder:
         return [self._vector(row.get("embedding")) for row in rows]
 
     def _vector(self, values: Any) -> bytes:
-        """The values as a unit vector of float32."""
+        """Return the values as a unit vector of float32."""
         numbers = _numbers(values)
         if numbers is None:
             raise ModelError(f"{self.name} gave an embedding that is no list of numbers; use another EMBEDDING_MODEL")
@@ -125,7 +125,7 @@ class OpenAIEmbedder:
 
 
 def _numbers(values: Any) -> list[float] | None:
-    """The values as floats that have a length together; None where they are anything else."""
+    """Return the values as floats if they are numbers with a finite norm, else None."""
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
         return None
     try:

@@ -124,7 +124,7 @@ class Endpoint:
         self._has_answered = False
 
     def price(self, model: str) -> Price | None:
-        """What a model costs here: nothing on a private endpoint, else as the table has it."""
+        """Return what a model costs here: nothing on a private endpoint, else as the table has it."""
         if self.private:
             return Price(0.0, 0.0, 0.0)
         known = pricing.known(model)
@@ -140,7 +140,8 @@ class Endpoint:
         known: bool = True,
         given_up: Callable[[], None] = lambda: None,
     ) -> tuple[T, tuple[str, ...]]:
-        """What `read` made of the answer, and the reasons of the retries before it. Raises as Model.complete does.
+        """Return what `read` made of the answer, and the reasons
+        of the retries before it. Raises as Model.complete does.
 
         The listener hears of each wait before a retry, and of each long silence. `known`: this endpoint has answered
         an earlier process. `given_up` is called for each request that was left without an answer and may have to be
@@ -164,7 +165,7 @@ class Endpoint:
         return persist(attempt, self._policy, listener.waiting, listener.heed, known=known)
 
     def models(self) -> list[dict[str, Any]]:
-        """What the endpoint lists of its models; each has an `id`. Raises as Model.complete does, without a retry."""
+        """Return the endpoint's list of models; each has an `id`. Raises as Model.complete does, without a retry."""
         try:
             data = self._attempt("/models", None, read_object).get("data")
         except Fault as fault:
@@ -173,7 +174,7 @@ class Endpoint:
         return [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
     def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
-        """One request. Here, and nowhere else, the errors of the client become ours, or a Fault to try again."""
+        """Send one request. Only here do the errors of the client become ours, or a Fault to try again."""
         import httpx2
         import openai
 
@@ -234,7 +235,7 @@ class Endpoint:
         raise Fault(f"{self.host} redirects in a circle")
 
     def _redirected(self, path: str, to_be_repeated: bool, location: str) -> str:
-        """Where a redirect leads. Raises SetupError where it is another server, or it wants another request."""
+        """Return where a redirect leads. Raises SetupError if it is another server, or wants another request."""
         here = urlsplit(urljoin(f"{self.base_url}/", path.lstrip("/")))
         try:
             there = urlsplit(urljoin(here.geturl(), location))
@@ -277,7 +278,7 @@ class Endpoint:
 
     @property
     def _is_plain_http(self) -> bool:
-        """Whether no request of it uses TLS: no proxy is used either, and a redirect stays where it was."""
+        """Whether no request of it uses TLS: it has no proxy, and its redirects stay on the server."""
         return self.private and self.base_url.startswith("http:")
 
     @cached_property
@@ -354,7 +355,7 @@ def _limits(usual: RequestTimeouts, silence: float) -> RequestTimeouts:
 
 
 def _may_cost(error: BaseException) -> bool:
-    """Whether the server may charge for a request that ended so: it took it, and did not say no."""
+    """Return whether the server may charge for a request that ended so: it took it, and did not refuse."""
     if isinstance(error, Fault):
         return error.stage == "begun"
     if isinstance(error, (Refused, ContextOverflow, QuotaExceeded)):
@@ -372,7 +373,7 @@ def _shut(connection: socket.socket) -> None:
 
 
 def _without_authorities() -> ssl.SSLContext:
-    """For connections without TLS: reading the certificates of the authorities takes a tenth of a second.
+    """Return a TLS context for connections without TLS: reading the certificates takes a tenth of a second.
 
     Were it used all the same, no certificate would be good enough.
     """

@@ -22,7 +22,7 @@ EMBEDDING_SILENCE = 10.0  # seconds for which a step waits for an embedder that 
 
 
 def open_endpoint(settings: Settings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
-    """The OpenAI-compatible endpoint that the settings name, with their patience and silence or others.
+    """Open the OpenAI-compatible endpoint that the settings name, with their patience and silence or others.
 
     Raises SettingsError, SetupError.
     """
@@ -38,7 +38,7 @@ def open_endpoint(settings: Settings, policy: Policy | None = None, silence: flo
 
 
 def open_model(opening: ModelOpening) -> OpenAIModel:
-    """The endpoint's model of the name that is the argument, or SMART_LLM. Raises as `open_endpoint`."""
+    """Open the endpoint's model named by the argument, or SMART_LLM. Raises as `open_endpoint`."""
     from autoagent.models.openai.chat import OpenAIModel, Overrides
 
     settings = opening.settings
@@ -58,7 +58,7 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
 
 
 def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:
-    """The endpoint's embedder of the name that is the argument, or OpenAI's usual one. Raises as `open_endpoint`."""
+    """Open the endpoint's embedder named by the argument, or OpenAI's usual one. Raises as `open_endpoint`."""
     from autoagent.models.openai.embeddings import OpenAIEmbedder
 
     settings = opening.settings

@@ -53,7 +53,7 @@ class Refusals:
     def of_status(
         self, status: int, headers: Mapping[str, str], error: Any, body: Mapping[str, Any] | None
     ) -> Exception:
-        """Our error for an answer that says no to this body; status 200 stands for an error inside a stream."""
+        """Return our error for an answer that refuses this body; status 200 stands for an error inside a stream."""
         said, message, param = self._said(error)
         if _QUOTA.search(said) or status == 402:
             return QuotaExceeded(f"{self.host}: the account has no credit left: {message}; add some or use another key")
@@ -89,7 +89,7 @@ class Refusals:
         return said, line[:300] or "no reason given", param if isinstance(param, str) else ""
 
     def of_connection(self, error: BaseException) -> Exception:
-        """Our error for a connection that does not come about, breaks, or is silent."""
+        """Return our error for a connection that fails, breaks, or stays silent."""
         import ssl
 
         import httpx2
@@ -113,7 +113,7 @@ class Refusals:
 
 
 def error_in(body: bytes) -> Any:
-    """What the body of an error holds: JSON, or its text."""
+    """Return what the body of an error holds: JSON, or its text."""
     try:
         return json_value(body)
     except Broken:

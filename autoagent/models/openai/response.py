@@ -43,7 +43,8 @@ class _Call:
     pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, or a long one takes minutes
 
     def continued_by(self, call_id: str, name: str, arguments: str) -> bool:
-        """Whether a part with the same index belongs to this call: another id says no, then another name.
+        """Return whether a part with the same index belongs to
+        this call: not with another id, then not with another name.
 
         The same name again begins another call where this one looks complete and the part as if it began.
         """
@@ -73,7 +74,7 @@ class ResponseParts:
 
     @property
     def reasoning(self) -> str:
-        """What the model thought before it answered, where the server keeps that apart from the text."""
+        """What the model thought before it answered, if the server keeps that apart from the text."""
         return valid("".join(self._thoughts))
 
     @property
@@ -168,19 +169,19 @@ class ResponseParts:
 
 
 def tokens_in(value: Any) -> int | None:
-    """A number of tokens as a server wrote it; None for what is none: missing, negative, endless, of another type."""
+    """Return a number of tokens as a server wrote it; None if it is missing, negative, infinite or of another type."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
 def _text(content: Any) -> str:
-    """The text of a content; of one in parts, that of its parts. Other content (a picture) has none."""
+    """Return the text of a content, or of its parts. Other content (a picture) has none."""
     if isinstance(content, list):
         return "".join(_string(part.get("text")) for part in content if isinstance(part, dict))
     return _string(content)
 
 
 def _thought(delta: Mapping[str, Any]) -> str:
-    """What is thought in a delta; some servers write the same under both names. Of another form, it is let be."""
+    """Return the thinking in a delta, which some servers write under both names. Other forms are ignored."""
     named = next((value for name in _THOUGHTS if isinstance(value := delta.get(name), str) and value), "")
     content = delta.get("content")
     if named or not isinstance(content, list):
@@ -212,7 +213,7 @@ def _string(value: Any) -> str:
 
 
 def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a server-sent event stream (WHATWG HTML, 9.2), up to `[DONE]` or its end."""
+    """Yield the JSON objects of a server-sent event stream (WHATWG HTML, 9.2), up to `[DONE]` or its end."""
     data: list[str] = []
     for line in _lines(chunks):
         name, _, value = line.partition(":")

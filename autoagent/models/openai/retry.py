@@ -73,7 +73,7 @@ class Fault(Exception):
 
 
 def deserves(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether an answer with this status may be different next time; `x-should-retry` has the last word."""
+    """Return whether an answer with this status may differ next time; `x-should-retry` has the last word."""
     said = headers.get("x-should-retry", "").lower()
     return said == "true" if said in ("true", "false") else status in (408, 409, 429) or status >= 500
 
@@ -103,7 +103,7 @@ def persist(
     *,
     known: bool = True,
 ) -> tuple[T, tuple[str, ...]]:
-    """What `attempt` gave in the end, and the reasons of the faults on the way.
+    """Return what `attempt` gave in the end, and the reasons of the faults on the way.
 
     `waiting` is told before each wait: the reason, the seconds, and until when (seconds since the epoch) there is
     patience. `heed` is called several times a second while it waits, and ends the wait by raising. `known`: the

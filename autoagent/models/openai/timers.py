@@ -87,7 +87,7 @@ class Heartbeat:
             self._cancel = None
 
     def heard(self) -> None:
-        """A piece came; the silence begins anew."""
+        """Note that a piece came: the silence begins anew."""
         with self._turn:
             self._since, self._told = time.monotonic(), 0
 

@@ -30,7 +30,7 @@ _NO_SYSTEM = re.compile(r"(?<!optional )\b(system|developer)\b|only user and ass
 
 
 def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[str, Any]]:
-    """The messages as JSON values, without what the endpoint does not take."""
+    """Return the messages as JSON values, without what the endpoint does not take."""
     if TOOL_MESSAGES in without:
         messages = native_calls.flat(messages)
     elif USER_AFTER_TOOL in without:
@@ -42,7 +42,7 @@ def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[
 
 
 def refused(said: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
-    """What in these messages a refusal is about; None where it is not about them."""
+    """Return what in these messages a refusal is about, or None if it is not about them."""
     roles = {message.role for message in messages}
     has_tools = "tool" in roles and TOOL_MESSAGES not in without
     has_system = "system" in roles and len(messages) > 1 and SYSTEM not in without
