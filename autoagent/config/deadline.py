@@ -10,7 +10,7 @@ _UNITS = (86_400, 3_600, 60, 1)  # seconds
 
 
 def moment(text: str, now: float) -> float:
-    """The time that is meant, as `now` in seconds since the epoch; without a zone it is that of this machine.
+    """Parse a time, as `now` in seconds since the epoch; without a zone it is local time.
 
     Raises ValueError, with what is wrong, for what is no time or has passed.
     """
@@ -33,7 +33,7 @@ def _after(text: str, now: float) -> float | None:
 
 
 def _next(text: str, now: float) -> float | None:
-    """The next time that the clock shows this; None where the text is no time of a day."""
+    """Return the next time that the clock shows this, or None if the text is no time of day."""
     found = re.fullmatch(r"(\d{1,2}):(\d\d)", text)
     if found is None:
         return None

@@ -32,14 +32,14 @@ class Variable:
     problem: str = ""
 
     def use(self, where: str) -> str:
-        """The value. Raises SettingsError, which begins with `where`, if there is a problem with it."""
+        """Return the value. Raises SettingsError, which begins with `where`, if there is a problem with it."""
         if self.problem:
             raise SettingsError(f"{where}: {self.problem}")
         return self.value
 
 
 def read_dotenv(path: Path) -> dict[str, Variable]:
-    """All variables of the file, also the empty ones; {} where there is no file. Of a name given twice the last counts.
+    """Return all variables of the file, even empty ones; {} if there is no file. The last of a repeated name counts.
 
     Raises SettingsError as `read_text` does, and for a gap that nobody writes. What is wrong with a single variable is
     its `problem`.
@@ -59,7 +59,7 @@ def read_dotenv(path: Path) -> dict[str, Variable]:
 
 
 def _bindings(path: Path) -> Iterator[Binding]:
-    """What the parser makes of the file, piece by piece, with nothing of it left out."""
+    """Yield what the parser makes of the file, piece by piece, with nothing of it left out."""
     text = read_text(path)
     for gap in _GAP.finditer(text):
         if len(gap[0]) > _LONGEST_GAP:
@@ -100,5 +100,5 @@ def store_variables(path: Path, values: Mapping[str, str]) -> None:
 
 
 def _without(path: Path, names: Mapping[str, str]) -> str:
-    """The file's text without the assignments of these names, of however many lines."""
+    """Return the file's text without the assignments of these names, however many lines they take."""
     return "".join(binding.original.string for binding in _bindings(path) if binding.key not in names)

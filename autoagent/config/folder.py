@@ -52,7 +52,7 @@ class Brought:
 
     @property
     def mark(self) -> str:
-        """A digest of what is trusted with it: the file, the name and the value, wherever they stand in the file."""
+        """The digest of what is trusted: the file, the name and the value, wherever they stand in the file."""
         return hashlib.sha256(json.dumps([self.file, self.name, self.value]).encode()).hexdigest()
 
 
@@ -70,7 +70,7 @@ LIMITED: Mapping[str, str] = {
 
 
 def may_set(leave: Leave, value: Any, now: Any, held: Settings, folder: Path) -> bool:
-    """Whether a folder may, untrusted, set a value where `now` holds without it, as one of the settings `held`."""
+    """Return whether an untrusted folder may set a value where `now` holds without it, among the settings `held`."""
     return leave in _ALLOWED and _ALLOWED[leave](value, now, held, folder)
 
 
@@ -81,7 +81,7 @@ COMPARED: frozenset[Leave] = frozenset(
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """Whether a path, seen from the folder and with its links resolved, lies in it."""
+    """Return whether a path, seen from the folder and with its links resolved, lies in it."""
     return (folder / path).resolve().is_relative_to(folder.resolve())
 
 

@@ -25,14 +25,14 @@ WAY_OUT = "`autoagent test --trusted` plays it as it stands"
 
 
 def bounds_of(settings: Settings) -> dict[str, Any]:
-    """The settings that bound a scenario and are not the default ones, as JSON has them."""
+    """Return the settings that bound a scenario and differ from the defaults, as JSON values."""
     compared = [f for f in fields(settings) if f.metadata["scenario"] in COMPARED]
     values = {f.name: getattr(settings, f.name) for f in compared if getattr(settings, f.name) != f.default}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def tighter_than_usual(bounds: Mapping[str, Any], usual: Settings) -> dict[str, Any]:
-    """Those of the bounds that a scenario starts from: the others are wider than what holds where nobody says."""
+    """Return the bounds that a scenario starts from: those tighter than the defaults."""
     own = _held(usual, bounds)
     return {
         f.name: bounds[f.name]
@@ -70,13 +70,13 @@ def hold_workspace(place: Path, env: Mapping[str, str], folder: Path) -> None:
 
 
 def _held(settings: Settings, bounds: Mapping[str, Any]) -> Settings:
-    """The settings with the bounds among them."""
+    """Return the settings with the bounds applied."""
     read = {name: _read(value, getattr(settings, name)) for name, value in bounds.items()}
     return replace(settings, **read)
 
 
 def _read(value: Any, usual: Any) -> Any:
-    """A value of JSON as the setting has it."""
+    """Convert a JSON value to the setting's type."""
     return tuple(value) if isinstance(value, list) else Path(value) if isinstance(usual, Path) else value
 
 

@@ -13,7 +13,7 @@ _PASSWORD = re.compile(r"(?:^|://)[^\s/:@]*:([^\s/@]+)(?:@|$)")  # of USER:PASSW
 
 
 def secrets_of(settings: Settings) -> list[str]:
-    """Every secret that is set among the settings, and the password alone of those that hold one in them."""
+    """Return every secret among the settings; of one that contains a password, the password alone."""
     values = [str(getattr(settings, f.name)) for f in dataclasses.fields(settings) if f.metadata["secret"]]
     secrets: list[str] = []
     for value in values:

@@ -47,7 +47,7 @@ def setting(
     scenario: Leave | None = None,
     keys: tuple[str, ...] = (),
 ) -> Any:
-    """A field of Settings: its default, the environment variables that set it (first wins), its one line of help.
+    """Declare a field of Settings: its default, the environment variables that set it (first wins), its help line.
 
     `choices` maps each word that is taken to what it means. `parse` raises ValueError, which says why, for a text that
     means nothing, and may give the text to keep in its place. `folder` is the leave that a folder has to set it without
@@ -338,7 +338,7 @@ class Settings:
 
     @property
     def model_choice(self) -> ModelChoice:
-        """What `model` says. Raises SettingsError for what says nothing."""
+        """The choice that `model` names. Raises SettingsError if it names none."""
         try:
             return parse_model(self.model)
         except ValueError as error:
@@ -379,7 +379,9 @@ def user_state_path(env: Mapping[str, str]) -> Path:
 
 
 def _of_user(env: Mapping[str, str], variable: str, usual: str) -> Path:
-    """A relative path counts as not set, as the XDG specification has it: it would lead into the current folder."""
+    """Return a folder of the user's. A relative path counts as unset, as
+    the XDG specification requires: it would lead into the current folder.
+    """
     base = Path(env.get(variable, ""))
     return (base if base.is_absolute() else Path.home() / usual) / "autoagent"
 
@@ -392,7 +394,7 @@ def load(
     *,
     trusts: Callable[[Brought], bool] = lambda brought: False,
 ) -> Loaded:
-    """All layers in one record; nothing is created, and only `.env` in `cwd` and the user config are read.
+    """Load all layers into one record; nothing is created, and only `.env` in `cwd` and the user config are read.
 
     `flags` holds settings by field name; None and () stand for a flag that was not given, other names are ignored but
     for AutoGPT's `gpt3only` and `gpt4only`, and KEPT, what a run has kept: that goes next below the flags. An empty
@@ -426,7 +428,7 @@ def _parsed(values: Iterable[Raw]) -> Layer:
 
 
 def _judged(cwd: Path, outside: Layer, above: Layer, trusts: Callable[[Brought], bool]) -> tuple[Layer, list[Brought]]:
-    """What `.env` sets, and what it would set if it were trusted; `outside` is what holds without it."""
+    """Return what `.env` sets, and what it would set if it were trusted; `outside` is what holds without it."""
     held = Settings(**{name: value for name, (value, _) in outside.items()})
     layer: Layer = {}
     left: list[Brought] = []
@@ -483,7 +485,7 @@ def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[Brough
 
 
 def of_run(name: str, address: str) -> Brought:
-    """An address that a run has kept: trusted if the user has named it himself in this folder."""
+    """Return an address kept by a run: trusted if the user has named it himself in this folder."""
     return Brought(file="", name=f"{name} of runs", value=address, about="where your prompts go", setting=name)
 
 
@@ -538,7 +540,7 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
 
 
 def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each setting for which one of its variables is there and not empty, with that variable."""
+    """Yield each setting of which a variable is present and not empty, with that variable."""
     for setting_field in dataclasses.fields(Settings):
         for variable in setting_field.metadata["env"]:
             if variables.get(variable, "").strip():
@@ -548,7 +550,7 @@ def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _kinds() -> dict[str, type]:
-    """The type of every setting, without the `None` that stands for "not given"; lists are tuples of str."""
+    """Return the type of every setting, without the `None` that stands for "not given"; lists are tuples of str."""
     kinds: dict[str, type] = {}
     for name, hint in typing.get_type_hints(Settings).items():
         if isinstance(hint, types.UnionType):
@@ -562,7 +564,7 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "
 
 
 def parse(name: str, text: str, called: str) -> Any:
-    """The text as the setting's type. Raises SettingsError, which begins with `called`."""
+    """Convert the text to the setting's type. Raises SettingsError, which begins with `called`."""
     text = text.strip()
     kind, metadata = _kinds()[name], Settings.__dataclass_fields__[name].metadata
     choices: Mapping[str, str] | None = metadata["choices"]

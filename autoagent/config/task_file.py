@@ -15,12 +15,14 @@ TASK_KEYS = ("ai_name", "ai_role", "ai_goals", "api_budget")
 
 
 def is_saved(path: Path) -> bool:
-    """Whether there is a task to read. An empty file is none: a killed agent can leave one (sandbox/bubblewrap.py)."""
+    """Return whether there is a task to read. An empty file is
+    none: a killed agent can leave one (sandbox/bubblewrap.py).
+    """
     return path.exists() and (not path.is_file() or path.stat().st_size > 0)
 
 
 def read_task(path: Path) -> Task:
-    """The saved task. Raises SettingsError naming file, line and key of whatever is missing or wrong."""
+    """Read the saved task. Raises SettingsError naming file, line and key of whatever is missing or wrong."""
     entries = read_mapping(path, TASK_KEYS)
     goals = _goals(entries["ai_goals"]) if "ai_goals" in entries else ()
     if not goals:
@@ -36,7 +38,7 @@ def read_task(path: Path) -> Task:
 
 
 def checks_in(path: Path) -> list[tuple[int, str]]:
-    """The checks of the saved goals, each with its line; none where the file cannot be read or is no task."""
+    """Return the checks of the saved goals with their lines; none if the file is unreadable or no task."""
     try:
         text = read_text(path) if path.exists() else ""
         if not ("check" in text or "\\" in text):  # most tasks have none, and YAML takes time to load
@@ -62,7 +64,7 @@ def write_task(path: Path, task: Task) -> None:
 
 
 def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
-    """The lists of the file under `constraints`, `resources` and `best_practices`; a missing one is left out.
+    """Return the lists of the file under `constraints`, `resources` and `best_practices`, without missing ones.
 
     AutoGPT's name of the best practices is `performance_evaluations`. Raises SettingsError naming file, line and key.
     """
@@ -77,7 +79,9 @@ def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _goals(entry: YamlEntry) -> tuple[Goal, ...]:
-    """The goals of a list, or the single one. A check has a key of its own: a text is never split, whoever wrote it."""
+    """Read the goals of a list, or a single one. A check has
+    a key of its own: a text is never split, whoever wrote it.
+    """
     if entry.node.id == "scalar":
         return (Goal(entry.text()),) if entry.text() else ()
     return tuple(_goal(item) for item in entry.items())

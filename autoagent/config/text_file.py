@@ -14,7 +14,9 @@ LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML o
 
 
 def read_text(path: Path) -> str:
-    """The file as text: UTF-8 with or without a byte order mark, line ends as `\\n`.
+    """Read the file as text: UTF-8 with or without a byte order mark, line ends as `
+
+    `.
 
     Raises:
         SettingsError: not there, no regular file, not readable, too large, or not text; names the file, and the line
@@ -37,13 +39,13 @@ def read_text(path: Path) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """The first LIMIT + 1 bytes."""
+    """Read the first LIMIT + 1 bytes."""
     with open_regular(path) as file:
         return file.read(LIMIT + 1)
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """A file that the user names, to be read. Raises OSError, and SettingsError where it is no regular file."""
+    """Open a file that the user names for reading. Raises OSError, and SettingsError if it is no regular file."""
     # Without O_NONBLOCK a named pipe would wait for somebody to write into it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:

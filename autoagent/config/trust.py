@@ -41,7 +41,7 @@ class Trusted:
         self._known: dict[Path, set[str]] = {}
 
     def holds(self, folder: Path, mark: str) -> bool:
-        """Whether the folder was trusted with this."""
+        """Return whether the folder was trusted with this."""
         if folder not in self._known:
             record = self._read(self._file(folder))
             self._known[folder] = set(record.items) if record and record.folder == str(folder) else set()
@@ -72,7 +72,7 @@ class Trusted:
         return bool(there)
 
     def records(self) -> list[Record]:
-        """All of them, by folder."""
+        """Return all records, by folder."""
         found = (self._read(path) for path in self._folders.glob("*.json"))
         return sorted((record for record in found if record), key=lambda record: record.folder)
 
@@ -94,7 +94,7 @@ class Trusted:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One writer at a time. Raises SettingsError for what cannot be written."""
+        """Hold the lock that admits one writer at a time. Raises SettingsError for what cannot be written."""
         try:
             with suppress(FileNotFoundError):
                 if self.base.is_file() and not self.base.stat().st_size:  # an agent that was killed can leave one
@@ -115,7 +115,7 @@ _STATE = "runs and memory made here"  # what is trusted in a state folder
 
 
 def is_own(state: Path, trusted: Trusted) -> bool:
-    """Whether the state folder is not there, holds nothing, or was made here by this user."""
+    """Return whether the state folder is missing, empty, or was made here by this user."""
     if is_empty(state):  # looked at first: whoever puts something in has given it its id before
         return True
     id = _id_in(state)
@@ -123,7 +123,7 @@ def is_own(state: Path, trusted: Trusted) -> bool:
 
 
 def is_empty(state: Path) -> bool:
-    """Whether there is no such folder, or nothing in it that anybody could use."""
+    """Return whether there is no such folder, or nothing in it that anybody could use."""
     try:
         with os.scandir(state) as entries:
             return all(entry.name == ID or entry.name.startswith(f".{ID}.") for entry in entries)  # its draft
@@ -173,8 +173,8 @@ def _state(state: Path, id: str) -> Brought:
 
 
 def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:
-    """What is neither a file nor a folder among what the program opens in the state folder, and what it is in its
-    place; `itself`: or the folder. None: there is nothing such.
+    """Return what the program would open in the state folder that is neither a file nor a folder, and
+    what it is instead; with `itself` the folder counts too. Returns None if there is no such thing.
 
     A symbolic link leads elsewhere, and a pipe keeps whoever opens it waiting. The logs of the runs are looked at when
     they are opened.

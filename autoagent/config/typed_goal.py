@@ -39,7 +39,7 @@ def parse_goal(line: str) -> Goal:
 
 
 def remark(line: str, goal: Goal) -> str:
-    """What to tell the user who typed the line and got this goal; '' where it holds no ` :: `."""
+    """Return what to tell the user who typed the line and got this goal; '' if it holds no ` :: `."""
     if goal.check:
         return f"Check of this goal, run in the workspace after each change: {goal.check}"
     if _MARK in line:
@@ -48,7 +48,7 @@ def remark(line: str, goal: Goal) -> str:
 
 
 def _runs(check: str) -> bool:
-    """Whether it is a shell command whose first program is there."""
+    """Return whether it is a shell command whose first program exists."""
     lexer = shlex.shlex(check, posix=False, punctuation_chars="();&|")
     lexer.whitespace_split = True
     try:

@@ -43,7 +43,7 @@ class YamlEntry:
         return bool(self.node.id == "sequence")
 
     def text(self) -> str:
-        """The scalar as it is written, '' for nothing or null; a goal such as `Goal 1: make x` is that text.
+        """Return the scalar as written, '' for nothing or null; a goal such as `Goal 1: make x` is that text.
 
         Raises SettingsError for lists and larger mappings.
         """
@@ -57,7 +57,9 @@ class YamlEntry:
         raise SettingsError(f"{self.where}: must be text, not a {_KINDS[self.node.id]}.")
 
     def texts(self) -> list[str]:
-        """A list of texts; one text stands for a list of one. Raises SettingsError for anything else, and for gaps."""
+        """Return a list of texts; one text counts as a list of
+        one. Raises SettingsError for anything else, and for gaps.
+        """
         if self.node.id == "scalar":
             return [self.text()] if self.text() else []
         items = self.items()
@@ -67,13 +69,13 @@ class YamlEntry:
         return [item.text() for item in items]
 
     def items(self) -> list[YamlEntry]:
-        """The items of a list. Raises SettingsError for anything else."""
+        """Return the items of a list. Raises SettingsError for anything else."""
         if not self.is_list:
             raise SettingsError(f"{self.where}: must be a list, one item a line, each after `- `.")
         return [YamlEntry(self.path, self.key, node) for node in self.node.value]
 
     def members(self, known: Collection[str] | None = None, called: str = "key") -> dict[str, YamlEntry]:
-        """The values of a mapping by key.
+        """Return the values of a mapping by key.
 
         Raises SettingsError for anything else, a key given twice, and one not `known` (None: any); the complaint calls
         it `called`.
@@ -83,7 +85,7 @@ class YamlEntry:
         return _members(self.path, self.node, known, called)
 
     def value(self) -> Any:
-        """The value as JSON has it: what stands in quotes or in a block is text, and so is what JSON cannot read."""
+        """Return the value as JSON has it; quotes and blocks are text, and so is what JSON cannot read."""
         if self.is_list:
             return [item.value() for item in self.items()]
         if self.node.id == "mapping":
@@ -102,7 +104,7 @@ _KINDS = {"sequence": "list", "mapping": "mapping"}
 
 
 def read_mapping(path: Path, known: Collection[str], called: str = "setting") -> dict[str, YamlEntry]:
-    """The top level of the file by key; {} for an empty file. A complaint calls a key `called`.
+    """Read the top level of the file by key; {} for an empty file. A complaint calls a key `called`.
 
     Raises:
         SettingsError: what `read_text` raises, a YAML error, an alias, too much nesting, anything but a mapping, an
@@ -124,7 +126,7 @@ def read_mapping(path: Path, known: Collection[str], called: str = "setting") ->
 
 
 def _members(path: Path, mapping: Any, known: Collection[str] | None, called: str) -> dict[str, YamlEntry]:
-    """The values of a yaml.MappingNode by key. Raises SettingsError as Entry.members does."""
+    """Return the values of a yaml.MappingNode by key. Raises SettingsError as YamlEntry.members does."""
     entries: dict[str, YamlEntry] = {}
     for key_node, node in mapping.value:
         key = str(key_node.value) if key_node.id == "scalar" else "?"

@@ -63,13 +63,13 @@ class Bubblewrap:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """As protocols.Sandbox."""
+        """What it leaves open, as in protocols.Sandbox."""
         no_filter = "System calls are not filtered: there is no filter for this kind of processor."
         links = self._shared.gaps(self._workspace.root, held=_MOST_READ_ONLY)
         return (*(() if self._filter else (no_filter,)), *self._cover.gaps(), *links)
 
     def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
-        """As Boundary. bubblewrap's own environment is empty: what is in it can be read from inside."""
+        """Launch as Boundary does. bubblewrap's own environment is empty, as it can be read from inside."""
         world = [*self._world, *(("--share-net", *_read_only(NETWORK)) if network else ())]
         world += ["--bind", self._root, self._root, *self._cover.mounts(), *self._read_only_links()]
         for name, value in variables(self.path, _HOME, env).items():
@@ -111,7 +111,7 @@ class Cover:
         self._placeholders: dict[Path, int] = {}  # with the descriptor that has the lock
 
     def mounts(self) -> Iterator[str]:
-        """The options for bubblewrap. What holds such a file cannot be renamed: it is a mount of its own."""
+        """Yield the options for bubblewrap. What holds such a file cannot be renamed: it is a mount of its own."""
         for above in sorted({above for place in self._places for above in place.parents if self._is_inside(above)}):
             if above.is_dir() and not above.is_symlink():
                 yield from ("--bind", str(above), str(above))
@@ -125,7 +125,7 @@ class Cover:
                 yield from ("--ro-bind", "/dev/null", str(place))  # a device, which cannot be opened in there
 
     def gaps(self) -> tuple[str, ...]:
-        """What cannot be hidden."""
+        """Return what cannot be hidden."""
         links = [place for place in self._places if place.is_symlink()]
         return tuple(f"Programs can replace {link}: it is a symbolic link, which cannot be covered." for link in links)
 
@@ -139,7 +139,7 @@ class Cover:
         self._placeholders.clear()
 
     def _reachable(self, place: Path) -> Path:
-        """The place itself, or the first on the way to it that is not there or no folder."""
+        """Return the place itself, or the first on the way to it that is missing or no folder."""
         above = [folder for folder in reversed(place.parents) if self._is_inside(folder)]
         return next((folder for folder in above if not folder.is_dir()), place)
 
@@ -160,7 +160,7 @@ class Cover:
 
 
 def _is_placeholder(place: Path) -> bool:
-    """Whether a Cover has put it there, and nobody has written to it since."""
+    """Return whether a Cover has put it there, and nobody has written to it since."""
     try:
         status = place.lstat()
     except OSError:  # taken away meanwhile
@@ -169,7 +169,7 @@ def _is_placeholder(place: Path) -> bool:
 
 
 def _is_alone(descriptor: int) -> bool:
-    """Whether no other agent holds this placeholder; also where the file system has no locks."""
+    """Return whether no other agent holds this placeholder; also if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -180,7 +180,9 @@ def _is_alone(descriptor: int) -> bool:
 
 
 def _read_only(places: Sequence[str]) -> Iterator[str]:
-    """What there is of these places. A link stays one where what it leads to is shown too: each mount takes time."""
+    """Yield the options for those of these places that exist. A link
+    stays one if its target is shown too: each mount takes time.
+    """
     for place in map(Path, places):
         if place.is_symlink() and is_beneath(str(place.resolve()), (*SYSTEM, *places)):
             yield from ("--symlink", str(place.readlink()), str(place))
@@ -189,7 +191,7 @@ def _read_only(places: Sequence[str]) -> Iterator[str]:
 
 
 def _passwd() -> bytes:
-    """The user, and the one that stands for all others."""
+    """Return a passwd file with the user, and one that stands for all others."""
     uid, gid = os.getuid(), os.getgid()
     name = "root" if uid == 0 else "user"
     return f"{name}:x:{uid}:{gid}::{_HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n".encode()
@@ -211,13 +213,13 @@ def _own_mounts(size: int) -> Iterator[str]:
 
 
 def _as_far_as_allowed(which: int, limit: int) -> int:
-    """The limit, or the lower one that this process is under itself."""
+    """Return the limit, or the lower one that this process is under itself."""
     most = getrlimit(which)[1]
     return limit if most == RLIM_INFINITY else min(limit, most)
 
 
 def _readable(content: bytes) -> int:
-    """A descriptor to read the bytes from; a pipe takes them at once, as they are few."""
+    """Return a descriptor to read the bytes from; a pipe takes them at once, as they are few."""
     read, write = os.pipe()
     os.write(write, content)
     os.close(write)

@@ -30,14 +30,14 @@ class SharedFiles:
     whole: bool
 
     def have_moved(self) -> bool:
-        """Whether one of them is not where it was: a program can rename the folder it is in, or put a link there."""
+        """Return whether one of them has moved: a program can rename its folder, or put a link there."""
         folders = {os.path.dirname(path) for path in self.identities}  # noqa: PTH120 - at the start of each program
         return any(os.path.realpath(folder) != folder for folder in folders) or any(
             _identity(path) != identity for path, identity in self.identities.items()
         )
 
     def gaps(self, root: Path, held: int = 0) -> tuple[str, ...]:
-        """What is to be told of them, where the first `held` of them are held back."""
+        """Return what to report of them, given that the first `held` of them are held back."""
         paths = [os.path.relpath(path, root) for path in self.identities][held:]
         more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
         named = ", ".join(map(shown, paths[:_MOST_NAMED])) + more
@@ -50,7 +50,7 @@ class SharedFiles:
 
 
 def shared_files(workspace: Workspace) -> SharedFiles:
-    """The regular files of which not all hard links lie in the workspace; what is protected there is left out."""
+    """Return the regular files with hard links outside the workspace, without those protected there."""
     links: dict[_Identity, list[str]] = {}
     counts: dict[_Identity, int] = {}
     looked_at = 0

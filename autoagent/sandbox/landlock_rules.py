@@ -39,7 +39,7 @@ class _FilterProgram(ctypes.Structure):
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that the kernel offers; 0 where it has none."""
+    """Return the version of Landlock that the kernel offers; 0 if it has none."""
     try:
         return syscall(_CREATE, None, 0, _VERSION)
     except OSError:  # ENOSYS, EOPNOTSUPP, or a filter of system calls around us
@@ -96,7 +96,7 @@ def _filter(steps: bytes) -> None:
 
 
 def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
-    """What in a folder gets which rights. They hold for all beneath, so that one with holes in it is only listed."""
+    """Yield what in a folder gets which rights. They hold for all beneath, so that one with holes is only listed."""
     if not any(place.startswith(folder + "/") for place in out_of_reach):
         yield folder, _EVERYTHING & ~_MAKE_DEVICES
         return

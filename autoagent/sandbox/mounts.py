@@ -31,7 +31,7 @@ _HARMLESS = frozenset({*_OF_VENV, *_OF_PYTHON, "share", ".gitignore", ".lock", "
 
 
 def python_places(python: str) -> tuple[str, ...]:
-    """What belongs to a Python interpreter and does not lie in the system's own places. Raises SetupError."""
+    """Return what belongs to a Python interpreter outside the system's own places. Raises SetupError."""
     prefix, base = (sys.prefix, sys.base_prefix) if python == sys.executable else _prefixes(python)
     parts = {prefix: _OF_VENV, base: _OF_PYTHON, str(Path(base).resolve()): _OF_PYTHON}
     outside = {place: names for place, names in parts.items() if not is_beneath(place, SYSTEM)}
@@ -40,7 +40,7 @@ def python_places(python: str) -> tuple[str, ...]:
 
 
 def _shown(prefix: str, parts: Sequence[str]) -> Sequence[str]:
-    """A prefix as a whole where nothing else is in it, as each place takes time at each start; else its parts."""
+    """Return a prefix as a whole if nothing else is in it, as each place takes time at each start; else its parts."""
     try:
         if _HARMLESS.issuperset(path.name for path in Path(prefix).iterdir()):
             return (prefix,)
@@ -50,7 +50,7 @@ def _shown(prefix: str, parts: Sequence[str]) -> Sequence[str]:
 
 
 def is_beneath(place: str, places: Sequence[str]) -> bool:
-    """Whether a path is one of the places or lies in one."""
+    """Return whether a path is one of the places or lies in one."""
     return any(Path(place).is_relative_to(other) for other in places)
 
 
@@ -70,12 +70,12 @@ def _prefixes(python: str) -> tuple[str, str]:
 
 
 def search_path(python: str) -> tuple[str, ...]:
-    """The folders in which programs are looked for; that of the Python interpreter comes first."""
+    """Return the folders in which programs are looked for; that of the Python interpreter comes first."""
     return tuple(dict.fromkeys((str(Path(python).parent), *_USUAL_PATH)))
 
 
 def variables(path: Sequence[str], home: str, more: Mapping[str, str]) -> dict[str, str]:
-    """What a program finds in its environment. `home` is its own, and for temporary files too."""
+    """Return the environment of a program. `home` is its own, and for temporary files too."""
     return {
         "PATH": os.pathsep.join(path),
         "HOME": home,

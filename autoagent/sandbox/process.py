@@ -60,7 +60,7 @@ class Boundary(Protocol):
         """The folders in which programs are looked for."""
 
     def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
-        """How to start a program in a folder of the workspace, with these variables beside the usual ones."""
+        """Return how to start a program in a folder of the workspace, with these variables besides the usual ones."""
 
     def close(self) -> None:
         """Leave nothing behind; nothing is launched afterwards."""
@@ -231,7 +231,7 @@ class Process:
 
 
 def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[bytes]:
-    """The program, begun with its limits. Raises CommandError."""
+    """Start the program with its limits. Raises CommandError."""
     held = launch.held
     given = _in_memory(data) if data else os.open(os.devnull, os.O_RDONLY)
     try:
@@ -268,14 +268,14 @@ def _release(process: subprocess.Popen[bytes], held: Held, stdin: str) -> None:
 
 
 def _offer_to_the_oom_killer(use: Use) -> None:
-    """Where the machine's memory runs out, these go first, and what they start from now on; not the agent."""
+    """Make these, and what they start from now on, go first if the machine's memory runs out; not the agent."""
     for pid in use.pids:
         with suppress(OSError):  # ended meanwhile, or not ours to change
             Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
 
 def _in_memory(data: bytes) -> int:
-    """A descriptor to read the bytes from; they are never on a disk."""
+    """Return a descriptor to read the bytes from; they are never on a disk."""
     descriptor = os.memfd_create("data")
     with os.fdopen(descriptor, "wb", closefd=False) as file:
         file.write(data)

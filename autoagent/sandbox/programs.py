@@ -26,7 +26,7 @@ class _Running:
     ended: Future[ProcessExit]
 
     def now(self) -> BackgroundProcess:
-        """Its record as of now."""
+        """Return its record as of now."""
         return replace(self.background, exit=self.ended.result() if self.ended.done() else None)
 
 
@@ -143,7 +143,7 @@ class Programs:
 
 
 def find_program(name: str, folder: Path, path: Sequence[str]) -> str:
-    """The program that `name` stands for: with a slash in it a file, relative to `folder`, else one in `path`.
+    """Return the program that `name` stands for: with a slash a file relative to `folder`, else one in `path`.
 
     Raises CommandError where there is none, or none that can be executed.
     """

@@ -46,7 +46,7 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # where in struct seccom
 
 
 def is_known() -> bool:
-    """Whether there is a filter for this machine's architecture."""
+    """Return whether there is a filter for this machine's architecture."""
     return os.uname().machine in _ARCHITECTURES
 
 
@@ -86,7 +86,7 @@ def _kept_in_group() -> list[bytes]:
 
 
 def _whole(code: list[bytes]) -> bytes:
-    """A filter out of steps that have the number of the call before them."""
+    """Return the filter made of steps that have the number of the call before them."""
     architecture, column = _ARCHITECTURES[os.uname().machine]
     begin = [_step(_LOAD, _ARCHITECTURE), *_unless(_EQUAL, architecture, errno.ENOSYS), _step(_LOAD, _NUMBER)]
     x32 = _when(_AT_LEAST, _X32, errno.ENOSYS) if column == 0 else []
@@ -98,7 +98,7 @@ def _refusals(numbers: list[int], error: int) -> list[bytes]:
 
 
 def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
-    """One struct sock_filter; `yes` and `no` are how many steps a jump leaves out."""
+    """Return one struct sock_filter; `yes` and `no` are how many steps a jump leaves out."""
     return struct.pack("=HBBI", code, yes, no, value)
 
 
@@ -111,6 +111,6 @@ def _unless(test: int, value: int, error: int) -> list[bytes]:
 
 
 def _with_argument(number: int, argument: int, tests: list[bytes]) -> list[bytes]:
-    """The tests of one argument of the call with this number; what they let through is allowed."""
+    """Return the tests of one argument of the call with this number; what they let through is allowed."""
     body = [_step(_LOAD, argument), *tests, _step(_RETURN, _ALLOW)]
     return [_step(_EQUAL, number, 0, len(body)), *body]

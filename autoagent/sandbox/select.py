@@ -26,7 +26,7 @@ def open_sandbox(
     network: bool = False,
     python: str = "",
 ) -> Sandbox:
-    """The sandbox of a kind (see registry.sandbox), or with `auto` the strongest of our own that works here.
+    """Open the sandbox of a kind (see registry.sandbox), or with `auto` the strongest of our own that works here.
 
     Each is tried by running a program. `python` is the interpreter that programs find, by default the agent's own.
     Why a stronger kind was not taken is among the `gaps`.
@@ -54,7 +54,7 @@ def open_sandbox(
 
 
 def _working(kind: SandboxKind, workspace: Workspace, limits: ProcessLimits, python: str) -> Boundary:
-    """The boundary, once a program has run in it. Raises SetupError with the reason where none does."""
+    """Return the boundary, once a program has run in it. Raises SetupError with the reason if none does."""
     if not sys.platform.startswith("linux"):
         raise SetupError("programs are run on Linux only.")
     boundary: Boundary = kind.open(workspace, limits, python)

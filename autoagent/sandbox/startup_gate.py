@@ -37,7 +37,7 @@ class Held:
         self._ours.settimeout(_START_SECONDS)
 
     def command(self, argv: Sequence[str]) -> Sequence[str]:
-        """The command that waits, and then becomes this one."""
+        """Return the command that waits, and then becomes this one."""
         return (*_SHELL, *argv)
 
     def release(self, stdin: str) -> None:
@@ -58,7 +58,7 @@ class Held:
             self._ours.sendall(f"{stdin}\n".encode())
 
     def close(self) -> None:
-        """What still waits ends."""
+        """End what still waits."""
         self._ours.close()
         self.stdin.close()
 
@@ -67,9 +67,9 @@ class Held:
 
 
 def _is_tied(pid: int) -> bool:
-    """Whether the process of bubblewrap that started this one has nothing more to do but to wait for its end.
+    """Return whether the process of bubblewrap that started this one has only to wait for its end.
 
-    To tie itself to the agent is the last that it does before.
+    Its last step before that is to tie itself to the agent.
     """
     try:
         _, parent = _state_and_parent(pid)

@@ -35,7 +35,9 @@ _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fi
 
 
 def command(folder: str, largest_file: int, argv: Sequence[str], confinement: Mapping[str, Any]) -> list[str]:
-    """The command line that runs `argv` in a folder under supervision, with confinement.confine's arguments if any."""
+    """Return the command line that runs `argv` in a folder under
+    supervision, with confinement.confine's arguments if any.
+    """
     options = {"parent": os.getpid(), "folder": folder, "file": largest_file, "confinement": dict(confinement)}
     return [sys.executable, "-I", "-S", "-c", _CODE, _PACKAGES, marshal.dumps(options).hex(), *argv]
 
@@ -57,7 +59,7 @@ def main() -> None:
 
 
 def _become(options: dict[str, Any], argv: list[str]) -> None:
-    """In the child: take on the limits and the confinement, and turn into the program."""
+    """Take on the limits and the confinement in the child, and turn into the program."""
     try:
         os.setsid()  # a group without the supervisor
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["file"],) * 2)

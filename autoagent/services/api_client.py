@@ -44,7 +44,7 @@ class ProviderAnswer:
     body: bytes
 
     def fields(self) -> Mapping[str, Any]:
-        """The body as a JSON object. Raises CommandError where it is none."""
+        """Return the body as a JSON object. Raises CommandError if it is none."""
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError) as error:
@@ -152,7 +152,7 @@ def _forget_target(response: requests.Response, **_: Any) -> None:
 
 
 def host_of(url: str) -> str:
-    """The host of an address, with the port where one is named; '' where there is none."""
+    """Return the host of an address, with the port if one is named; '' if there is none."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2]
     except ValueError:  # brackets that are not closed
@@ -160,7 +160,7 @@ def host_of(url: str) -> str:
 
 
 def reason_of(body: bytes) -> str:
-    """What an error's body says, on one line: of JSON the message, wherever the known services put it."""
+    """Return what an error's body says, on one line; of JSON the message, wherever the known services put it."""
     text = body.decode(errors="replace")
     try:
         said = next(_messages(json.loads(text)), "")
@@ -171,7 +171,7 @@ def reason_of(body: bytes) -> str:
 
 
 def _messages(value: Any) -> Iterator[str]:
-    """The texts of an error object, the most telling first."""
+    """Yield the texts of an error object, the most telling first."""
     if isinstance(value, str):
         if value.strip():
             yield value
@@ -184,7 +184,9 @@ def _messages(value: Any) -> Iterator[str]:
 
 
 def unreachable(name: str, host: str, url_variable: str, error: BaseException) -> str:
-    """One line for an error of `requests`: that a host gave no answer, why, and the setting that holds its address."""
+    """Describe an error of `requests` in one line: the host
+    without an answer, why, and the setting with its address.
+    """
     import socket
     import ssl
 

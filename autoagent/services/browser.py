@@ -60,7 +60,8 @@ Fetch = Callable[..., WebPage]
 
 
 def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
-    """The page as HTML once its scripts have run; what is no HTML comes as `fetch` gave it. `name` as in _launch.
+    """Return the page as HTML once its scripts have run; what
+    is no HTML comes as `fetch` gave it. `name` as in _launch.
 
     Raises CommandError: what `fetch` raises for the page itself, no browser, a page that does not come to an end.
     """

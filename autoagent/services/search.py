@@ -54,7 +54,9 @@ def ask_ddgs(engine: str, query: str, count: int) -> Sequence[Mapping[str, str]]
 
 
 def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE) -> SearchResults:
-    """The first engine's hits that has some; each is asked twice. Raises CommandError where none can be reached."""
+    """Return the hits of the first engine that has some; each
+    is asked twice. Raises CommandError if none can be reached.
+    """
     problems: dict[str, str] = {}
     for turn in range(ROUNDS):
         if turn:
@@ -110,7 +112,7 @@ def _items(body: Any, key: str) -> list[Mapping[str, Any]]:
 
 
 def _hit(title: Any, url: Any, text: Any) -> SearchHit:
-    """A hit of plain one-line texts; its URL is '' where that is none of the web."""
+    """Return a hit of plain one-line texts; its URL is '' if it is no web address."""
     address = str(url or "").strip()
     web = address.startswith(("http://", "https://")) and len(address.split()) == 1
     return SearchHit(_line(title), address if web else "", _line(text))

@@ -37,7 +37,7 @@ class Twitter:
 
     @property
     def host(self) -> str:
-        """Where tweets go; '' where they are only tried out."""
+        """Where tweets go; '' if they are only tried out."""
         return "" if self.missing else host_of(self.url)
 
     def send(self, text: str) -> str:
@@ -54,7 +54,7 @@ class Twitter:
         return f"Sent: https://x.com/i/web/status/{tweet}"
 
     def _create(self, text: str) -> str:
-        """The id of the new tweet."""
+        """Create the tweet and return its id."""
         import requests
         import tweepy
 
@@ -76,7 +76,7 @@ _LOOK_FIRST = "look whether the tweet is there before you send it again"
 
 
 def _session_to(url: str) -> requests.Session:
-    """A session whose requests go to the address of the settings (they are signed after that), in bounded time.
+    """Return a session whose requests go, in bounded time, to the address in the settings (signed after that).
 
     It raises CommandError for a status that says no.
     """

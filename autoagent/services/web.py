@@ -32,7 +32,7 @@ class GuardedWeb:
         return self.client.fetch(url, limit=limit, headers=headers)
 
     def render(self, url: str, *, limit: int) -> WebPage:
-        """The page as a browser has it; see protocols.Web."""
+        """Return the page as a browser has it; see protocols.Web."""
         return self.browser(url, limit=limit) if self.browser else self.fetch(url, limit=limit)
 
     def download(self, url: str, part: OpenPart, *, progress: Progress) -> int:

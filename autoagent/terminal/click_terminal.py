@@ -34,7 +34,7 @@ class ClickTerminal:
         return answer
 
     def decide(self, question: str) -> bool:
-        """A yes or a no that nobody gives by accident: what was typed before the question does not count."""
+        """Ask a yes-or-no question that nobody answers by accident: input typed before it is discarded."""
         if sys.stdin.isatty():
             import termios
 

@@ -45,7 +45,7 @@ from autoagent.text.wrapping import Flow, wrap
 
 
 def decide_color(env: Mapping[str, str], isatty: bool) -> bool:
-    """Whether to write colour codes: NO_COLOR, then CLICOLOR_FORCE, then CLICOLOR=0, then what the terminal is."""
+    """Return whether to write colour codes: NO_COLOR, CLICOLOR_FORCE, CLICOLOR=0, then what the terminal is."""
     if env.get("NO_COLOR"):
         return False
     if env.get("CLICOLOR_FORCE", "0") not in ("", "0"):
@@ -195,7 +195,7 @@ class Console:
                     self._lines(lines)
 
     def _thought(self, event: Thought, page: Canvas) -> None:
-        """What of the thoughts did not stream in, then the figures of the step."""
+        """Write the thoughts that did not stream in, then the figures of the step."""
         text = event.thoughts.text.strip()
         if self._flow is None or not text.startswith(self._streamed.strip()):
             self._forget_stream()
@@ -211,7 +211,7 @@ class Console:
         self._lines([*rendering.rest_of(event.thoughts, page), rendering.status(self.tally, page)])
 
     def report(self, log: Path) -> None:
-        """The end report; `log` is the folder or file that holds the run."""
+        """Write the end report; `log` is the folder or file that holds the run."""
         page = self._page()
         if self._events is not None and self.tally.ended is not None:  # with `json`, not yet seen on this screen
             self._lines([rendering.ended(self.tally.ended, page)])
@@ -260,12 +260,12 @@ class Console:
         self._lines(rendering.proposal(proposal, self._page(), mask=self._mask, whole=True))
 
     def say(self, text: str) -> None:
-        """A text whose lines stay lines, wrapped where they are too long."""
+        """Write a text whose lines stay lines, wrapped if they are too long."""
         self._forget_stream()
         self._lines(wrap(line, self._page().columns) for line in self._mask(text).split("\n"))
 
     def warn(self, text: str) -> None:
-        """One paragraph not to be missed."""
+        """Write a paragraph that is not to be missed."""
         self._lines([self._page().alarm(self._mask(text))])
 
     def ask(self, prompt: str, timeout: float | None = None) -> str:
@@ -322,7 +322,7 @@ class Console:
         self._open_line = True
 
     def _forget_stream(self) -> None:
-        """What streamed is over: whole, or given up."""
+        """Reset the stream, which is complete or was abandoned."""
         self._stream, self._flow, self._streamed, self._heard_text = ThoughtsStream(), None, "", ""
         self._close_line()
 
@@ -336,7 +336,7 @@ class Console:
         self._write(self._screen, "".join(f"{line}\n" for line in lines))
 
     def _write(self, stream: TextIO, text: str) -> None:
-        """All writing passes here. What the encoding lacks is written as an escape."""
+        """Write to the screen; all writing passes here. Characters that the encoding lacks are escaped."""
         if self._broken or not text:
             return
         try:

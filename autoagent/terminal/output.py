@@ -43,5 +43,5 @@ def echo_list(
 
 
 def minute(t: float) -> str:
-    """A time as people here read it, to the minute."""
+    """Render a local time to the minute."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(t))

@@ -28,7 +28,7 @@ class ProgressBar:
         self._shown = percent
 
     def note(self, line: str) -> None:
-        """A line of words, on a line of its own."""
+        """Print a note on a line of its own."""
         self.close()
         echo(line, err=True)
         self._shown = -1

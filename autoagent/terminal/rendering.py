@@ -70,26 +70,26 @@ class Canvas:
     color: bool
 
     def ink(self, ink: Ink, text: str) -> str:
-        """The text in a colour; as it is where there are none."""
+        """Return the text in a colour, or unchanged if there are none."""
         return f"{_CODES[ink]}{text}{Style.RESET_ALL}" if self.color and text else text
 
     def said(self, label: str, text: str, ink: Ink = "system") -> str:
-        """A coloured label, then prose wrapped behind it."""
+        """Render a coloured label, then prose wrapped behind it."""
         return self.ink(ink, label) + wrap(f" {text}", self.columns, at=width(label))
 
     def alarm(self, text: str) -> str:
-        """A line not to be missed."""
+        """Render a line that is not to be missed."""
         return self.ink("alarm", wrap(text, self.columns))
 
 
 def name_of(tally: RunStats) -> str:
-    """The agent's name, as it stands before its thoughts."""
+    """Return the agent's name as it stands before its thoughts."""
     name = tally.task.name if tally.task else ""
     return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
 
 
 def started(event: RunStarted, page: Canvas) -> Iterator[str]:
-    """Who the agent is, what it is to reach, and with what."""
+    """Render who the agent is, what it is to reach, and with what."""
     if isinstance(event, Resumed):
         yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
     task = event.task
@@ -109,7 +109,7 @@ def started(event: RunStarted, page: Canvas) -> Iterator[str]:
 
 
 def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
-    """The thoughts after the first: reasoning, plan and criticism, as far as there are any."""
+    """Render the thoughts after the first: reasoning, plan and criticism, if there are any."""
     if thoughts.reasoning.strip():
         yield page.said("REASONING:", thoughts.reasoning.strip(), "thought")
     if thoughts.plan.strip():
@@ -122,7 +122,7 @@ def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
 
 
 def status(tally: RunStats, page: Canvas) -> str:
-    """The one line of figures of a step."""
+    """Render the figures of a step in one line."""
     cost = tally.usage.cost
     limit = f" of ${tally.budget:g}" if tally.budget else ""
     parts = (
@@ -158,7 +158,7 @@ def proposal(
     mask: Callable[[Any], Any] = lambda value: value,
     whole: bool = False,
 ) -> Iterator[str]:
-    """The command, its arguments, what is odd in them, and the diff; of a proposal, or as the log has it.
+    """Render the command, its arguments, anything odd in them, and the diff, of a proposal or as the log has it.
 
     `mask` takes secrets out of what is shown. Long runs of blanks are folded; what else is long is cut, unless the
     `whole` is wanted.
@@ -225,7 +225,7 @@ def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
 
 
 def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
-    """The result of a command, cut to a length that leaves the thoughts in sight."""
+    """Render the result of a command, cut to a length that leaves the thoughts in sight."""
     said = f"Command {command} {event.outcome}:"
     ink: Ink = "system" if event.ok or event.put_off else "alarm"
     lines = shorten_text(fold_blanks(event.text.rstrip("\n")), RESULT_CHARACTERS, RESULT_LINES)
@@ -250,7 +250,7 @@ _ENDS = {
 
 
 def told(event: Event, page: Canvas) -> Iterator[str]:
-    """The line of an event that is shown alike whichever agent's it is; none for others."""
+    """Render an event that looks the same for every agent; nothing for other events."""
     match event:
         case Rejected():
             yield page.said("UNUSABLE REPLY:", event.problem, "alarm")
@@ -269,12 +269,12 @@ def told(event: Event, page: Canvas) -> Iterator[str]:
 
 
 def ended(event: Ended, page: Canvas) -> str:
-    """Why the run ends here."""
+    """Render why the run ends here."""
     return page.said(f"{_ENDS[event.status]}:", event.reason, "system" if event.status == "finished" else "alarm")
 
 
 def report(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
-    """The end report: what the goals were, what changed, what it cost, where the log is and how to go on."""
+    """Render the end report: what the goals were, what changed, what it cost, where the log is and how to go on."""
     usage = tally.usage
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
     goals = tally.task.goals if tally.task else ()
@@ -295,7 +295,7 @@ def report(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
 
 
 def _whole(label: str, text: str, page: Canvas) -> Iterator[str]:
-    """A text to be copied, never broken: behind its label, or on the next line where there is no room for it."""
+    """Render a text to be copied, never broken: behind its label, or on the next line if it does not fit there."""
     text = escape(text)
     if width(label) + 1 + width(text) <= page.columns:
         yield f"{page.ink('label', label)} {text}"

@@ -38,17 +38,17 @@ class SetupTerminal(Protocol):
         """Show a line."""
 
     def ask(self, prompt: str, default: str = "") -> str:
-        """The answer, or `default` for an empty one. Raises EOFError at the end of the input."""
+        """Return the answer, or `default` for an empty one. Raises EOFError at the end of the input."""
 
     def secret(self, prompt: str) -> str:
-        """As `ask`, without showing what is typed."""
+        """Do as `ask`, without showing what is typed."""
 
 
 # The task --------------------------------------------------------------------------------------------------------
 
 
 def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = None) -> Task:
-    """The task, from one wish which `propose` turns into a model's text, or asked for one by one.
+    """Ask for the task: one wish that `propose` turns into a model's text, or each part in turn.
 
     Without `propose`, or where its text is unusable, everything is asked. Raises StopRun at the end of the input, and
     what `propose` raises except ModelError.
@@ -107,7 +107,7 @@ def show_task(terminal: SetupTerminal, task: Task) -> None:
 
 
 def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> bool:
-    """Whether to go on with the task saved at `path`. Raises StopRun at the end of the input."""
+    """Ask whether to go on with the task saved at `path`. Raises StopRun at the end of the input."""
     terminal.say(f"Welcome back! Would you like me to return to being {task.name}?")
     show_task(terminal, task)
     try:
@@ -117,7 +117,7 @@ def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> bool:
 
 
 def proposal_messages(wish: str) -> tuple[Message, ...]:
-    """The prompt that asks a model for name, role and goals; `parse_proposal` reads its answer."""
+    """Return the prompt that asks a model for name, role and goals; `parse_proposal` reads its answer."""
     system = (
         "You set up an autonomous agent. From the user's wish, think of a short name for it that ends in GPT, its role "
         f"in one sentence that begins with 'an AI', and 1 to {MOST_GOALS} goals that together fulfil the wish and "
@@ -128,7 +128,8 @@ def proposal_messages(wish: str) -> tuple[Message, ...]:
 
 
 def parse_proposal(text: str) -> Task | None:
-    """The task in a model's answer: JSON, or lines `Name:`, `Description:` (or `Role:`) and `Goals:` with `- ` items.
+    """Read the task in a model's answer: JSON, or lines `Name:`,
+    `Description:` (or `Role:`) and `Goals:` with `- ` items.
 
     None where name, role or goals are missing or only echo the prompt's form. There may be more goals than are taken.
     """
@@ -188,12 +189,12 @@ class Choice:
 
 
 def model_is_chosen(settings: Settings) -> bool:
-    """Whether anything says which model to use; where nothing does, the menu asks."""
+    """Return whether anything says which model to use; if nothing does, the menu asks."""
     return bool(settings.model or settings.openai_api_key or settings.openai_base_url)
 
 
 def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) -> Choice:
-    """The first-run menu; `find` looks for servers on this machine, once one is wanted: the menu does not wait for it.
+    """Show the first-run menu; `find` looks for servers on this machine only once one is wanted.
 
     Raises SetupError at the end of the input: no model is set up, and nobody sets one up.
     """
@@ -243,7 +244,7 @@ def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
 
 
 def _provider(terminal: SetupTerminal, provider: Provider) -> Choice:
-    """Its name; nothing is kept of one that does a single task."""
+    """Return the choice of this provider; nothing is kept of one that does a single task."""
     env = {"AUTOAGENT_MODEL": provider.name}
     return _kept(terminal, env) if provider.task is None else Choice(env)
 

@@ -36,7 +36,7 @@ class SubAgentText:
                 self._commands[event.agent] = event.call.name
 
     def lines(self, event: Event, page: Canvas) -> Iterator[str]:
-        """The lines that show an event; none for one that a person need not see."""
+        """Yield the lines that show an event; none for one that a person need not see."""
         self.add(event)
         behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
         for text in self._texts(event, Canvas(max(20, page.columns - width(behind)), page.color)):

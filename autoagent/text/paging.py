@@ -46,7 +46,9 @@ class Page:
         return self.first == self.column == 1 and self.goes_on is None
 
     def note(self, command: str) -> str:
-        """Which part it is and how to go on, with `command` up to the arguments for it; '' where nothing is missing."""
+        """Say which part it is and how to go on, with `command`
+        up to the arguments for it; '' if nothing is missing.
+        """
         if self.whole:
             return ""
         if self.total < self.first:
@@ -60,7 +62,7 @@ class Page:
 
 
 def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, column: int = 1) -> Page:
-    """As many of `lines` (None: all) from line `first` as there is room for, whole ones where one fits.
+    """Return as many of `lines` (None: all) from line `first` as fit, whole ones if one fits.
 
     Past the end of the text the page is empty. Raises CommandError for a number below 1.
     """
@@ -89,7 +91,7 @@ def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, col
 
 
 def _most(most: int, good: Callable[[int], bool]) -> int:
-    """The largest number up to `most` that is good, where all below it are; 0 where none is."""
+    """Return the largest number up to `most` that is good, given that all below it are; 0 if none is."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2
@@ -101,7 +103,7 @@ def _most(most: int, good: Callable[[int], bool]) -> int:
 
 
 def ends(text: str, limit: int, count: Count, command: str = "") -> str:
-    """The text within `limit` tokens: unchanged, or its two ends with a note of what is left out between them.
+    """Cut the text to `limit` tokens: unchanged, or its two ends with a note of what is left out between them.
 
     `command`, up to the arguments for that, shows what is left out. Ends are whole lines, where lines are short.
     """
@@ -119,7 +121,7 @@ def ends(text: str, limit: int, count: Count, command: str = "") -> str:
 
 
 def _to_line_end(head: str) -> str:
-    """Less the part of a last line, where what is left is enough; without the newline at its end."""
+    """Drop a partial last line if enough is left without it; without the newline at the end."""
     at = head.rfind("\n")
     return head[:at] if at >= len(head) * _SNAP else head
 

@@ -62,27 +62,27 @@ class Marks:
 
     @classmethod
     def of(cls, text: str, source: str, *, run: str, step: int, named: int = NAMED) -> Marks:
-        """The marks of a text, given whole even where only a part of it is shown; `named` characters of its source."""
+        """Return the marks of a text, given whole even if only a part is shown; `named` characters of its source."""
         told = "\0".join((run, str(step), source, text)).encode("utf-8", "surrogatepass")
         tag = f"{WORD}-{hashlib.sha256(told).hexdigest()[:_DIGITS]}"
         return cls(f'<{tag} from "{name_source(source, named)}">', f"</{tag}>")
 
     def around(self, text: str) -> str:
-        """A text that is defused already, between the marks."""
+        """Put a text that is already defused between the marks."""
         return f"{self.opening}\n{text}\n{self.closing}"
 
     def around_line(self, text: str) -> str:
-        """The same in one line."""
+        """Do the same in one line."""
         return f"{self.opening} {' '.join(text.split())} {self.closing}"
 
 
 def marked(text: str, source: str, *, run: str = "", step: int = 0) -> str:
-    """The text, defused and between its marks."""
+    """Return the text defused and between its marks."""
     return Marks.of(text, source, run=run, step=step).around(defuse(text))
 
 
 def split(text: str) -> list[tuple[str, Marks | None]]:
-    """A text of the program's own that quotes some from outside, in parts: each with its marks, None for the own words.
+    """Split a text of ours that quotes some from outside: each part with its marks, None for our own words.
 
     Own and quoted parts alternate; the marks are not in the parts, and the newlines within them are.
     """
@@ -95,20 +95,20 @@ def split(text: str) -> list[tuple[str, Marks | None]]:
 
 
 def defuse(text: str) -> str:
-    """The text with nothing left in it that could pass for a mark or a control token; the rest stays as it is."""
+    """Return the text with nothing left that could pass for a mark or a control token; the rest is unchanged."""
     text = _TAGS.sub(lambda found: f"[{len(found[0])} invisible characters]", text)
     text = _BRACKETS.sub(lambda found: "&lt;" if _begins_mark(text, found.end()) else found[0], text)
     return _CONTROL.sub(lambda found: "&lt;" if found[0] == "<" else "&#91;", text)
 
 
 def name_source(source: str, limit: int = NAMED) -> str:
-    """A source in one short line that can neither end a mark nor hold much of a message itself."""
+    """Name a source in one short line that can neither end a mark nor hold much of a message itself."""
     line = re.sub(r"[\"<>\[\]|\uff5c]", "", escape(" ".join(source.split()))) or "outside"
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _begins_mark(text: str, at: int) -> bool:
-    """Whether the letters that come next, whatever stands between them, are those of the word."""
+    """Return whether the letters that come next, whatever stands between them, are those of the word."""
     found = 0
     for char in text[at : at + _WINDOW]:
         for letter in _letters(char):
@@ -122,6 +122,6 @@ def _begins_mark(text: str, at: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _letters(char: str) -> str:
-    """A character as the plain small letters it stands for; '' for what is no letter."""
+    """Return the plain small letters that a character stands for; '' if it is no letter."""
     folded = unicodedata.normalize("NFKD", char).casefold()
     return "".join(_ALIKE.get(letter, letter) for letter in folded if letter.isalpha())

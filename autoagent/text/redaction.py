@@ -65,7 +65,7 @@ _VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|[$%]?\{+[\w.: -]*\}+|<[\w.: -]*>|%\(
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value that stands where a secret belongs is none: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
+    """Return whether a value in a secret's place is none: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
 
     Such a value is short, or consists of few plain words without a digit; of more words where one of them says so.
     """
@@ -73,21 +73,21 @@ def is_placeholder(value: str) -> bool:
 
 
 def _stands_in(value: str) -> bool:
-    """Whether a value, of any length, is made of words as a placeholder is."""
+    """Return whether a value, of any length, is made of words as a placeholder is."""
     words = re.findall(r"[^\W_]+", value)
     plain = all(_is_plain(word) for word in words)
     return plain and (len(words) <= _FEW_WORDS or not _STAND_INS.isdisjoint(word.lower() for word in words))
 
 
 def _is_plain(word: str) -> bool:
-    """Whether it looks like a word, in one of the usual cases, or repeats one character as `xxxx` does."""
+    """Return whether it looks like a word, in one of the usual cases, or repeats one character as `xxxx` does."""
     if len(word) > 3 and len(set(word)) == 1:
         return True
     return word.isalpha() and len(word) <= _LONGEST_WORD and (word.islower() or word.isupper() or word.istitle())
 
 
 def holds_mask(value: Any) -> bool:
-    """Whether `[masked]` stands anywhere in a JSON value."""
+    """Return whether `[masked]` stands anywhere in a JSON value."""
     return MASK in _written(value)
 
 
@@ -95,7 +95,7 @@ _written = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """The secret as it may stand in a text: as it is, in an address, in JSON that was not parsed."""
+    """Return the secret as it may stand in a text: as it is, in an address, in JSON that was not parsed."""
     return secret, quote(secret, safe=""), _written(secret)[1:-1]
 
 
@@ -109,11 +109,11 @@ class Redactor:
         self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))
 
     def mask(self, text: str) -> str:
-        """The text without secrets; all else stays as it is."""
+        """Return the text without secrets; all else is unchanged."""
         return self._pattern.sub(_mask_of, text) if self._may_hold_one(text) else text
 
     def mask_json(self, value: Any) -> Any:
-        """A JSON value with every text in it masked, keys too; the value itself where there is nothing to mask.
+        """Mask every text in a JSON value, keys too; return the value itself if there is nothing to mask.
 
         Names of changed files stay as they are.
         """
@@ -141,7 +141,7 @@ def _mask_of(found: re.Match[str]) -> str:
 
 
 def _is_no_password(user: str, password: str) -> bool:
-    """Whether what stands where a password does in an address is none: `postgres:postgres`, `me:${DB_PASSWORD}`.
+    """Return whether the password in an address is a placeholder: `postgres:postgres`, `me:${DB_PASSWORD}`.
 
     Stricter than for a key: a password that a person chose is often a word or two.
     """

@@ -38,7 +38,7 @@ _BLANKS = re.compile(r"[ \t]{40,}|\n(?:[ \t]*\n){7,}")
 
 
 def valid(text: str) -> str:
-    """The text as UTF-8 can carry it: halves of a surrogate pair are joined, a lone one becomes U+FFFD."""
+    """Return the text as UTF-8 can carry it: halves of a surrogate pair are joined, a lone one becomes U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -47,7 +47,10 @@ def valid(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    r"""The text with everything hidden or harmful in it as a visible escape (`\x1b`, `\u202e`); \n and \t stay."""
+    r"""Escape everything hidden or harmful in the text visibly (`\x1b`, `\u202e`);
+
+    and \t stay.
+    """
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -62,7 +65,9 @@ def _utf16(text: str) -> Iterator[int]:
 
 
 def mixed_script(text: str) -> tuple[str, ...]:
-    r"""One note for each word that mixes Latin with Cyrillic or Greek look-alikes: `'...' (Cyrillic: \u0430pt)`."""
+    r"""Return a note for each word that mixes Latin with
+    Cyrillic or Greek look-alikes: `'...' (Cyrillic: \u0430pt)`.
+    """
     notes: dict[str, None] = {}
     for word in _WORD.findall(text):
         if word.isascii() or not _LATIN.search(word):
@@ -74,7 +79,7 @@ def mixed_script(text: str) -> tuple[str, ...]:
 
 
 def width(text: str) -> int:
-    """The columns of a terminal that an escaped text takes: 2 for a wide character, 0 for a combining one."""
+    """Count the terminal columns of an escaped text: 2 for a wide character, 0 for a combining one."""
     if text.isascii():
         return len(text)
     return sum(_columns(char) for char in text)
@@ -99,7 +104,7 @@ def _folded(match: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text with its long blank runs folded and, past `limit` characters, its middle cut out, where that saves any.
+    """Fold long runs of blanks and, past `limit` characters, cut out the middle if that saves any.
 
     Two thirds of what is kept are the head. The cut names its own length and that of the whole.
     """
@@ -113,7 +118,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def shorten_lines(lines: Sequence[str], most: int) -> list[str]:
-    """At most `most` lines and one that says how many are left out between head and tail, where that is several."""
+    """Return at most `most` lines plus one that counts those left out between head and tail, if they are several."""
     if len(lines) <= most + 1:
         return list(lines)
     head, tail = most - most // 3, most // 3
@@ -122,7 +127,9 @@ def shorten_lines(lines: Sequence[str], most: int) -> list[str]:
 
 
 def shorten_text(text: str, limit: int, most: int) -> list[str]:
-    """The lines of a text, cut to `most` of them, then each so that together they have about `limit` characters."""
+    """Return the lines of a text, cut to `most` of them, then
+    each so that together they have about `limit` characters.
+    """
     lines = shorten_lines(text.split("\n"), most)
     lengths = sorted(map(len, lines))
     each = limit

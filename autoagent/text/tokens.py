@@ -41,7 +41,7 @@ _PATTERNS = {
 
 
 def counter(model: str) -> Count:
-    """The count for a model's name; loads its encoding at the first text (0.2 s)."""
+    """Return the count for a model's name; loads its encoding at the first text (0.2 s)."""
     name = "o200k_base" if _is_recent_openai(model) else "cl100k_base"
 
     def count(text: str) -> int:
@@ -52,14 +52,14 @@ def counter(model: str) -> Count:
 
 
 def fits(text: str, limit: int, count: Count) -> bool:
-    """Whether the text has at most `limit` tokens; counts only where its length leaves a doubt."""
+    """Return whether the text has at most `limit` tokens; counts only if its length leaves a doubt."""
     if 4 * len(text) <= limit:  # a token has at least one byte, a character at most four
         return True
     return len(text) <= 8 * limit and count(text) <= limit
 
 
 def shorten(text: str, limit: int, count: Count) -> str:
-    """The text within `limit` tokens: unchanged, or its head and tail with a note of what is left out between."""
+    """Cut the text to `limit` tokens: unchanged, or its head and tail with a note of what is left out between."""
     if fits(text, limit, count):
         return text
     room = limit - 20  # for the note

@@ -33,7 +33,7 @@ class Flow:
         self._word = ""  # not written yet: the next piece may go on with it
 
     def feed(self, piece: str) -> str:
-        """What can be written now."""
+        """Take the next piece; return what can be written now."""
         parts = _PART.findall(self._word + piece)
         self._word, written = "", ""
         for part in parts:
@@ -48,7 +48,7 @@ class Flow:
         return written
 
     def end(self) -> str:
-        """The rest of the text, without a newline at its end."""
+        """Return the rest of the text, without a newline at its end."""
         return self._put()
 
     def _put(self) -> str:
@@ -77,7 +77,7 @@ def wrap(text: str, columns: int, *, at: int = 0, indent: int = 2) -> str:
 
 
 def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_spaces: bool = False) -> Iterator[str]:
-    """One line, escaped, as lines of at most `columns`, each with `before` in front; at least one.
+    """Cut one line, escaped, into at least one of at most `columns`, each with `before` in front.
 
     All but the first stand `hanging` columns further in, so that none of them passes for a line of its own. It is cut
     where it is full, or with `at_spaces` at the last space before that; those at a cut are left out.

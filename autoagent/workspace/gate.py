@@ -65,10 +65,10 @@ class Observer(Protocol):
     """Is told what of the workspace is handed out, before it is; places are relative to the root."""
 
     def content(self, where: str) -> None:
-        """The content of this file."""
+        """Hear that the content of this file was handed out."""
 
     def names(self, where: str) -> None:
-        """The names of what is in this folder, and below it."""
+        """Hear that the names in this folder and below were handed out."""
 
 
 class Workspace:
@@ -93,20 +93,20 @@ class Workspace:
         self._protected = frozenset(place.casefold() for place in self.protected)
 
     def observed(self, observer: Observer) -> Self:
-        """The same workspace, of which the observer is told what is handed out."""
+        """Return the same workspace, whose observer is told what is handed out."""
         view = copy.copy(self)
         view._observer = observer
         return view
 
     def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
-        """The path as the model and the user see it: relative to the root, links resolved.
+        """Return the path as the model and the user see it: relative to the root, links resolved.
 
         With `of_file`, one that can only name a folder is refused; without `follow` a link as its last part stays.
         """
         return self._locate(path, of_file=of_file, follow=follow)
 
     def find(self, path: str, *, follow: bool = True) -> WorkspaceEntry | None:
-        """What is at the path, or None; without `follow` a link itself, wherever it leads."""
+        """Return what is at the path, or None; without `follow` a link itself, wherever it leads."""
         where = self._locate(path, follow=follow)
         folder, _, name = where.rpartition("/")
         try:
@@ -119,7 +119,7 @@ class Workspace:
         return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
 
     def read(self, path: str, limit: int) -> bytes:
-        """The first `limit` bytes of a regular file."""
+        """Read the first `limit` bytes of a regular file."""
         with self._regular(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             if self._observer is not None:
                 self._observer.content(self._locate(path))
@@ -156,7 +156,7 @@ class Workspace:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[BinaryIO]:
-        """A file to read and write in place, made with its folders if it is not there; on the disk once closed."""
+        """Open a file to read and write in place, made with its folders if missing; it is on disk once closed."""
         if self.find(path) is None:
             self.write(path, b"")
         elif self._observer is not None:
@@ -227,16 +227,18 @@ class Workspace:
                     pending.append(entry.path)
 
     def is_protected(self, where: str) -> bool:
-        """Whether a place (relative to the root) is out of reach; case is folded, as many file systems do."""
+        """Return whether a place (relative to the root) is out of reach; case is folded, as many file systems do."""
         parts = where.casefold().split("/")
         return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
 
     def folder(self, where: str) -> AbstractContextManager[int]:
-        """A descriptor of the folder at a place (relative to the root, '.' for it), behind the gate. Raises OSError."""
+        """Open a descriptor of the folder at a place (relative to
+        the root, '.' for it), through the gate. Raises OSError.
+        """
         return self._opened(where, _FOLDER)
 
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
-        """The physical place of a path, relative to the root; '.' for the root.
+        """Return the physical place of a path, relative to the root; '.' for the root.
 
         With `of_file` it must be able to name a file; without `follow` a link as its last part stays.
         """
@@ -266,7 +268,7 @@ class Workspace:
         return where
 
     def _inside(self, protected: Iterable[Path]) -> frozenset[str]:
-        """The protected places inside the workspace, relative to its root."""
+        """Return the protected places inside the workspace, relative to its root."""
         places: set[str] = set()
         for path in protected:
             absolute = path.absolute()
@@ -317,12 +319,12 @@ class Workspace:
 
 
 def folder_named(path: str) -> str:
-    """A folder as a model names it: '' and '/' are the workspace's root, as '.' is."""
+    """Return the folder that a model names: '' and '/' are the workspace's root, as '.' is."""
     return path if path.strip().strip("/") else "."
 
 
 def shown(path: str) -> str:
-    """A path for a message: quoted, with what cannot be printed escaped, the middle of a long one left out."""
+    """Render a path for a message: quoted, with the unprintable escaped and the middle of a long one left out."""
     return repr(path if len(path) <= 120 else f"{path[:80]}...{path[-30:]}")
 
 
@@ -333,7 +335,7 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x0
 
 
 def openat2_gate(folder: int, path: str, flags: int) -> int:
-    """The gate by the system call openat2, see openat2(2). Raises OSError ENOSYS or EPERM where it is not there."""
+    """Open through the gate by the system call openat2(2). Raises OSError ENOSYS or EPERM if it is unavailable."""
     import ctypes
 
     libc = _libc()
@@ -357,7 +359,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def walk_gate(folder: int, path: str, flags: int) -> int:
-    """The gate by opening one folder after the other, none of them through a link."""
+    """Open through the gate by opening one folder after the other, none of them through a link."""
     *folders, last = path.split("/")
     current = os.dup(folder)
     try:
@@ -387,7 +389,7 @@ def _best_gate(root: Path) -> Gate:
 
 
 def _malformed(path: str) -> str:
-    """Why a path cannot be used, whatever is on the disk; '' where it can."""
+    """Explain why a path cannot be used, whatever is on the disk; '' if it can."""
     if not path.strip():
         return "is no file name: it is blank"
     if any("\ud800" <= character <= "\udfff" for character in path):
@@ -404,7 +406,7 @@ def _malformed(path: str) -> str:
 
 
 def _real(path: Path) -> str:
-    """The path with its links resolved; a link that goes round stays. Raises OSError (ELOOP) for a chain of too many.
+    """Resolve the path's links; a circular link stays. Raises OSError (ELOOP) for a chain of too many.
 
     How many are too many says the system, to which a circle is a chain without end.
     """
@@ -445,7 +447,7 @@ def _require_file(mode: int, path: str) -> None:
 
 
 def _mode_to_keep(parent: int, name: str, path: str) -> int | None:
-    """The permissions of the file to be replaced, or None where there is none yet."""
+    """Return the permissions of the file to be replaced, or None if there is none yet."""
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -499,7 +501,7 @@ def _sync_folder(descriptor: int) -> None:
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Where the operating system's errors become ours."""
+    """Turn the operating system's errors into ours."""
     try:
         yield
     except OSError as error:

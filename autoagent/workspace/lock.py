@@ -55,7 +55,7 @@ def _holder(folder: os.stat_result) -> str:
 
 
 def _locked_by(folder: os.stat_result) -> int:
-    """The process that holds the lock; 0 where /proc/locks does not say, as for one outside this container."""
+    """Return the process that holds the lock; 0 if /proc/locks does not say, as for one outside this container."""
     pattern = re.compile(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ")
     with suppress(OSError):
         for found in pattern.finditer(Path("/proc/locks").read_text()):
@@ -66,7 +66,7 @@ def _locked_by(folder: os.stat_result) -> int:
 
 
 def _run_of(pid: int) -> str:
-    """The run whose log the process holds open; '' where it is another user's, or has none yet."""
+    """Return the run whose log the process holds open; '' if it is another user's, or has none yet."""
     with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):  # closed since

@@ -65,7 +65,7 @@ class ObjectStore:
         return name
 
     def read(self, kind: str, name: str) -> bytes:
-        """The content of an object, which is that its name was made of: anything else is an error that names it."""
+        """Return the content of an object, verified against its name: anything else is an error that names it."""
         path = self._path(name)
         try:
             raw = zlib.decompress(path.read_bytes())
@@ -90,7 +90,7 @@ class ObjectStore:
         return self.put("tree", b"".join(line for _, line in sorted(lines)))
 
     def read_tree(self, name: str) -> dict[str, Node]:
-        """A folder."""
+        """Return the entries of a folder."""
         data, found, at = self.read("tree", name), {}, 0
         while at < len(data):
             space, end = data.index(b" ", at), data.index(b"\0", at)
@@ -129,7 +129,7 @@ class ObjectStore:
 
 
 def _is_there(path: Path, head: bytes) -> bool:
-    """Whether the object is stored, and begins as it should: after a power cut a file may be empty, or all zero."""
+    """Return whether the object is stored and begins correctly: a power cut can leave a file empty, or all zero."""
     try:
         with path.open("rb") as file:
             return zlib.decompressobj().decompress(file.read(_HEAD), len(head)) == head

@@ -109,7 +109,7 @@ class Snapshots:
         return nodes[""].id
 
     def changed(self, before: str, after: str) -> list[str]:
-        """The workspace paths of files that differ between two trees, sorted. Raises StateError."""
+        """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
         return sorted(path for path, _, _ in self._differing(before, after))
 
     def restore(self, tree: str) -> Restored:
@@ -134,7 +134,8 @@ class Snapshots:
     # Taking ------------------------------------------------------------------------------------------------------
 
     def _listed(self, descriptor: int, where: str, look: _Look) -> tuple[dict[str, Node], dict[str, int]]:
-        """A folder's files and what else is not a folder; the folders in it, with their modes. Raises OSError.
+        """List the files of a folder and whatever else is no
+        folder; then its folders with their modes. Raises OSError.
 
         Beyond MOST_ENTRIES a folder is left out as a whole. The workspace itself cannot be: there it is each entry.
         """
@@ -164,7 +165,7 @@ class Snapshots:
         return found, dict(sorted(folders.items()))
 
     def _file(self, parent: int, name: str, path: str, status: os.stat_result, look: _Look) -> Node:
-        """A file or a link, read if it may have changed since the last look."""
+        """Return the node of a file or a link, read if it may have changed since the last look."""
         stamp = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         known = self._look.stamps.get(path)
         if known is not None and known[0] == stamp:
@@ -189,7 +190,7 @@ class Snapshots:
         return node
 
     def _kept(self, where: str, mode: int, look: _Look) -> Node:
-        """The node of a folder, all of whose own folders are in its tree by now."""
+        """Return the node of a folder whose own folders are all in its tree by now."""
         tree = look.trees.get(where)
         if tree is None:
             return _absent(look.left_out[where])
@@ -248,7 +249,7 @@ class _Restoration:
         self.left: dict[str, str] = {}
 
     def run(self, where: str, before: str, after: str, mode: int | None = None) -> None:
-        """The folder at `where` holds the tree `before` and shall hold `after`; '' is an empty one. Raises StateError.
+        """Change the folder at `where` from the tree `before` to `after`; '' is an empty one. Raises StateError.
 
         It goes from folder to folder with one of them open at a time, each opened through the gate.
         """
@@ -288,7 +289,7 @@ class _Restoration:
         return path in self.left
 
     def _exchange(self, parent: int, name: str, path: str, was: Node | None, now: Node | None) -> None:
-        """One name in an open folder: what it was goes, what it is to be comes; of a folder its content comes later."""
+        """Replace one name in an open folder: the old goes, the new comes; of a folder the content comes later."""
         if _is_folder(was) and not _is_folder(now):
             try:
                 os.rmdir(name, dir_fd=parent)
@@ -312,7 +313,7 @@ class _Restoration:
 
 
 def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
-    """Why an entry is not kept; '' where it is."""
+    """Explain why an entry is not kept; '' if it is."""
     mode = status.st_mode
     if stat.S_ISDIR(mode):
         return f"it is more than {DEEPEST} folders deep" if path.count("/") >= DEEPEST else ""
@@ -342,7 +343,7 @@ def _is_folder(node: Node | None) -> TypeGuard[Node]:
 
 
 def _content(parent: int, name: str) -> tuple[bytes, int]:
-    """What a regular file holds, and its mode. Raises OSError, also for what is no file or too large by now."""
+    """Return what a regular file holds, and its mode. Raises OSError, also if it is no file or too large by now."""
     with os.fdopen(os.open(name, _READ, dir_fd=parent), "rb") as file:
         status = os.fstat(file.fileno())
         data = file.read(LARGEST_FILE + 1) if stat.S_ISREG(status.st_mode) else None

@@ -40,7 +40,7 @@ def draw_openai(provider: Provider, settings: Settings, prompt: str) -> Drawn:
 
 
 def draw_hugging_face(provider: Provider, settings: Settings, prompt: str) -> Drawn:
-    """The inference API, `POST /models/MODEL`: the answer is the picture itself."""
+    """Draw with the inference API, `POST /models/MODEL`, whose answer is the picture itself."""
     body = {"inputs": prompt, "parameters": {"width": settings.image_size, "height": settings.image_size}}
     path = f"/models/{settings.huggingface_image_model}"
     return provider.post(path, json=body, headers={"Accept": "image/png"}).body, charges.elsewhere(provider)
@@ -55,7 +55,7 @@ def draw_web_ui(provider: Provider, settings: Settings, prompt: str) -> Drawn:
 
 
 def suffix_of(name: str, picture: bytes) -> str:
-    """The file suffix of a picture, by its first bytes. Raises CommandError where the provider `name` sent none."""
+    """Return the file suffix of a picture, by its first bytes. Raises CommandError if the provider `name` sent none."""
     if picture[:4] == b"RIFF" and picture[8:12] == b"WEBP":
         return ".webp"
     for magic, suffix in _SUFFIXES:

@@ -59,7 +59,7 @@ class SpeechSource(Protocol):
     """Where the voice comes from."""
 
     def utter(self, text: str) -> AbstractContextManager[Utterance]:
-        """The utterance of a text, which is usable inside the context. Raises CommandError, which says why not."""
+        """Return the utterance of a text, usable inside the context. Raises CommandError, which says why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class OfflineVoice:
 
     @contextmanager
     def utter(self, text: str) -> Iterator[Utterance]:
-        """As Source has it."""
+        """Utter as SpeechSource has it."""
         yield Utterance(_first_installed(self.speakers, "apt install espeak-ng"), text.encode())
 
 
@@ -84,7 +84,7 @@ class ElevenLabsVoice:
 
     @contextmanager
     def utter(self, text: str) -> Iterator[Utterance]:
-        """As Source has it."""
+        """Utter as SpeechSource has it."""
         player = _first_installed(self.players, _INSTALL_PLAYER)  # before it costs anything
         path = f"/v1/text-to-speech/{quote(self.voice or self._first_voice, safe='')}"
         body = {"text": text, "model_id": ELEVENLABS_MODEL}
@@ -112,7 +112,7 @@ class StreamElementsVoice:
 
     @contextmanager
     def utter(self, text: str) -> Iterator[Utterance]:
-        """As Source has it."""
+        """Utter as SpeechSource has it."""
         player = _first_installed(self.players, _INSTALL_PLAYER)
         answer = self.provider.get("/kappa/v2/speech", params={"voice": self.voice, "text": text})
         with _sound_file(answer.body) as file:
@@ -218,19 +218,19 @@ class Voice:
             raise CommandError(f"{name} ended with status {program.returncode}: {last[:200]}")
 
     def _tell_problem(self) -> None:
-        """In the thread of the caller, whose screen it is."""
+        """Report the problem in the thread of the caller, whose screen it is."""
         if self._problem and not self._told:
             self._told = True
             self._tell(f"Nothing is said aloud: {self._problem}")
 
 
 def voice_of(settings: Settings, tell: Callable[[str], None]) -> Voice:
-    """The voice that the settings choose. Nothing is asked or opened."""
+    """Return the voice that the settings choose. Nothing is asked or opened."""
     return Voice(_source(settings), tell, silent=silence(os.environ))
 
 
 def silence(env: Mapping[str, str], root: Path = Path("/")) -> str:
-    """Why nothing can be heard on this machine; '' where it has a sound device, or where that cannot be told.
+    """Explain why nothing can be heard on this machine; '' if it has a sound device, or that cannot be told.
 
     On Linux it has one where ALSA has a device that plays, or where a sound server's socket is there or named.
     """

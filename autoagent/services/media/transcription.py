@@ -43,7 +43,7 @@ _MPEG_SYNC, _MPEG_LAYER = 0xFFE0, 0x06  # an MPEG audio frame: 11 bits of ones, 
 
 
 def recognised(name: str, data: bytes) -> Recording:
-    """The recording by its first bytes.
+    """Recognise the recording by its first bytes.
 
     Whatever else is in the file `name` is refused with CommandError: a decoder takes a playlist, too, and would fetch
     what that names.
@@ -71,7 +71,7 @@ def hear_openai(provider: Provider, settings: Settings, recording: Recording) ->
 
 
 def hear_hugging_face(provider: Provider, settings: Settings, recording: Recording) -> Heard:
-    """The inference API, `POST /models/MODEL`: the body is the recording itself."""
+    """Transcribe with the inference API, `POST /models/MODEL`, whose body is the recording itself."""
     path = f"/models/{settings.huggingface_audio_model}"
     answer = provider.post(path, data=recording.data, headers={"Content-Type": recording.media_type})
     return _text(provider.name, answer.fields().get("text")), charges.elsewhere(provider)

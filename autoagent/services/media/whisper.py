@@ -37,7 +37,7 @@ class Unusable(Exception):
 
 
 def weights(packages: tuple[str, ...] = PACKAGES) -> dict[str, bytes]:
-    """The files of the model by name. Raises Unusable where they are not installed, or not what they should be."""
+    """Return the files of the model by name. Raises Unusable if they are not installed, or not what they should be."""
     folders = []
     for package in packages:
         spec = importlib.util.find_spec(package)
@@ -62,7 +62,7 @@ def verify(files: Mapping[str, bytes]) -> None:
 
 
 def hear(recording: bytes) -> str:
-    """The words spoken in a recording; '' where there are none. Raises Unusable where it cannot be decoded."""
+    """Return the words spoken in a recording; '' if there are none. Raises Unusable if it cannot be decoded."""
     from av.error import FFmpegError
     from faster_whisper import WhisperModel
 
