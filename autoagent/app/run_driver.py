@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from autoagent.core.events import Ended, Event, RunStarted, Thought
 from autoagent.core.exit_codes import EXIT_CODES
 from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome
-from autoagent.core.protocols import Model
+from autoagent.core.protocols import Authorizer, Model
 from autoagent.runs.budget import Budget
 from autoagent.runs.event_log import EventLog
 from autoagent.terminal.console import Console
@@ -30,36 +31,47 @@ from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.commands.context import Context
     from autoagent.loop import Agent
+    from autoagent.safety.rules import Rulebook
     from autoagent.safety.tainted_files import TaintedFiles
-    from autoagent.subagents.pool import WorkerPool
+    from autoagent.subagents.pool import Leader, WorkerPool
+    from autoagent.subagents.worker import Build
+    from autoagent.terminal.signals import Interrupts
 
 
 LAST_WORDS_SECONDS = 10.0  # that the voice may take to end what it says, once the run has ended
 
 
-def drive(
-    start: RunStarted,
-    model: Model,
-    registry: Registry,
-    settings: Settings,
-    console: Console,
-    open_log: Callable[[TaintedFiles], EventLog],
-    *,
-    attended: bool,
-    setup_usage: Usage | None = None,
-) -> int:
-    """Run the agent to its end, show what happens, and say how it ended and how to go on: the exit code.
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A run that is described and not yet begun. `attended`: a person is there to be asked."""
+
+    start: RunStarted
+    model: Model
+    registry: Registry
+    settings: Settings
+    console: Console
+    attended: bool
+
+    def authorizer(self, rulebook: Rulebook) -> Authorizer:
+        """Make one for an agent of the run: whoever is asked before a command."""
+        return run_factory.authorizer_of(self.settings, self.console, rulebook, attended=self.attended)
+
+
+def drive(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog], setup_usage: Usage | None = None) -> int:
+    """Run the agent to its end, show what happens, say how it ended and how to go on, and return the exit code.
 
     The log is opened last: what cannot be opened before it leaves no empty run behind. Only then are the user's
     warnings said. `open_log` may change the workspace, which is this process's alone by then, and mark files of it as
-    tainted. Raises ForUser.
+    tainted. `setup_usage` is what the model was paid before. Raises ForUser.
     """
-    with _opened(start, model, registry, settings, console, open_log, attended, setup_usage) as (agent, crew, log):
+    settings, console = plan.settings, plan.console
+    with _opened(plan, open_log, setup_usage) as (agent, pool, log):
         try:
             with _heard(settings, console) as hear:
                 for event in agent.run():
-                    crew.show(event)
+                    pool.show(event)
                     hear(event)
         except ForUser as error:
             if console.tally.run:  # else nothing of the run is on disk
@@ -94,33 +106,23 @@ def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _opened(
-    start: RunStarted,
-    model: Model,
-    registry: Registry,
-    settings: Settings,
-    console: Console,
-    open_log: Callable[[TaintedFiles], EventLog],
-    attended: bool,
-    setup_usage: Usage | None,
+    plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog], setup_usage: Usage | None
 ) -> Iterator[tuple[Agent, WorkerPool, EventLog]]:
-    """Open the agent with all that it works with; whatever happens, close it in the reverse order."""
-    from dataclasses import replace
-
+    """Open the agent with all that it works with; close it again, in the reverse order, whatever happens."""
     from autoagent.app.context_factory import open_context
     from autoagent.app.memory_factory import lazy_embedder
     from autoagent.app.restoring import open_snapshots
-    from autoagent.app.saved_rules import tell_old_rules
-    from autoagent.app.services_factory import tell_gaps
     from autoagent.app.subagent_factory import builder
-    from autoagent.commands.selection import added, all_specs
+    from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.steps.run_state import Policy, Tools
-    from autoagent.subagents.pool import Leader, Oversight, WorkerPool
+    from autoagent.subagents.pool import Leader
     from autoagent.terminal.signals import Interrupts
     from autoagent.workspace.lock import sole_writer
 
+    start, model, registry, settings, console = plan.start, plan.model, plan.registry, plan.settings, plan.console
     embedder = lazy_embedder(settings, console)
     budget = Budget(run_factory.limits_of(settings, start.task))
     hold_workspace(Path(start.workspace), os.environ, Path.cwd())
@@ -136,37 +138,50 @@ def _opened(
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
-        if settings.continuous:
-            console.warn(CONTINUOUS_WARNING)
-        for problem in filter(None, (one.problem for one in added())):
-            console.warn(problem)
-        tell_gaps(context.sandbox, console.warn)
-        tell_old_rules(settings, console.warn)
+        _warn(settings, console, context)
         log.subscribe(rulebook.add)
-        with WorkerPool(
-            builder(settings, registry, workspace, tainted, model, embedder, console),
-            Leader(log, budget, registry.specs, start.task.name),
-            Oversight(
-                authorizer=lambda: run_factory.authorizer_of(settings, console, rulebook, attended=attended),
-                asks=lambda proposal: not settings.continuous or bool(proposal.warning),
-                listener=console,
-                show=console.show,
-                interruptible=interrupts.allowed,
-                held=interrupts.held,
-            ),
-            at_once=settings.agents_at_once,
-            depth=settings.agents_depth,
-        ) as crew:
+        build = builder(settings, registry, workspace, tainted, model, embedder, console)
+        leader = Leader(log, budget, registry.specs, start.task.name)
+        with _pool(plan, build, leader, rulebook, interrupts) as pool:
             tools = Tools(
                 registry,
-                replace(context, run=log.run, agents=crew.desk, pause=crew.desk.pause),
+                replace(context, run=log.run, agents=pool.desk, pause=pool.desk.pause),
                 open_snapshots(settings.state_dir, workspace, console.warn),
-                post=crew.desk,
+                post=pool.desk,
             )
-            authorizer = crew.leading(run_factory.authorizer_of(settings, console, rulebook, attended=attended))
-            policy = Policy(authorizer, guard, budget, interrupts.allowed)
+            policy = Policy(pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed)
             agent = Agent(start, model, tools, policy, log, listener=console, setup_usage=setup_usage)
-            yield agent, crew, log
+            yield agent, pool, log
+
+
+def _warn(settings: Settings, console: Console, context: Context) -> None:
+    """Say what the user should know before the first step."""
+    from autoagent.app.saved_rules import tell_old_rules
+    from autoagent.app.services_factory import tell_gaps
+    from autoagent.commands.selection import added
+
+    if settings.continuous:
+        console.warn(CONTINUOUS_WARNING)
+    for problem in filter(None, (one.problem for one in added())):
+        console.warn(problem)
+    tell_gaps(context.sandbox, console.warn)
+    tell_old_rules(settings, console.warn)
+
+
+def _pool(plan: RunPlan, build: Build, leader: Leader, rulebook: Rulebook, interrupts: Interrupts) -> WorkerPool:
+    """The sub-agents of the run, overseen by the user at the same console."""
+    from autoagent.subagents.pool import Oversight, WorkerPool
+
+    settings, console = plan.settings, plan.console
+    oversight = Oversight(
+        authorizer=lambda: plan.authorizer(rulebook),
+        asks=lambda proposal: not settings.continuous or bool(proposal.warning),
+        listener=console,
+        show=console.show,
+        interruptible=interrupts.allowed,
+        held=interrupts.held,
+    )
+    return WorkerPool(build, leader, oversight, at_once=settings.agents_at_once, depth=settings.agents_depth)
 
 
 @contextmanager

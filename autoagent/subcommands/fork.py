@@ -16,7 +16,7 @@ from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import answered, settings_of_run, tell_changes
 from autoagent.app.restoring import history_of, history_of_run, open_snapshots, told, workspace_of
-from autoagent.app.run_driver import drive, told_as_event
+from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runs.event_log import EventLog, find_run, read
@@ -87,7 +87,7 @@ def _fork(
                 log.append(replace(event, step=trail.step))
             return log
 
-        return drive(start, model, registry, settings, console, new_log, attended=attended)
+        return drive(RunPlan(start, model, registry, settings, console, attended), new_log)
 
 
 def _began(run: str, step: int, shared: list[Event]) -> RunStarted:

@@ -22,7 +22,7 @@ from autoagent.app.restoring import (
     told,
     workspace_of,
 )
-from autoagent.app.run_driver import drive, told_as_event
+from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.config.settings import Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
@@ -82,7 +82,7 @@ def _resume(
                 log.append(replace(event, step=_last_step(settings, run)))
             return log
 
-        return drive(start, model, registry, settings, console, take_up, attended=attended)
+        return drive(RunPlan(start, model, registry, settings, console, attended), take_up)
 
 
 def _last_step(settings: Settings, run: str) -> int:

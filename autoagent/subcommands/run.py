@@ -13,7 +13,7 @@ import click
 
 from autoagent.app import run_factory
 from autoagent.app.current import Here, claimed_state, look, trust_made, trusted_here
-from autoagent.app.run_driver import drive, told_as_event
+from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.config.dotenv import store_variables
 from autoagent.config.settings import Settings
 from autoagent.config.task_file import is_saved, read_task, write_task
@@ -80,16 +80,9 @@ def _run(given: Mapping[str, Any], settings: Settings, told: Task | None, here: 
         if given.get(name):
             console.warn(f"--{name.replace('_', '-')} has no effect yet.")
     run_factory.tell_choice(registry, settings, model.window, console.say)
-    return drive(
-        begin,
-        model,
-        registry,
-        settings,
-        console,
-        lambda tainted: EventLog.create(settings.state_dir, mask=run_factory.mask_of(settings)),
-        attended=attended,
-        setup_usage=proposals.usage,
-    )
+    plan = RunPlan(begin, model, registry, settings, console, attended)
+    mask = run_factory.mask_of(settings)
+    return drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
 
 
 def preload(settings: Settings) -> None:
