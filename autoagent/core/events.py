@@ -61,7 +61,7 @@ class RunStarted(Event):
     commands: tuple[str, ...]
     workspace: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as Limits has them
+    limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as RunLimits has them
     native: bool = False  # whether a command that was a tool call is one in the prompts, too
 
 
