@@ -94,7 +94,7 @@ def autoagent(ctx: click.Context, /, **given: Any) -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     _open_streams()
     restart_in_utf8_mode()
     use_encoding_of_terminal()
@@ -162,7 +162,7 @@ def _fail(error: BaseException) -> int:
 
 
 def _debug_is_set() -> bool:
-    """Whether the user's own settings ask for tracebacks, as --debug does."""
+    """Return whether the user's own settings ask for tracebacks, as --debug does."""
     try:
         from autoagent.app.current import look
 
@@ -172,7 +172,7 @@ def _debug_is_set() -> bool:
 
 
 def _tell(line: str) -> None:
-    """A last line for the person; where stderr is gone, nobody is left to read it."""
+    """Print a last line for the person; if stderr is gone, nobody is left to read it."""
     from autoagent.text.sanitize import escape
 
     try:

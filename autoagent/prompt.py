@@ -94,7 +94,7 @@ def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, g
 
 
 def prompt_line(spec: CommandSpec) -> str:
-    """`Write to file: "write_to_file", args: "filename": (string), ...`; nothing in it looks like a value."""
+    """Render `Write to file: "write_to_file", args: "filename": (string), ...`; nothing in it looks like a value."""
     args = ", ".join(
         f'"{p.name}": ({p.help or p.kind})' + ("" if p.required else f" (optional, default {json.dumps(p.default)})")
         for p in spec.parameters

@@ -193,7 +193,7 @@ def _is_named(loaded: Loaded, name: str) -> bool:
 
 
 def _leading_out(loaded: Loaded, folder: Path) -> Iterator[Brought]:
-    """Places that are written to, in the folder by their names and behind a link out of it."""
+    """Yield the places written to that lie in the folder by name but behind a link that leads out of it."""
     usual = [(name, getattr(loaded.settings, name)) for name in _WHERE if loaded.origins[name] == "default"]
     for setting, path in (*usual, ("", Path(DOTENV))):
         if not is_inside(folder, path):

@@ -19,8 +19,8 @@ from autoagent.terminal.output import echo
 
 
 def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
-    """The settings a run takes up again. Before its own go those of the flags `given`, and those that environment,
-    `.env` or user config say now and did not say when it last began: the user has set them since.
+    """Return the settings a run continues with. The flags `given` override its own, and so does what
+    environment, `.env` or user config say now and did not say when it last began: the user has set them since.
     """
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
     if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
@@ -35,12 +35,12 @@ def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
 
 
 def last_start(state_dir: Path, run: str) -> RunStarted:
-    """The newest event that says what shapes the run. Raises StateError where there is none."""
+    """Return the newest event that says what shapes the run. Raises StateError if there is none."""
     return ends(state_dir, run)[0]
 
 
 def ends(state_dir: Path, run: str) -> tuple[RunStarted, bool]:
-    """The newest event that says what shapes the run, and whether it is finished. Raises StateError as `last_start`."""
+    """Return the newest event that shapes the run, and whether it is finished. Raises StateError as `last_start`."""
     began, ended = _ends(state_dir, run)
     if began is None:
         raise StateError(f"The run {run} was cut off before it began; start a new one.")
@@ -48,7 +48,7 @@ def ends(state_dir: Path, run: str) -> tuple[RunStarted, bool]:
 
 
 def newest_unfinished(state_dir: Path) -> str:
-    """The newest run that is not finished; says which logs are damaged. Raises StateError where there is none."""
+    """Return the newest unfinished run; report damaged logs. Raises StateError if there is none."""
     for run in run_ids(state_dir):
         try:
             began, ended = _ends(state_dir, run)
@@ -61,7 +61,7 @@ def newest_unfinished(state_dir: Path) -> str:
 
 
 def answered(settings: Settings, run: str, step: int | None = None) -> int:
-    """How many replies of a recording were used by the end of a step (None: by now); 0 where the model is none."""
+    """Count the replies of a recording used by the end of a step (None: by now); 0 if the model is none."""
     if not settings.model_choice.provider.recorded:
         return 0
     return sum(step is None or event.step <= step for event in replies(settings, run))
@@ -81,7 +81,7 @@ def tell_changes(began: RunStarted, start: RunStarted, console: Console) -> Iter
 
 
 def _comparable(start: RunStarted) -> dict[str, Any]:
-    """The settings as the log has them, without what follows from where the program was started."""
+    """Return the settings as the log has them, without what follows from where the program was started."""
     shown = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace", "said")}
     more = {"model": start.model, "window": start.window, "api_budget": start.task.budget}
     compared: dict[str, Any] = json.loads(json.dumps({**shown, **more}))
@@ -89,14 +89,14 @@ def _comparable(start: RunStarted) -> dict[str, Any]:
 
 
 def replies(settings: Settings, run: str) -> list[Event]:
-    """The replies of the run's own agent that count."""
+    """Return the replies of the run's own agent that count."""
     events = [event for event in read(settings.state_dir, run, (Thought, Rejected, Rewound)) if not event.agent]
     found = effective(events, [event for event in events if isinstance(event, Rewound)])
     return [event for event in found if isinstance(event, (Thought, Rejected))]
 
 
 def _ends(state_dir: Path, run: str) -> tuple[RunStarted | None, Ended | None]:
-    """The newest start of a run and the end after it, as far as they are there."""
+    """Return the newest start of a run and the end after it, as far as they exist."""
     began, ended = None, None
     for event in read(state_dir, run, (RunStarted, Resumed, Rewound, Ended)):
         if event.agent:

@@ -89,7 +89,7 @@ def finish(log: EventLog, snapshots: Snapshots, trail: WorkspaceHistory) -> Rest
 
 
 def files(paths: Iterable[str]) -> str:
-    """`a.txt, b.txt`: the first few of them, for a message."""
+    """List the first few of them for a message: `a.txt, b.txt`."""
     names = [escape(shorten(path, 120)).replace("\n", " ") for path in paths]
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     return f"{', '.join(names[:NAMED])}{more}"

@@ -183,7 +183,7 @@ def _kept_settings(settings: Settings, began: RunStarted | None) -> dict[str, An
 
 
 def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a log has them: lists, and paths that lead to the same place from everywhere."""
+    """Return settings as a log has them: lists, and paths that lead to the same place from everywhere."""
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in plain.items()}
 
@@ -235,7 +235,7 @@ class ModelCaller:
 
 
 def mask_of(settings: Settings) -> Callable[[Any], Any]:
-    """Masks, in a JSON value, the keys that the program itself holds and whatever looks like one."""
+    """Return a function that masks, in a JSON value, the program's own keys and whatever looks like one."""
     from autoagent.config.secrets import secrets_of
     from autoagent.text.redaction import Redactor
 

@@ -299,10 +299,7 @@ def _edited(context: Context, filename: str, old: str, new: str) -> tuple[Decode
 
 
 def _with_line_ends_of(existing: str, text: str) -> str:
-    r"""Give the text the line ends of the existing file: models write `
-
-    ` whatever it uses.
-    """
+    r"""Give the text the line ends of the existing file: models write `\n` whatever it uses."""
     return _with_crlf(text) if _ends_lines_in_crlf(existing) else text
 
 

@@ -218,7 +218,7 @@ def _fetch(context: Context, source: _Source, where: str) -> None:
 
 
 def _measure(context: Context, where: str) -> tuple[int, int, int]:
-    """Files, their bytes, and submodules of what is to be checked out. Raises CommandError: too much of it."""
+    """Measure files, bytes and submodules of what is to be checked out. Raises CommandError if there is too much."""
     script = _MEASURE % (FILES_LIMIT, BYTES_LIMIT)
     done = context.sandbox.run(
         ["/bin/sh", "-c", script, "sh", *_options(()), *_repository(where)], env=_ENVIRONMENT, network=False

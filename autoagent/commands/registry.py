@@ -286,7 +286,7 @@ def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
 
 
 def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
-    """JSON as Python reads it also has NaN, infinities and integers beyond every float: no command can use them."""
+    """Refuse NaN, infinities and integers beyond every float, which Python's JSON reads but no command can use."""
     try:
         number = float(value)
     except OverflowError:

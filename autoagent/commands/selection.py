@@ -41,7 +41,7 @@ def all_commands() -> tuple[Command, ...]:
 
 
 def categories() -> list[str]:
-    """Of all commands."""
+    """Return the categories of all commands."""
     return list(dict.fromkeys((*_OWN, *(spec.category for spec in all_specs()))))
 
 

@@ -257,7 +257,7 @@ def _is_kept(context: Context, path: str) -> bool:
 
 
 def _teller(context: Context, name: str) -> Callable[[int, int | None], None]:
-    """Shows how far the download is, now and then."""
+    """Return a function that shows now and then how far the download is."""
     shown = time.monotonic()
 
     def tell(done: int, total: int | None) -> None:

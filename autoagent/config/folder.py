@@ -86,7 +86,7 @@ def is_inside(folder: Path, path: Path) -> bool:
 
 
 def _is_tighter(value: float, now: float) -> bool:
-    """Of limits that 0 switches off."""
+    """Return whether a limit, which 0 switches off, is at least as tight."""
     return value > 0 and (now == 0 or value <= now)
 
 

@@ -369,12 +369,12 @@ DOTENV = ".env"
 
 
 def user_config_path(env: Mapping[str, str]) -> Path:
-    """`autoagent/config.yaml` under XDG_CONFIG_HOME, which is `~/.config` where it is not set."""
+    """Return `autoagent/config.yaml` under XDG_CONFIG_HOME, which is `~/.config` if it is not set."""
     return _of_user(env, "XDG_CONFIG_HOME", ".config") / "config.yaml"
 
 
 def user_state_path(env: Mapping[str, str]) -> Path:
-    """`autoagent` under XDG_STATE_HOME, which is `~/.local/state` where it is not set: what is kept of the user."""
+    """Return `autoagent` under XDG_STATE_HOME, which is `~/.local/state` if it is not set: what is kept of the user."""
     return _of_user(env, "XDG_STATE_HOME", ".local/state")
 
 

@@ -14,9 +14,7 @@ LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML o
 
 
 def read_text(path: Path) -> str:
-    """Read the file as text: UTF-8 with or without a byte order mark, line ends as `
-
-    `.
+    """Read the file as text: UTF-8 with or without a byte order mark, line ends as `\\n`.
 
     Raises:
         SettingsError: not there, no regular file, not readable, too large, or not text; names the file, and the line

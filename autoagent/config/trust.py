@@ -84,7 +84,7 @@ class Trusted:
         return self._folders / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:32]}.json"
 
     def _read(self, path: Path) -> Record | None:
-        """None where there is none, and for one that is damaged: nothing was trusted then."""
+        """Read a record; None if it is missing or damaged: nothing was trusted then."""
         try:
             found: Any = json.loads(read_text(path))
             items = {str(mark): str(called) for mark, called in found["items"].items()}

@@ -144,12 +144,12 @@ def _members(path: Path, mapping: Any, known: Collection[str] | None, called: st
 
 
 def _no_constant(name: str) -> None:
-    """NaN and Infinity, which Python's json would take for numbers."""
+    """Refuse NaN and Infinity, which Python's json would take for numbers."""
     raise ValueError(name)
 
 
 def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:
-    """Aliases can make a short file gigantic, deep nesting can exhaust the stack; no settings file needs either."""
+    """Refuse aliases, which can make a short file gigantic, and deep nesting, which can exhaust the stack."""
     import yaml
 
     depth = 0

@@ -86,7 +86,7 @@ class CommandSpec:
     autogpt: tuple[str, ...] = ()  # the modules of AutoGPT that it stands for, without "autogpt.commands."
 
     def signature(self) -> str:
-        """`web_search(query, num_results=8)`."""
+        """Render the signature: `web_search(query, num_results=8)`."""
         shown = (p.name if p.required else f"{p.name}={p.default!r}" for p in self.parameters)
         return f"{self.name}({', '.join(shown)})"
 

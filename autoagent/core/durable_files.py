@@ -15,7 +15,7 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o600) -> Iterator[BufferedRandom]:
-    """Give a file to fill that takes the place of `path` once the block ends well and it is on disk.
+    """Yield a file to fill, which replaces `path` once the block ends well and it is on disk.
 
     A reader and a crash see the old content or the new. Raises OSError; no part of the file stays then.
     """

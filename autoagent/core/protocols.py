@@ -172,7 +172,7 @@ class MemoryStore(Protocol):
         """
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
-        """Unit vectors (float32, little-endian) of these memories, as far as they have one."""
+        """Return the unit vectors (float32, little-endian) of these memories, as far as they have one."""
 
     def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
         """Carry out the changes of memories that are still as they were seen, in one transaction; how many.
@@ -182,7 +182,7 @@ class MemoryStore(Protocol):
         """
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
-        """n random memories of a level below `below`, or all there are."""
+        """Return n random memories of a level below `below`, or all there are."""
 
     def forget(self, memory: int) -> bool:
         """Delete one memory for good; False if there is none with this id."""
@@ -220,7 +220,7 @@ class Authorizer(Protocol):
         """
 
     def interrupted(self) -> str:
-        """Ctrl-C outside a question: what is still allowed in advance is forfeited, and the user is asked.
+        """Forfeit what is still allowed in advance and ask the user, after Ctrl-C outside a question.
 
         Returns the user's feedback, or '' to go on. Raises StopRun to end the run.
         """
@@ -346,7 +346,7 @@ class Media(Protocol):
         """Return the words spoken in a recording; `name` is its file name."""
 
     def tweet(self, text: str) -> str:
-        """Publish a tweet; where it is to be seen, or that it was only tried out."""
+        """Publish a tweet; return where it can be seen, or that it was only tried out."""
 
     def take_usage(self) -> Usage:
         """Return what pictures and transcripts have cost since the last call; the cost of tweets is unknown."""

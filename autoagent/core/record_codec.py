@@ -91,7 +91,7 @@ def from_plain(kind: type[Record], value: Any) -> Record:
 
 
 def check_time(seconds: float) -> None:
-    """Raises ValueError for a time that no calendar of ours shows."""
+    """Raise ValueError for a time that no calendar of ours shows."""
     if not 0 <= seconds <= LATEST:
         raise ValueError(f"{seconds:g} is no time, in seconds since 1970")
 
@@ -115,7 +115,7 @@ def _refuse(constant: str) -> float:
 
 
 def _check_numbers(record: Any) -> None:
-    """Raises ValueError where a field holds a number that cannot be counted with."""
+    """Raise ValueError if a field holds a number that cannot be counted with."""
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
         for item in value if isinstance(value, tuple) else (value,):

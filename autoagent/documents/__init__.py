@@ -47,7 +47,7 @@ _OFFICE_SUFFIXES: dict[str, Kind] = {".docx": "docx", ".xlsx": "xlsx"}
 
 
 def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
-    """What the bytes are, by the marks in them, the media type they came with, and the suffix of their name.
+    """Recognise the bytes by the marks in them, the media type they came with, and the suffix of their name.
 
     None: nothing that can be read as text. The whole document is needed to tell an office file.
     """
@@ -66,7 +66,7 @@ def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
 
 
 def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = "") -> DocumentText:
-    """What a document says, of which `name` is told in messages; at most TEXT_LIMIT characters.
+    """Read what a document says, at most TEXT_LIMIT characters; messages call it `name`.
 
     `url` is where its links start from, `charset` what its server claims.
 

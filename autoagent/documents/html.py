@@ -46,7 +46,7 @@ _BLOCKS = {
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """The page in these bytes (UTF-8), whose relative links start from `url`."""
+    """Read the page in these bytes (UTF-8), whose relative links start from `url`."""
     text = data.decode()
     note = f"only the first {HTML_LIMIT:,} characters of the page's source" if len(text) > HTML_LIMIT else ""
     soup = BeautifulSoup(text[:HTML_LIMIT], "html.parser")
@@ -79,7 +79,7 @@ def _is_hidden(tag: Tag, selectors: set[str]) -> bool:
 
 
 def _hiding_selectors(css: str) -> set[str]:
-    """The plain selectors (`.note`, `#note`, `aside`) of rules that hide what they select, on every medium."""
+    """Return the plain selectors (`.note`, `#note`, `aside`) of rules that hide what they select, on every medium."""
     found: set[str] = set()
     depth, selectors = 0, ""
     for piece in re.split(r"([{}])", _COMMENT.sub("", css)):
@@ -148,7 +148,7 @@ class _End:
 
 
 def _walk(root: Tag) -> Iterator[Tag | NavigableString | _End]:
-    """All that is shown, in order: an element, what is in it, its end. Without recursion, however deep it goes."""
+    """Yield all that is shown, in order: an element, what is in it, its end. Not recursive, however deep it goes."""
     stack: list[Tag | NavigableString | _End] = [root]
     while stack:
         node = stack.pop()
@@ -163,7 +163,7 @@ def _walk(root: Tag) -> Iterator[Tag | NavigableString | _End]:
 
 
 def _whole_text(soup: BeautifulSoup) -> str:
-    """Every text that is shown, in light Markdown."""
+    """Return every text that is shown, in light Markdown."""
     lines = (line.strip() for line in "".join(_pieces(soup)).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
@@ -181,7 +181,7 @@ def _pieces(soup: BeautifulSoup) -> Iterator[str]:
 
 
 def _mark(tag: Tag, begins: bool) -> str:
-    """What stands in the text where an element begins or ends."""
+    """Return what stands in the text where an element begins or ends."""
     if tag.name == "a" and tag.has_attr("href"):
         return "[" if begins else f"]({tag['href']})"
     if tag.name in ("td", "th"):

@@ -54,7 +54,9 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 
 
 def answer(kind: str, url: str) -> None:
-    """The other process: the document on standard input, its Reading or the problem on standard output."""
+    """Read the document on standard input, in the other process,
+    and write its text or the problem to standard output.
+    """
     try:
         _limit()
         reader = import_module(f"autoagent.documents.{_READERS[kind]}")
@@ -71,7 +73,7 @@ def answer(kind: str, url: str) -> None:
 
 
 def _limit() -> None:
-    """Limits that also hold where the agent is gone and cannot stop this process any more."""
+    """Set limits that also hold if the agent is gone and cannot stop this process any more."""
     try:
         import resource
     except ImportError:  # Windows has none of them; the agent's time limit holds there

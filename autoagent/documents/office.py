@@ -26,14 +26,16 @@ _HEADING = re.compile(r"Heading ([1-6])")
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """A `docx` as Markdown; an `xlsx` sheet by sheet, a line for each row that holds something. Raises Unreadable."""
+    """Read a `docx` as Markdown, an `xlsx` sheet by sheet with
+    a line for each non-empty row. Raises UnreadableDocument.
+    """
     check(data)
     text, note = limited(_joined(_document(data) if kind == "docx" else _sheets(data)))
     return DocumentText(text or "[it holds no text]", note=note)
 
 
 def _joined(lines: Iterable[str]) -> str:
-    """The lines up to the limit; what comes after is not even read."""
+    """Join the lines up to the limit; what comes after is not even read."""
     taken, size = [], 0
     for line in lines:
         taken.append(line)
@@ -80,7 +82,7 @@ def _sheets(data: bytes) -> Iterator[str]:
 
 
 def check(data: bytes) -> None:
-    """Raises Unreadable for an archive that is damaged, leads out of its folder, or is larger than the limits.
+    """Raise UnreadableDocument for an archive that is damaged, leads out of its folder, or exceeds the limits.
 
     The sizes in the central directory bind: Python's zipfile reads no more of an entry than it declares there.
     """

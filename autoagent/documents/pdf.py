@@ -11,7 +11,7 @@ PATIENCE = 40.0  # seconds after which the pages read so far are the answer
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """The text page by page, each under a line `[page N of M]`. Raises Unreadable."""
+    """Read the text page by page, each under a line `[page N of M]`. Raises UnreadableDocument."""
     from pypdf.errors import LimitReachedError
 
     try:

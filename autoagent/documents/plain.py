@@ -18,13 +18,13 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060
 
 
 def read(data: bytes, charset: str) -> DocumentText:
-    """Text as it is; `charset` as its server claims."""
+    """Read a text as it is; `charset` is what its server claims."""
     text, note = limited(decode(data, charset))
     return DocumentText(text, note=note)
 
 
 def decode(data: bytes, charset: str) -> str:
-    """The text in the bytes, without what no reader would see.
+    """Decode the bytes, without what no reader would see.
 
     A byte order mark tells; else valid UTF-8 is UTF-8, which nothing else is by chance; else the first that fits of
     what the server says, what the document says, and Windows-1252.
@@ -33,12 +33,12 @@ def decode(data: bytes, charset: str) -> str:
 
 
 def seen(text: str) -> str:
-    """The text without control characters, invisible letters and direction overrides."""
+    """Return the text without control characters, invisible letters and direction overrides."""
     return _UNSEEN.sub("", text)
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether the bytes are no text: NULs without the mark of an encoding that has them."""
+    """Return whether the bytes are no text: NULs without the mark of an encoding that has them."""
     return b"\0" in data and not mark_of(data)[0]
 
 

@@ -35,7 +35,7 @@ class DocumentText:
 
 
 def limited(text: str, note: str = "") -> tuple[str, str]:
-    """A text within TEXT_LIMIT, and the note, which says so where it was cut."""
+    """Cut a text to TEXT_LIMIT; return it with the note, which says so if it was cut."""
     if len(text) <= TEXT_LIMIT:
         return text, note
     cut = f"only the first {TEXT_LIMIT:,} characters"

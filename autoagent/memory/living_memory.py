@@ -50,21 +50,23 @@ class LifeRules:
     alike: float = 0.97
 
     def threshold(self, level: int) -> float:
-        """Seconds after which a memory of this level rises by being returned, and falls by not being returned."""
+        """Return the seconds after which a memory of this level
+        rises by being returned, and falls by not being returned.
+        """
         return self.base * self.growth ** min(level, self.cap)
 
     def is_long_term(self, level: int) -> bool:
         return level > self.cap
 
     def strengthened(self, memory: RetrievedMemory, now: float) -> tuple[float, int]:
-        """Time and level of a memory that was returned."""
+        """Return time and level of a memory that was returned."""
         level = memory.level
         if level == 0 or (not self.is_long_term(level) and now - memory.t > self.threshold(level)):
             level += 1
         return max(memory.t, now), level
 
     def weakened(self, memory: RetrievedMemory, now: float) -> tuple[float, int | None]:
-        """Time and level of a memory that was met but not returned; level None: it is forgotten."""
+        """Return time and level of a memory that was met but not returned; level None: it is forgotten."""
         if self.is_long_term(memory.level) or now - memory.t <= self.threshold(memory.level):
             return memory.t, memory.level
         return now, memory.level - 1 if memory.level else None

@@ -71,7 +71,7 @@ class VectorSpace:
         return self._file.path
 
     def wanting(self, after: int, limit: int) -> list[tuple[int, str]]:
-        """Ids and texts of memories without a row, ids above `after` in their order."""
+        """Return ids and texts of memories without a row, ids above `after` in their order."""
         query = (
             "SELECT m.id, m.text FROM vectors v JOIN memories m ON m.id = v.memory "
             "WHERE v.space = ? AND v.row IS NULL AND v.memory > ? ORDER BY v.memory LIMIT ?"
@@ -79,7 +79,7 @@ class VectorSpace:
         return self._db.execute(query, (self._id, after, limit)).fetchall()
 
     def append(self, vectors: Mapping[int, Vectors]) -> None:
-        """Give memories their vectors, within a transaction: first the rows on disk, then what refers to them."""
+        """Store the vectors of memories within a transaction: first the rows on disk, then what refers to them."""
         # While they were embedded, another process may have done the same, or forgotten them.
         query = "SELECT 1 FROM vectors WHERE memory = ? AND space = ? AND row IS NULL"
         new = {id: vector for id, vector in vectors.items() if self._db.execute(query, (id, self._id)).fetchone()}

@@ -66,7 +66,7 @@ def reasons(model: str) -> bool:
 
 
 def cost(price: Price | None, prompt: int, completion: int, cached: int) -> float | None:
-    """USD of so many tokens, `cached` of the prompt's among them; None where the price is not known."""
+    """Return the USD of so many tokens, `cached` of the prompt's among them; None if the price is unknown."""
     if price is None:
         return None
     return ((prompt - cached) * price.prompt + cached * price.cached + completion * price.completion) / 1e6

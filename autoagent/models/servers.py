@@ -68,7 +68,7 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
 
 
 def list_models(base_url: str, key: str = "", timeout: float = 10.0) -> ProbeAnswer:
-    """`GET /models`."""
+    """Request `GET /models`."""
     return request(base_url, "/models", key, timeout=timeout)
 
 

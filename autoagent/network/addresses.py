@@ -50,7 +50,7 @@ class Address:
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Who is asked; credentials for one origin are nothing to another."""
+        """Who is asked; credentials for one origin mean nothing to another."""
         return self.scheme, self.host, self.port
 
 
@@ -85,7 +85,9 @@ def parse(url: str) -> Address:
 
 
 def normal_host(host: str) -> str:
-    """The host in the one form that is compared: ASCII, lower case, no final dot. Raises ValueError with the reason."""
+    """Return the host in the form that is compared: ASCII,
+    lower case, no final dot. Raises ValueError with the reason.
+    """
     host = host.removesuffix(".")
     if ":" in host:
         try:
@@ -104,12 +106,12 @@ def normal_host(host: str) -> str:
 
 
 def bracketed(host: str) -> str:
-    """The host as it stands before a port: an IPv6 address in brackets."""
+    """Return the host as it stands before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def exceptions(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
-    """What the user allows beside public addresses, each written HOST:PORT. Raises SettingsError for anything else."""
+    """Parse what the user allows besides public addresses, each HOST:PORT. Raises SettingsError for anything else."""
     return frozenset(_exception(entry) for entry in entries)
 
 
@@ -164,7 +166,7 @@ _GLOBAL = ipaddress.IPv6Network("2000::/3")  # all that is given out of IPv6
 
 
 def refusal(ip: str) -> str:
-    """What an IP address is, where it is none of the public internet; '' where it is."""
+    """Say what an IP address is if it is not on the public internet; '' if it is."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if address.version == 6 and address in _NAT64:
         return refusal(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
@@ -175,7 +177,7 @@ def refusal(ip: str) -> str:
 
 
 def is_private(host: str) -> bool:
-    """Whether a host is this machine or one of its own network: nothing sent there is billed, or goes by a proxy."""
+    """Return whether a host is this machine or on its own network: nothing sent there is billed, or goes by a proxy."""
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:
@@ -189,7 +191,7 @@ Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]
 def resolve(
     host: str, port: int, seconds: float = RESOLVE_SECONDS, lookup: Lookup = socket.getaddrinfo
 ) -> tuple[str, ...]:
-    """The IP addresses of a host, as the system finds them. Raises CommandError: none, or none in `seconds`."""
+    """Return the IP addresses of a host, as the system finds them. Raises CommandError if none in `seconds`."""
     found: list[Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]] | OSError | UnicodeError] = []
 
     def look() -> None:
@@ -229,7 +231,7 @@ class NetworkGuard:
     resolve: Callable[[str, int], Sequence[str]] = resolve
 
     def reach(self, host: str, port: int) -> tuple[str, ...]:
-        """The IP addresses to connect to, in the order to try them; one that is refused refuses them all.
+        """Return the IP addresses to connect to, in the order to try them; one that is refused refuses them all.
 
         Raises CommandError, which names the host, the address and the reason.
         """

@@ -61,7 +61,7 @@ class HttpAnswer:
 
     @property
     def charset(self) -> str:
-        """As the server says, '' where it says nothing."""
+        """The charset that the server names, or ''."""
         found = re.search(r"""charset\s*=\s*["']?([\w.:-]+)""", self._header("Content-Type"), re.IGNORECASE)
         return found[1].lower() if found else ""
 
@@ -73,12 +73,12 @@ class HttpAnswer:
 
     @property
     def encoding(self) -> str:
-        """How the content is compressed; '' where it is not."""
+        """How the content is compressed; '' if it is not."""
         return self._header("Content-Encoding").strip().lower().removeprefix("x-").replace("identity", "")
 
     @property
     def validator(self) -> str:
-        """What names this version of a file whose rest can be asked for (RFC 9110, 13.1.5); '' where it cannot be."""
+        """What names this version of a file whose rest can be requested (RFC 9110, 13.1.5); '' if it cannot be."""
         if self._header("Accept-Ranges").strip().lower() != "bytes" or self.encoding:
             return ""
         tag = self._header("ETag").strip()
@@ -88,12 +88,12 @@ class HttpAnswer:
 
     @property
     def start(self) -> int:
-        """Where in the file a part that was sent begins; -1 where the server does not say."""
+        """The offset in the file at which a part begins; -1 if the server does not say."""
         found = re.match(r"bytes ([0-9]{1,18})-", self._header("Content-Range"))
         return int(found[1]) if found else -1
 
     def blocks(self, limit: int) -> Iterator[bytes]:
-        """The content as it comes, decompressed, of which at most `limit` bytes. Raises CommandError."""
+        """Yield the content as it comes, decompressed, at most `limit` bytes of it. Raises CommandError."""
         left = limit
         with named(self.address.url, self.deadline):
             for block in self.response.raw.stream(_BLOCK, decode_content=True):
@@ -123,7 +123,7 @@ class HttpClient:
     def asked(
         self, url: str, headers: Mapping[str, str], deadline: Deadline, expected: Collection[int] = _WITH_CONTENT
     ) -> Iterator[HttpAnswer]:
-        """The answer to a GET once all redirects are followed, each of them checked; it is closed afterwards.
+        """Send a GET, follow all redirects, each of them checked, and yield the answer, closed afterwards.
 
         Raises CommandError: an address that may not be reached, a status that is not expected, whatever goes wrong.
         """
@@ -175,7 +175,7 @@ def _check(answer: HttpAnswer, expected: Collection[int]) -> None:
 
 
 def _status(status: int) -> str:
-    """`404 Not Found`: in the words of the standard, not in the server's."""
+    """Return `404 Not Found`: in the words of the standard, not the server's."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -53,7 +53,7 @@ class Deadline:
             watched.close()
 
     def left(self) -> float:
-        """Seconds that are left, and a moment where none are."""
+        """Return the seconds that are left, or a moment if none are."""
         return max(self._end - time.monotonic(), 0.001)
 
     def watch(self, connection: socket.socket) -> None:
@@ -91,7 +91,7 @@ def guarded_connect(guard: NetworkGuard, deadline: Deadline) -> Connect:
 
 
 def authorities() -> ssl.SSLContext:
-    """TLS that trusts the authorities of certifi and of the system (also SSL_CERT_FILE and SSL_CERT_DIR)."""
+    """Return TLS that trusts the authorities of certifi and of the system (also SSL_CERT_FILE and SSL_CERT_DIR)."""
     import certifi
 
     context = ssl.create_default_context(cafile=certifi.where())
@@ -100,7 +100,7 @@ def authorities() -> ssl.SSLContext:
 
 
 def adapter(connect: Connect) -> HTTPAdapter:
-    """An adapter of requests all of whose connections are opened by `connect`; it has no proxies and no retries."""
+    """Return an adapter of requests that opens all connections by `connect`, without proxies or retries."""
     from requests.adapters import HTTPAdapter
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
     from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -128,6 +128,6 @@ def adapter(connect: Connect) -> HTTPAdapter:
             self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
         def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-            """What is trusted is in the context; requests would add a file of its own."""
+            """Do nothing: what is trusted is in the context, and requests would add a file of its own."""
 
     return Adapter(pool_connections=1, pool_maxsize=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from, outermost first.
+    """Yield the error and what it came from, outermost first.
 
     Beside Python's own two places, urllib3 keeps a cause in `reason` and requests among the arguments.
     """

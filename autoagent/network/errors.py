@@ -46,7 +46,7 @@ def _too_long(deadline: Deadline) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why a request failed: the innermost cause that says so."""
+    """Say why a request failed: the innermost cause that says so."""
     reasons = [text for cause in causes(error) if (text := _reason(cause))]
     return reasons[-1] if reasons else f"the server's answer cannot be used ({type(error).__name__})"
 

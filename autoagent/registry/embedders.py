@@ -70,7 +70,7 @@ EMBEDDERS = Table("embedders", EmbedderKind, (OPENAI, EMBEDDED))
 
 
 def embedder_of(settings: Settings) -> tuple[EmbedderKind, str]:
-    """The embedder that the settings mean, and its argument ('' for the usual).
+    """Return the embedder that the settings mean, and its argument ('' for the usual).
 
     OpenAI's own endpoint embeds, another one where EMBEDDING_MODEL names its model. Nothing leaves the machine for the
     sake of the memory where the model that thinks is no endpoint's. Raises SetupError as `Table.find` does.

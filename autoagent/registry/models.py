@@ -83,7 +83,7 @@ class Provider:
 
     @property
     def takes_argument(self) -> bool:
-        """Whether something may stand behind its name and a colon."""
+        """Whether something may follow its name and a colon."""
         return any(":" in form for form in self.forms)
 
 
@@ -144,13 +144,13 @@ class ModelChoice:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it opens no file and no run, and is none of a plug-in: whoever says it may do so."""
+        """Whether it opens no file and no run, and is no plug-in's: anybody may choose it."""
         return not PROVIDERS.is_added(self.name) and (self.name == OPENAI.name or not self.argument)
 
 
 @cache
 def parse_model(text: str) -> ModelChoice:
-    """What is said in words. A name that is no provider's is that of a model at the endpoint; '' is its usual one.
+    """Parse a model choice. A name that is no provider's is a model at the endpoint; '' is the endpoint's usual one.
 
     Raises ValueError for something behind the name of a provider that takes nothing.
     """
@@ -165,6 +165,6 @@ def parse_model(text: str) -> ModelChoice:
 
 
 def model_forms() -> str:
-    """How a model is named, for help: `openai, local, local:FILE.gguf, ..., or a model's name`."""
+    """Describe for help how to name a model: `openai, local, local:FILE.gguf, ..., or a model's name`."""
     forms = [form for provider in PROVIDERS.own for form in provider.forms or (provider.name,)]
     return f"{', '.join(forms)}, or a model's name"

@@ -36,14 +36,14 @@ class Plugin:
         return f"{self.name} of {self.distribution} {self.version}"
 
     def load(self) -> Any:
-        """What it adds. Raises SetupError, which names the distribution, for whatever its import raises."""
+        """Load what it adds. Raises SetupError, which names the distribution, for whatever its import raises."""
         try:
             return self.entry.load()
         except (Exception, SystemExit) as error:  # the code of others: whatever it raises, the line says whose it is
             raise self.refuse(f"cannot be loaded: {type(error).__name__}: {error}") from error
 
     def refuse(self, problem: str) -> SetupError:
-        """The error that says what is wrong with it, and what to do."""
+        """Return the error that says what is wrong with it, and what to do."""
         from autoagent.core.errors import SetupError
 
         return SetupError(
@@ -53,18 +53,18 @@ class Plugin:
 
 
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Those of a group, in the order in which they were found."""
+    """Return the plug-ins of a group, in the order in which they were found."""
     return tuple(plugin for plugin in _installed() if plugin.group == group)
 
 
 def groups_but(known: tuple[str, ...]) -> list[Plugin]:
-    """Those of groups that there are not, as a misspelt one would be missed in silence."""
+    """Return the plug-ins of unknown groups, as a misspelt one would otherwise be missed in silence."""
     return [plugin for plugin in _installed() if plugin.group not in known]
 
 
 @cache
 def _installed() -> tuple[Plugin, ...]:
-    """All of them. Nothing in the current folder is installed: whatever lies there may be a stranger's."""
+    """Return all plug-ins. Nothing in the current folder is installed: whatever lies there may be a stranger's."""
     from importlib.metadata import distributions
     from pathlib import Path
 
@@ -81,7 +81,7 @@ def _installed() -> tuple[Plugin, ...]:
 
 
 def imported_when_called(place: str) -> Callable[..., Any]:
-    """The function at `package.module:name`, imported when it is called for the first time."""
+    """Return the function at `package.module:name`, imported when it is first called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         from importlib import import_module

@@ -65,7 +65,7 @@ KINDS = Table(
 
 
 def parse_sandbox(text: str) -> str:
-    """`auto`, or the name of a kind. Raises ValueError, which names all there are."""
+    """Parse `auto` or the name of a kind. Raises ValueError, which names all there are."""
     if text.lower() == AUTO:
         return AUTO
     try:
@@ -75,7 +75,7 @@ def parse_sandbox(text: str) -> str:
 
 
 def is_stronger(name: str, than: str) -> bool:
-    """Whether a kind holds no less than another, wherever it works; where it does not, nothing is run.
+    """Return whether a kind is at least as strong as another wherever it works; where it does not, nothing is run.
 
     `auto` may come to the weakest. Of a plug-in's it is not known.
     """

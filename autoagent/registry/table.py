@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def either(words: Iterable[str]) -> str:
-    """`a, b or c`."""
+    """Join as `a, b or c`."""
     *first, last = words
     return f"{', '.join(first)} or {last}"
 
@@ -43,30 +43,30 @@ class Table(Generic[Record]):
         self._own = {name: record for record in own for name in (record.name, *record.aliases)}
 
     def names(self) -> list[str]:
-        """All names, aliases too."""
+        """Return all names, including aliases."""
         return [*self._own, *self._added()]
 
     def knows(self, name: str) -> bool:
-        """Whether there is one of this name; nothing of a plug-in is imported."""
+        """Return whether there is one of this name; nothing of a plug-in is imported."""
         return name in self._own or name in self._added()
 
     def is_added(self, name: str) -> bool:
-        """Whether it is a plug-in's."""
+        """Return whether it is a plug-in's."""
         return name not in self._own and name in self._added()
 
     def find(self, name: str) -> Record:
-        """The record of a known name. Raises SetupError for a plug-in that cannot be used."""
+        """Return the record of a known name. Raises SetupError for a plug-in that cannot be used."""
         return self._own[name] if name in self._own else self._loaded(self._added()[name])
 
     def canonical(self, text: str) -> str:
-        """The name of the record that a word of the user stands for. Raises ValueError, which names all there are."""
+        """Return the name of the record that a user's word stands for. Raises ValueError, which names all there are."""
         name = text if self.knows(text) else text.lower()
         if not self.knows(name):
             raise ValueError(f"must be one of {', '.join(self.names())}, not {text!r}.")
         return self._own[name].name if name in self._own else name
 
     def added(self) -> Iterator[tuple[Plugin, Record | SetupError]]:
-        """What every plug-in adds, or why it cannot be used."""
+        """Yield what every plug-in adds, or why it cannot be used."""
         from autoagent.core.errors import SetupError
 
         for plugin in plugins(self.group):
@@ -76,7 +76,7 @@ class Table(Generic[Record]):
                 yield plugin, error
 
     def _added(self) -> dict[str, Plugin]:
-        """By name; the first of a name has it."""
+        """Return the plug-ins by name; the first of a name has it."""
         found: dict[str, Plugin] = {}
         for plugin in plugins(self.group):
             if plugin.name not in self._own:

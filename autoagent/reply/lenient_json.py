@@ -34,7 +34,7 @@ class UnreadableJson(ValueError):
 
 
 def place(text: str, position: int) -> str:
-    """`line 3, column 7`."""
+    """Render the place as `line 3, column 7`."""
     return f"line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
 
 

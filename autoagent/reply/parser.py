@@ -183,7 +183,7 @@ def _word(text: str) -> str:
 
 
 def _refuse_half_characters(reply: Mapping[str, Any]) -> None:
-    """Half of a surrogate pair is no character: no file and no log can hold it."""
+    """Refuse half of a surrogate pair, which no file and no log can hold."""
     try:
         json.dumps(reply, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -264,7 +264,7 @@ class EventLog:
         self._listeners.append(hear)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -390,7 +390,7 @@ def _lines(path: Path, kinds: Collection[str], *, others: bool = False) -> Itera
 
 @contextmanager
 def _no_link(path: Path) -> Iterator[None]:
-    """Raises SetupError where opening fails as the file is a symbolic link."""
+    """Raise SetupError if opening fails because the file is a symbolic link."""
     try:
         yield
     except OSError as error:

@@ -296,7 +296,7 @@ class History:
         self._trim(self.shares.history)
 
     def _tokens_of(self, rendered: str | ToolCall) -> int:
-        """Of a reply as it is shown, and of the frame of what comes of it."""
+        """Count the tokens of a reply as it is shown, and of the frame of its result."""
         if isinstance(rendered, str):
             return self._count(rendered) + 2 * PER_MESSAGE
         return self._count(rendered.name) + self._count(rendered.arguments) + PER_CALL + 2 * PER_MESSAGE
@@ -466,7 +466,7 @@ class History:
     # Trimming ----------------------------------------------------------------------------------------------------
 
     def _trim(self, limit: int) -> None:
-        """Over the limit, the oldest steps go until two thirds of it are free; the newest always stays."""
+        """Drop the oldest steps, once over the limit, until two thirds of it are free; the newest always stays."""
         if self.tokens <= limit:
             return
         while len(self._exchanges) > 1 and self.tokens > limit // 3:
@@ -496,7 +496,7 @@ class History:
         self._summary_tokens += self._count(line) + 1
 
     def _fade_summary(self) -> None:
-        """Of the lines that are too many by now, keep how often each command was used."""
+        """Keep of the surplus lines only how often each command was used."""
         while self._summary_tokens > self._summary_limit and len(self._summary) > 1:
             faded = self._summary.popleft()
             self._summary_tokens -= self._count(faded) + 1

@@ -176,7 +176,7 @@ class Standstill:
         self.alarm = ALARMS[self._level] if self._level > before else ""
 
     def _start_again(self, what: Hashable = "") -> None:
-        """Progress: of all that may come again, `what` has come once."""
+        """Note progress: of all that may come again, `what` has come once."""
         self._times = Counter({what: 1} if what else {})
         self._last = what
         self._steps = self._weight = self._level = 0

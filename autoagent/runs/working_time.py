@@ -49,7 +49,7 @@ class WorkingTime:
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """While entered, a person is waited for."""
+        """Do not count the time spent in the block: a person is waited for."""
         if self._left_at is not None:
             yield
             return

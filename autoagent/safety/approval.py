@@ -302,7 +302,7 @@ class Ask:
             raise _ended("unanswered") from None
 
     def _edit(self, proposal: Proposal) -> dict[str, Any] | None:
-        """New arguments, or None where they stay as they are."""
+        """Return new arguments, or None if they stay as they are."""
         args = dict(proposal.call.args)
         shown = dict(self._mask(args))
         self._terminal.say(json.dumps(shown, ensure_ascii=False, indent=2))

@@ -134,8 +134,9 @@ class ExfiltrationGuard:
                 self._mark(event)
 
     def new_labels(self, memory: RetrievedMemory) -> ResultMeta:
-        """`untrusted` and `private`, as far as a memory that was recalled has either and the run does not carry it yet:
-        it does once that is recorded as Tainted."""
+        """Return `untrusted` and `private`, as far as a recalled memory has either
+        and the run does not carry it yet: it does once that is recorded as Tainted.
+        """
         source = Origin(memory.source, memory.trusted).labels.untrusted
         return ResultMeta(
             untrusted="" if source in self._sources else source, private=memory.private and not self._held
@@ -275,7 +276,7 @@ def _undeclared(call: Call) -> str:
 
 
 def _short(call: Call | None) -> str:
-    """`read_file secret.txt`"""
+    """Render the call in short: `read_file secret.txt`"""
     if call is None:
         return "a command"
     first = next(iter(call.args.values()), "")

@@ -158,13 +158,13 @@ def _url_matches(pattern: str, url: str) -> bool:
 
 
 def _behind_host(url: str) -> str:
-    """Path and what follows it, at least a slash."""
+    """Return the path and what follows it, at least a slash."""
     after = re.sub(r"^[^/]*//[^/?#]*", "", url)
     return after if after.startswith("/") else f"/{after}"
 
 
 def _single_spaced(line: str) -> str:
-    """Runs of spaces and tabs as one. A new line is no space: it begins another command."""
+    """Replace runs of spaces and tabs by one space. A new line is no space: it begins another command."""
     return re.sub(r"[ \t]+", " ", line.strip(" \t"))
 
 

@@ -204,7 +204,7 @@ def _group() -> bytes:
 
 
 def _own_mounts(size: int) -> Iterator[str]:
-    """/proc, /dev, /tmp and /dev/shm, the last two of `size` bytes at most: they are memory."""
+    """Mount /proc, /dev, /tmp and /dev/shm, the last two of `size` bytes at most: they are memory."""
     yield from ("--proc", "/proc", "--dev", "/dev")
     for place in _IN_MEMORY:
         yield from ("--size", str(size), "--tmpfs", place)

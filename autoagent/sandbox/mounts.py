@@ -56,7 +56,7 @@ def is_beneath(place: str, places: Sequence[str]) -> bool:
 
 @functools.cache
 def _prefixes(python: str) -> tuple[str, str]:
-    """Of another interpreter, asked once. Raises SetupError."""
+    """Return the prefixes of another interpreter, asked once. Raises SetupError."""
     code = "import sys; print(sys.prefix); print(sys.base_prefix)"
     try:
         done = subprocess.run(  # noqa: S603 - the user's own choice of an interpreter

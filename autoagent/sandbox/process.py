@@ -84,7 +84,7 @@ class OutputBuffer:
             del self._last[: -self._tail]
 
     def kept(self) -> bytes:
-        """Head and tail; where bytes between them were left out, a line that says how many."""
+        """Return head and tail; if bytes between them were left out, with a line that says how many."""
         last = bytes(self._last[-self._tail :])
         left_out = self.total - len(self._first) - len(last)
         mark = f"\n[... {left_out:,} of {self.total:,} bytes left out ...]\n".encode() if left_out else b""

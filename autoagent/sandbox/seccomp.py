@@ -51,7 +51,7 @@ def is_known() -> bool:
 
 
 def guard(*, sockets: bool, groups: bool) -> bytes:
-    """Refuses what no program of an agent needs and what has led out of sandboxes before; struct sock_filter[].
+    """Refuse what no agent's program needs and what has led out of sandboxes before; struct sock_filter[].
 
     That is looking into other processes, namespaces, keys of the kernel, io_uring, and faked input on a terminal;
     memory without a name (memfd), because no limit would see it; without `sockets` making any, but for pairs; without
@@ -70,7 +70,7 @@ def guard(*, sockets: bool, groups: bool) -> bytes:
 
 
 def group_keeper() -> bytes:
-    """Lets no process leave its group, so that one signal reaches all of them: what would do so only seems to work.
+    """Keep processes in their group, so that one signal reaches all of them: leaving it only seems to work.
 
     A program that needs a session of its own, to have a terminal in it, fails.
     """

@@ -79,6 +79,6 @@ def _is_tied(pid: int) -> bool:
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
-    """proc(5)'s letter for what a process does, and the pid of its parent."""
+    """Return proc(5)'s letter for the state of a process, and the pid of its parent."""
     state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
     return state, int(parent)

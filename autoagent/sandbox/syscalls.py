@@ -7,13 +7,13 @@ import os
 
 
 def prctl(option: int, *arguments: int) -> int:
-    """prctl(2). Raises OSError."""
+    """Call prctl(2). Raises OSError."""
     padded = [ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4]]
     return _checked(_libc().prctl(option, *padded))
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """syscall(2); integers are passed as long, the rest as ctypes passes it. Raises OSError."""
+    """Call syscall(2); integers are passed as long, the rest as ctypes passes it. Raises OSError."""
     passed = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
     return _checked(_libc().syscall(ctypes.c_long(number), *passed))
 

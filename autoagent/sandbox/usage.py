@@ -40,7 +40,7 @@ def use_of(root: int) -> Use:
 
 
 def shared_memory(use: Use) -> int:
-    """Bytes of memory of these processes, where a page that n processes share counts 1/n for each; slow.
+    """Return the bytes of memory of these processes; a page shared by n counts 1/n for each. Slow.
 
     A process whose share cannot be read counts for nothing.
     """

@@ -33,7 +33,7 @@ class Came:
 
 
 def differences(session: ScenarioSession, came: Came) -> Iterator[str]:
-    """Each begins with the `file:line` of what was expected."""
+    """Yield the differences; each begins with the `file:line` of what was expected."""
     expected = session.expected
     if came.code != expected.code:
         yield f"{expected.place}: exit: expected {expected.code}, but it ended with {came.code}."
@@ -91,7 +91,7 @@ def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
 
 
 def _diff(expected: str, found: str) -> list[str]:
-    """Line by line; a line end that is missing at the end is a difference like any other."""
+    """Compare line by line; a line end that is missing at the end is a difference like any other."""
     before, after = (text.replace("\n", "\\n\n").splitlines() for text in (expected, found))
     return list(difflib.unified_diff(before, after, "expected", "found", n=1, lineterm=""))
 

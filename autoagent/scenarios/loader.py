@@ -29,7 +29,7 @@ _EXPECTED = ("exit", "screen", "not_on_screen", "prompt", "not_in_prompt", "file
 
 
 def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
-    """The scenario in a file; not `trusted`, it may take files, variables and paths from nowhere else.
+    """Read the scenario in a file; unless `trusted`, files, variables and paths may come from nowhere else.
 
     Raises SettingsError, which names file and line of what cannot be used.
     """
@@ -119,7 +119,7 @@ def _arguments(entry: YamlEntry) -> list[str]:
 
 
 def _reply(entry: YamlEntry) -> str:
-    """The reply as the model writes it: a text as it is, a command in the response format."""
+    """Return the reply as the model writes it: a text as it is, a command in the response format."""
     if entry.node.id == "scalar":
         return _exactly(entry)
     parts = entry.members(("thoughts", "command", "args"))
@@ -163,7 +163,7 @@ def _parts(entry: YamlEntry) -> tuple[Part, ...]:
 
 
 def _part(entry: YamlEntry) -> Part:
-    """A text, which any white space may break into lines, or `regex: ...`."""
+    """Read a text, which any white space may break into lines, or `regex: ...`."""
     if entry.node.id == "mapping" and [key.value for key, _ in entry.node.value] == ["regex"]:
         expression = entry.members()["regex"]
         return Part(entry.place, _exactly(expression), _pattern(expression))
@@ -202,7 +202,7 @@ def _events(entry: YamlEntry) -> dict[str, int]:
 
 
 def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, YamlEntry]]) -> None:
-    """Raises SettingsError for a variable, a file or a path by which a scenario would reach out of its folder."""
+    """Raise SettingsError for a variable, a file or a path by which a scenario would reach out of its folder."""
     for name, variable in entries["environment"].members().items() if "environment" in entries else ():
         if name not in _own_variables() and not name.startswith("LC_"):
             raise SettingsError(f"{variable.where}: is no variable that a scenario sets by itself; {WAY_OUT}.")
@@ -216,7 +216,7 @@ def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, Y
 
 
 def _own_variables() -> frozenset[str]:
-    """Settings, and what says how to show things: with others programs are found and loaded, or files of the user's."""
+    """Return the settings and the display variables; others could load programs, or files of the user's."""
     return frozenset(name for f in fields(Settings) for name in f.metadata["env"]) | _OF_THE_SCREEN
 
 
@@ -229,7 +229,7 @@ def _confine_source(source: YamlEntry) -> None:
 
 
 def _leading_out(arguments: YamlEntry) -> str:
-    """The first word that is such a path, also behind a `=`; ''. How flags take one is looked at where they do."""
+    """Return the first word that is such a path, also behind a `=`; '' if none is. Flags are checked elsewhere."""
     for word in _arguments(arguments):
         for path in (PurePosixPath(word), PurePosixPath(word.partition("=")[2])):
             if path.is_absolute() or ".." in path.parts:
@@ -241,13 +241,13 @@ def _leading_out(arguments: YamlEntry) -> str:
 
 
 def _exactly(entry: YamlEntry) -> str:
-    """The text with its spaces and line ends."""
+    """Return the text with its spaces and line ends."""
     entry.text()  # raises for what is no text
     return "" if entry.node.tag.endswith(":null") else str(entry.node.value)
 
 
 def _inside(name: str, entry: YamlEntry) -> str:
-    """The path of a file in the scenario's folder."""
+    """Return the path of a file in the scenario's folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or not name.isprintable():
         raise SettingsError(f"{entry.where}: must be a path in the folder of the scenario, such as a/b.txt.")

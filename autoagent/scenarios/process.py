@@ -106,7 +106,7 @@ def _command(start: str, arguments: Sequence[str]) -> list[str]:
 
 
 def plain(shown: bytes) -> str:
-    """What was written to a terminal, without colours and other control characters; lines end with `\\n`."""
+    """Return what was written to a terminal without control characters; lines end with `\\n`."""
     return _CONTROL.sub("", shown.decode("utf-8", "replace"))
 
 
@@ -133,7 +133,7 @@ class _Person:
         os.write(self._terminal, line.encode())
 
     def _waits(self, shown: bytes) -> bool:
-        """Whether the cursor stands behind a question, which is seen by its end.
+        """Return whether the cursor stands behind a question, which is recognised by its end.
 
         Where readline asks, and where what is typed is hidden, the terminal no longer gathers and shows what is typed
         for as long as the question waits; elsewhere it has to be quiet for a while. The echo of an answer ends its
@@ -156,7 +156,7 @@ class _Person:
 def started(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], *, stdin: int, output: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, and all it starts, for as long as the block; behind it nothing of it is left.
+    """Start a process that lasts, with all it starts, for as long as the block; nothing of it is left afterwards.
 
     Not covered: on systems other than Linux, what a process has started stays where it does not end by itself.
     """

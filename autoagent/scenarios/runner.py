@@ -93,7 +93,7 @@ class _Stage:
         self._last: Path | None = None  # the state folder of the last session
 
     def play(self, session: ScenarioSession) -> tuple[list[str], str]:
-        """The problems of a session, and its screen."""
+        """Play a session; return its problems and its screen."""
         place = session.expected.place
         run = self._run_of_last_session()
         if RUN in session.arguments and not run:
@@ -127,7 +127,7 @@ class _Stage:
         return problems, ran.screen
 
     def _run_of_last_session(self) -> str:
-        """The run whose log was written last; ids tell no order within a second."""
+        """Return the run whose log was written last; ids have no order within a second."""
         if self._last is None:
             return ""
         logs = [self._last / "runs" / run / "events.jsonl" for run in run_ids(self._last)]
@@ -135,7 +135,7 @@ class _Stage:
 
 
 def _named_state(arguments: Sequence[str], usual: Path) -> Path:
-    """The state folder that arguments name, the last one where there are several; else the usual one."""
+    """Return the state folder that arguments name, the last one if there are several; else the usual one."""
     flag, found = "--state-dir", usual
     for number, argument in enumerate(arguments):
         if argument == flag:
@@ -146,7 +146,7 @@ def _named_state(arguments: Sequence[str], usual: Path) -> Path:
 
 
 def _events(state: Path) -> Counter[str]:
-    """The events of all runs by type."""
+    """Count the events of all runs by type."""
     return Counter(event.type for run in run_ids(state) for event in read(state, run))
 
 
@@ -171,7 +171,9 @@ def _put(path: Path, file: GivenFile) -> None:
 
 
 def _held(bounds: Mapping[str, Any] | None, state: Path | None) -> dict[str, str]:
-    """The variable that holds each process to the bounds: its runs may be kept at `state`, outside of the folder."""
+    """Return the variable that holds each process to the
+    bounds; its runs may be kept at `state`, outside the folder.
+    """
     if bounds is None:
         return {}
     return {HELD_TO: json.dumps({**bounds, **({"state_dir": str(state.absolute())} if state else {})})}
@@ -180,7 +182,7 @@ def _held(bounds: Mapping[str, Any] | None, state: Path | None) -> dict[str, str
 def _config(
     scenario: Scenario, base_url: str, state: Path | None, bounds: Mapping[str, Any]
 ) -> Mapping[str, str | list[str]]:
-    """The user's configuration: the scripted model where the scenario does not set another. As JSON it is YAML too."""
+    """Return the user's configuration: the scripted model unless the scenario sets another. As JSON it is YAML too."""
     tighter = tighter_than_usual(bounds, Settings())
     scripted: Mapping[str, str | list[str]] = {
         "openai_base_url": base_url,
@@ -195,7 +197,7 @@ def _config(
 
 
 def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> dict[str, str]:
-    """Made from nothing: of the user's own only where programs are found, and what it is held to."""
+    """Build the environment from nothing but the user's PATH, the scenario's variables and the bounds it is held to."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(folder),

@@ -42,12 +42,12 @@ class ScriptedEndpoint:
         return len(self._replies)
 
     def load(self, replies: Iterable[str]) -> None:
-        """A new script in place of the last one, and nothing told yet."""
+        """Replace the script, and forget what was told."""
         with self._lock:
             self._replies, self.prompts, self.surplus = list(replies), [], 0
 
     def answer(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The status and the JSON that a chat request gets."""
+        """Return the status and the JSON that a chat request gets."""
         if refused := next((name for name in _WAYS if name in body), None):
             return 400, _error(f"Unsupported parameter: '{refused}' is not supported with this model.", refused)
         with self._lock:
@@ -78,7 +78,7 @@ class _Listening(ThreadingHTTPServer):
     endpoint: ScriptedEndpoint
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that is ended in the middle is no failure of the scenario."""
+        """Ignore the error: a client ended in the middle is no failure of the scenario."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -87,7 +87,7 @@ class _Request(BaseHTTPRequestHandler):
     server: _Listening
 
     def log_message(self, *_: object) -> None:
-        """The log of the run says what was asked."""
+        """Ignore the message: the log of the run says what was asked."""
 
     def do_GET(self) -> None:
         self._send(404, _error("there is no such page"))

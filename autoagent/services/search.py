@@ -96,7 +96,7 @@ def searxng(query: str, count: int, *, url: str) -> SearchResults:
 
 
 def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
-    """GET from an address that the user chose: it is allowed, wherever it is; where it redirects to is checked."""
+    """GET from an address that the user chose: it is allowed, wherever it is; its redirects are checked."""
     address = parse(f"{url}?{urlencode(parameters)}")
     client = HttpClient(NetworkGuard(frozenset({(address.host, address.port)})))
     page = client.fetch(address.url, limit=ANSWER_LIMIT, headers=headers)
@@ -123,7 +123,7 @@ def _line(text: Any) -> str:
 
 
 def _by_reason(problems: Mapping[str, str]) -> dict[str, str]:
-    """Engines with the same problem as one entry: `brave, mojeek`."""
+    """Merge engines with the same problem into one entry: `brave, mojeek`."""
     engines: dict[str, list[str]] = {}
     for engine, reason in problems.items():
         engines.setdefault(reason, []).append(engine)

@@ -41,7 +41,7 @@ class Twitter:
         return "" if self.missing else host_of(self.url)
 
     def send(self, text: str) -> str:
-        """Publish a tweet: where it is to be seen, or that nothing was sent.
+        """Publish a tweet; return where it can be seen, or that nothing was sent.
 
         Raises:
             CommandError: tweepy is not installed, or the API's reason for not taking it.

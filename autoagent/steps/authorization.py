@@ -59,7 +59,7 @@ class Authorization:
         return proposal if verdict.allowed else None
 
     def interrupted(self) -> Events:
-        """Ctrl-C came: what was allowed in advance is forfeited, and the user has the word."""
+        """Forfeit what was allowed in advance and give the user the word, after Ctrl-C."""
         try:
             with self._asking():
                 feedback = self._authorizer.interrupted()

@@ -125,7 +125,7 @@ class Mailbox:
         return list(self._members.values())
 
     def take_in(self, member: RunningWorker) -> None:
-        """Know one that this agent has started."""
+        """Add a sub-agent that this agent has started."""
         self._members[member.key] = member
 
     def put(self, event: Event) -> None:

@@ -271,7 +271,7 @@ class WorkerPool:
             member.starter.put(member.completion_message())
 
     def _append(self, member: RunningWorker, event: Event) -> Event:
-        """Within the turn."""
+        """Append; the caller holds the lock."""
         stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.standing.step)))
         member.standing.add(stamped)
         self._unshown.append(stamped)

@@ -115,7 +115,7 @@ class RunningWorker:
         )
 
     def check(self) -> None:
-        """Raises StopRun where it is to end."""
+        """Raise StopRun if it is to end."""
         if self.stopping is not None:
             raise StopRun(self.stopping)
 
@@ -214,7 +214,7 @@ class _Heeding:
         return float("inf")
 
     def working(self, what: str, seconds: float) -> None:
-        """It may come from a thread of the model's, where nothing can be cut short."""
+        """Ignore the silence: this may come from a thread of the model's, where nothing can be cut short."""
 
     def proposed(self, proposal: Proposal) -> None:
-        """It is shown once it is asked about."""
+        """Ignore the proposal: it is shown once it is asked about."""

@@ -72,7 +72,7 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
 
 
 def search(count: int, fails: Callable[[int], bool]) -> FirstFailure:
-    """The first of `count` (1 or more) that fails, where all after the first failing one fail too.
+    """Return the first of `count` (1 or more) that fails, given that all after the first failing one fail too.
 
     It takes ceil(log2 count) checks that the last one fails; only where none of them failed is that checked as well.
     """
@@ -91,7 +91,7 @@ def search(count: int, fails: Callable[[int], bool]) -> FirstFailure:
 
 
 def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> ProcessExit:
-    """How the check ends with the files of a tree, in a new folder that is removed afterwards.
+    """Run the check with the files of a tree, in a new folder that is removed afterwards; return how it ended.
 
     Raises StateError, SetupError, CommandError.
     """
@@ -105,7 +105,7 @@ def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> Proces
 
 
 def _printed(end: ProcessExit) -> str:
-    """The end of what a check printed."""
+    """Return the end of what a check printed."""
     text = end.output.decode("utf-8", "replace").strip()
     return escape(text if len(text) <= SHOWN else f"…{text[-SHOWN:]}")
 

@@ -160,7 +160,7 @@ _COMMON_FLAGS = (  # taken before and after the name of every subcommand; what t
 
 
 def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that were given, those of later layers first. A 0 is given: it lifts a limit."""
+    """Return the flags that were given, later layers first. A 0 counts as given: it lifts a limit."""
     return {
         name: value
         for flags in layers
@@ -170,7 +170,7 @@ def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
-    """The options of some groups as one decorator."""
+    """Combine the options of some groups into one decorator."""
 
     def decorate(function: Any) -> Any:
         for option in reversed([option for group in groups for option in group]):

@@ -91,7 +91,7 @@ def _fork(
 
 
 def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
-    """The newest start among the events shared. Raises StateError where the run has none, or no such step."""
+    """Return the newest start among the shared events. Raises StateError if the run has none, or no such step."""
     starts = [event for event in shared if isinstance(event, RunStarted) and not event.agent]
     last = max((event.step for event in shared if not event.agent), default=0)
     if not starts:
@@ -102,7 +102,7 @@ def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
 
 
 def _new_folder(origin: Path, named: str | None, unused: ExitStack) -> Path:
-    """An empty folder for the workspace: the one that is named, or a new one beside that of the other run.
+    """Return an empty folder for the workspace: the named one, or a new one beside that of the other run.
 
     What is made here goes with `unused`, if it is empty then. Raises SettingsError where it is not empty or cannot be
     made.

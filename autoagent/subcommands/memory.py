@@ -126,7 +126,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
 
 
 def _ask_model(settings: Settings, prompt: str) -> str:
-    """The answer of the model that thinks, opened when it is asked: most sleeps need none."""
+    """Return the answer of the model that thinks, opened only when asked: most sleeps need none."""
     from autoagent.app.run_factory import open_console, open_model
     from autoagent.core.model import Message
 

@@ -65,6 +65,6 @@ def _verify(state_dir: Path, run: str) -> int:
 
 
 def _versions(state_dir: Path, run: str) -> set[str]:
-    """The versions of the program that worked on the run."""
+    """Return the versions of the program that worked on the run."""
     starts = read(state_dir, run, (RunStarted, Resumed))
     return {event.version for event in starts if isinstance(event, RunStarted)}

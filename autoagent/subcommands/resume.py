@@ -86,13 +86,13 @@ def _resume(
 
 
 def _last_step(settings: Settings, run: str) -> int:
-    """The newest step, whether or not it was taken back."""
+    """Return the newest step, whether or not it was taken back."""
     events = read(settings.state_dir, run, (Thought, Rejected))
     return max((event.step for event in events if not event.agent), default=0)
 
 
 def _check_step(settings: Settings, run: str, step: int) -> None:
-    """Raises StateError where the run cannot be taken back to the end of this step."""
+    """Raise StateError if the run cannot be taken back to the end of this step."""
     steps = {event.step for event in replies(settings, run)}
     if step and step not in steps:
         there = f"it is at step {max(steps)}" if steps else "it has none yet"

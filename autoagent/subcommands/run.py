@@ -51,7 +51,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 
 def start(given: Mapping[str, Any]) -> int:
-    """A new run from these flags; the exit code."""
+    """Start a new run from these flags; return the exit code."""
     with told_as_event(given):
         return _start(given)
 
@@ -115,7 +115,7 @@ class _Proposals:
 
 
 def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Settings:
-    """The settings with a model chosen; the menu asks where nothing says which."""
+    """Return the settings with a model chosen; the menu asks if nothing names one."""
     if model_is_chosen(settings):
         return settings
     choice = choose_model(terminal, find_servers)
@@ -128,7 +128,7 @@ def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTer
 def _task(
     given: Mapping[str, Any], settings: Settings, here: Here, terminal: ClickTerminal, proposals: _Proposals
 ) -> Task:
-    """The task that the model has itself (the demo's), or the saved one, or one that is asked for and then saved."""
+    """Return the model's own task (the demo's), the saved one, or one that is asked for and then saved."""
     path = settings.ai_settings_file
     provider = settings.model_choice.provider
     if provider.task is not None:
@@ -145,7 +145,7 @@ def _task(
 
 
 def _saved(here: Here, terminal: ClickTerminal) -> Task:
-    """The saved task; says where a goal in it looks as if a check had been meant. Raises SettingsError."""
+    """Load the saved task; warn of goals that look as if a check had been meant. Raises SettingsError."""
     path = here.settings.ai_settings_file
     task = here.allowed(read_task(path))
     if any(parse_goal(goal.text).check for goal in task.goals):
@@ -157,7 +157,7 @@ def _saved(here: Here, terminal: ClickTerminal) -> Task:
 
 
 def _task_of_flags(given: Mapping[str, Any], here: Here, terminal: ClickTerminal) -> Task | None:
-    """The task where flags tell it, with what is saved for what they leave out; None where they do not.
+    """Return the task that the flags tell, completed from the saved one, or None if they tell none.
 
     Raises click.UsageError and SettingsError for what cannot be used, before anything is asked.
     """

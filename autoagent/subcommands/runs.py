@@ -50,7 +50,7 @@ def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
 
 
 def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats]]:
-    """Every run that began, the newest first, with its newest start; says which logs are damaged."""
+    """Yield every run that began, newest first, with its newest start; report which logs are damaged."""
     for run in run_ids(state_dir):
         tally, began = RunStats(), None
         try:

@@ -16,7 +16,7 @@ from autoagent.core.task import Goal, Task
 
 
 def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
-    """Raises click.UsageError for flags that do not go together."""
+    """Raise click.UsageError for flags that do not go together."""
     if given.get("continuous_limit") and not settings.continuous:
         raise click.UsageError("-l/--continuous-limit goes with -c/--continuous.")
     if len(given.get("ai_goals") or ()) > MOST_GOALS:
@@ -26,7 +26,7 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
 
 
 def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tuple[Goal, ...]:
-    """The goals of --ai-goal; says where a ` :: ` made no check. Raises click.UsageError for an empty one."""
+    """Return the goals of --ai-goal; warn if a ` :: ` made no check. Raises click.UsageError for an empty one."""
     lines = given.get("ai_goals") or ()
     if not all(line.strip() for line in lines):
         raise click.UsageError("--ai-goal is empty.")
@@ -38,12 +38,12 @@ def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tupl
 
 
 def task_of_run(began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None]) -> Task:
-    """The task of a run, changed as the flags `given` say. Raises click.UsageError for a goal without text."""
+    """Return the task of a run, changed as the flags `given` say. Raises click.UsageError for a goal without text."""
     goals = goals_of_flags(given, say) or began.task.goals
     name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
     return without_budget(replace(began.task, name=name, role=role, goals=goals), given)
 
 
 def without_budget(task: Task, given: Mapping[str, Any]) -> Task:
-    """The task, its own budget with it unless a flag lifts that."""
+    """Return the task with its own budget, unless a flag lifts that."""
     return replace(task, budget=0.0) if given.get("budget") == 0 else task

@@ -58,14 +58,16 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
 
 
 def _bounds(flags: Mapping[str, Any], trusted: bool) -> Mapping[str, Any] | None:
-    """What the scenarios may only tighten; None: nothing. One that a scenario plays is held to what that one is."""
+    """Return what the scenarios may only tighten, or None for
+    nothing. A nested scenario is held to the bounds of its own.
+    """
     if HELD_TO in os.environ:
         return {**json.loads(os.environ[HELD_TO])}
     return None if trusted else bounds_of(load(flags, os.environ, Path.cwd()).settings)
 
 
 def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:
-    """The scenarios; None where one of the files is none, and every such file is named."""
+    """Read the scenarios; return None if one of the files is none, after naming every such file."""
     scenarios = []
     for file in files:
         try:

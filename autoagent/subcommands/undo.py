@@ -58,7 +58,7 @@ def _tell(line: str) -> None:
 
 
 def _target(trail: WorkspaceHistory, run: str, to: int | None, redo: bool) -> Undone:
-    """Where the workspace is to be taken. Raises StateError where there is nothing to go back to."""
+    """Return where to take the workspace. Raises StateError if there is nothing to go back to."""
     if not trail.first:
         raise StateError(f"Nothing in the run {run} can be undone: it has no snapshots.")
     if redo:

@@ -62,7 +62,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
 
 
 def _id(name: str) -> int:
-    """`mem:12`, or just `12`."""
+    """Parse `mem:12`, or just `12`."""
     if not (match := re.fullmatch(r"(?:mem:)?(\d{1,18})", name)):
         raise click.UsageError(f"--without {name}: a memory is named mem:ID, as `autoagent why RUN STEP` shows it.")
     return int(match[1])
@@ -151,7 +151,7 @@ def _origin(memory: RetrievedMemory) -> str:
 
 
 def _compare(again: Mapping[str, Any]) -> None:
-    """The two replies part by part, a part that is the same once."""
+    """Print the two replies part by part; a part that is the same, once."""
     without = " and ".join(f"mem:{id}" for id in again["memories"])
     usage, cost = again["usage"], again["usage"]["cost"]
     spent = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"

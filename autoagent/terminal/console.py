@@ -366,7 +366,7 @@ _LONGEST_TIMEOUT = 1e8  # seconds, three years: the system's timer refuses much 
 
 @contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in the main thread once the time is over."""
+    """Raise TimeoutError in the main thread once the time is over."""
     if sys.platform == "win32":
         yield
         return

@@ -136,7 +136,7 @@ def status(tally: RunStats, page: Canvas) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`7 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Render seconds as `7 s`, `3 min 20 s`, `2 h 5 min`."""
     minutes, rest = divmod(int(seconds), 60)
     if minutes < 1:
         return f"{rest} s"
@@ -144,7 +144,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 step`, `1,200 steps`."""
+    """Render a count: `1 step`, `1,200 steps`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -215,7 +215,7 @@ def _diff(preview: str, page: Canvas, whole: bool) -> Iterator[str]:
 
 
 def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
-    """Lines of a text, each behind a bar; with `most`, the middle ones left out."""
+    """Render lines of a text, each behind a bar; with `most`, the middle ones left out."""
     lines = text.split("\n")
     for line in lines if most is None else shorten_lines(lines, most):
         yield from cut(line, page.columns, "  | ", at_spaces=True)

@@ -49,7 +49,7 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Signals are raised in this block: those that come, and those that came before it."""
+        """Raise signals in this block: those that come, and those that came before it."""
         self._depth += 1
         try:
             self._raise_pending()
@@ -59,7 +59,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Signals that come in this block are raised behind it, where they would have been raised in it."""
+        """Hold back signals that come in this block and would be raised in it, until after it."""
         depth, self._depth = self._depth, 0
         try:
             yield
@@ -87,7 +87,7 @@ class Interrupts:
 
 @contextmanager
 def _looked_after() -> Iterator[None]:
-    """While entered, a signal never waits for a system call of this thread that waits for something else."""
+    """Keep signals, while entered, from waiting for a system call of this thread that waits for something else."""
     came, tells = os.pipe()
     os.set_blocking(tells, False)
     over = threading.Event()

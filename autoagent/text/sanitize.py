@@ -47,15 +47,12 @@ def valid(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Escape everything hidden or harmful in the text visibly (`\x1b`, `\u202e`);
-
-    and \t stay.
-    """
+    r"""Escape everything hidden or harmful in the text visibly (`\x1b`, `\u202e`); \n and \t stay."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def escape_json(text: str) -> str:
-    r"""JSON text with the same in it as escapes of JSON (`\u202e`), which mean what stood there."""
+    r"""Return JSON text with the same as JSON escapes (`\u202e`), which mean what stood there."""
     return _HIDDEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _utf16(match[0])), text)
 
 
@@ -92,7 +89,7 @@ def _columns(char: str) -> int:
 
 
 def fold_blanks(text: str) -> str:
-    """Long runs of spaces or of empty lines as a note of their length, so that nothing hides behind them."""
+    """Replace long runs of spaces or empty lines by a note of their length, so that nothing hides behind them."""
     return _BLANKS.sub(_folded, text)
 
 

@@ -71,7 +71,7 @@ class Flow:
 
 
 def wrap(text: str, columns: int, *, at: int = 0, indent: int = 2) -> str:
-    """Prose as lines of at most `columns`; see Flow."""
+    """Wrap prose into lines of at most `columns`; see Flow."""
     flow = Flow(columns, at=at, indent=indent)
     return flow.feed(text) + flow.end()
 

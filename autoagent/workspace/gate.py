@@ -169,7 +169,7 @@ class Workspace:
             os.fsync(descriptor)
 
     def rename(self, path: str, new: str) -> None:
-        """Give a file another name, in place of the file that may have it, whose mode it takes; all or nothing."""
+        """Rename a file, replacing any file of that name and taking its mode; all or nothing."""
         (folder, _, name), (into, _, new_name) = (self._locate(p, of_file=True).rpartition("/") for p in (path, new))
         with self._regular(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as old_parent:
             self._make_folders(into)
@@ -202,7 +202,7 @@ class Workspace:
                 os.fsync(descriptor)
 
     def walk(self, directory: str = ".", skip: Collection[str] = ()) -> Iterator[WorkspaceEntry]:
-        """Everything beneath a folder, level by level, each folder's entries sorted by name.
+        """Yield everything beneath a folder, level by level, each folder's entries sorted by name.
 
         Links are listed and never followed; folders whose name is in `skip` are listed and not entered.
         """
@@ -352,7 +352,7 @@ def openat2_gate(folder: int, path: str, flags: int) -> int:
 
 @functools.cache
 def _libc() -> ctypes.CDLL:
-    """Looked up once: that takes longer than what it is called for."""
+    """Return the C library, looked up once: that takes longer than what it is called for."""
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True)

@@ -46,7 +46,7 @@ def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _holder(folder: os.stat_result) -> str:
-    """`the run ID (process PID)`, as far as the kernel tells this process."""
+    """Return `the run ID (process PID)`, as far as the kernel tells this process."""
     pid = _locked_by(folder)
     if not pid:
         return "another process"

@@ -128,7 +128,7 @@ class Snapshots:
         return Restored(tuple(sorted(restoration.changed)), left)
 
     def check(self, tree: str) -> None:
-        """Raises StateError where something that a restoration from now would need is missing or damaged."""
+        """Raise StateError if something that a restoration from now would need is missing or damaged."""
         self._check(self.take(), tree)
 
     # Taking ------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Snapshots:
                 self._objects.read("blob", node.id)
 
     def _differing(self, before: str, after: str, where: str = "") -> Iterator[tuple[str, Node | None, Node | None]]:
-        """Path, node before and node after of all that differs; of folders only what is in them."""
+        """Yield path, node before and node after of all that differs; of folders only what is in them."""
         if before == after:
             return
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
@@ -329,7 +329,9 @@ def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
 
 
 def _absent(reason: str, status: os.stat_result | None = None) -> Node:
-    """Stands in a tree for what is not kept; its id changes with a file's size and time, so that a change is seen."""
+    """Return a tree's stand-in for what is not kept; its id
+    changes with a file's size and time, so that changes are seen.
+    """
     is_file = status is not None and stat.S_ISREG(status.st_mode)
     told = f"{reason} {status.st_size} {status.st_mtime_ns}" if status is not None and is_file else reason
     return Node(_ABSENT, hashlib.sha256(told.encode()).hexdigest())

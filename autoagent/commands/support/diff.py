@@ -41,7 +41,7 @@ def _shared(old: list[str], new: list[str]) -> int:
 
 
 def _range(start: int, end: int) -> str:
-    """First line from 1 and number of lines; of an empty range the line before it."""
+    """Return first line from 1 and number of lines; of an empty range the line before it."""
     return f"{start + 1 if end > start else start},{end - start}"
 
 

@@ -33,7 +33,7 @@ class Decoded:
         return f"bytes that are not valid {self.encoding} are shown as {_REPLACED}" if self.damaged else ""
 
     def encode(self, text: str) -> bytes:
-        """Another text as this file would hold it. Raises UnicodeEncodeError."""
+        """Encode another text as this file would hold it. Raises UnicodeEncodeError."""
         return self.mark + text.encode(self.encoding)
 
 

@@ -38,7 +38,7 @@ class Extra:
 
 
 def _tweets(settings: Settings) -> bool:
-    """Without all four keys a tweet is only tried out."""
+    """Return whether tweets are really sent: without all four keys one is only tried out."""
     return bool(
         settings.twitter_consumer_key
         and settings.twitter_consumer_secret

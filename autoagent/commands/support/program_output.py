@@ -10,7 +10,9 @@ _NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells 
 
 
 def ending(exit: ProcessExit) -> str:
-    """`exit status 0`, `ended by SIGKILL`, `stopped at the limit of 120 s`: a status that says more is explained."""
+    """Describe the end: `exit status 0`, `ended by SIGKILL`,
+    `stopped at the limit of 120 s`; explain a status that says more.
+    """
     if exit.limit:
         return f"stopped at the limit of {exit.limit}"
     if exit.signal:

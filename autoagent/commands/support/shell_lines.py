@@ -115,7 +115,8 @@ def programs(line: str) -> list[str]:
 
 
 def risk_of(line: str) -> Risk:
-    """`irreversible` where the line plainly deletes, overwrites or publishes, `network` where it plainly reaches out.
+    """Return `irreversible` if the line plainly deletes,
+    overwrites or publishes, `network` if it plainly reaches out.
 
     Everything else is `run`, also a mere look: what a program does is not to be read off its name.
     """

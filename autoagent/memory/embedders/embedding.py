@@ -91,7 +91,7 @@ class Embedding:
         return {id: vectors[text] for id, text in asked.items() if id not in refused}
 
     def _embed(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Without the vectors that are not of the embedder's dimension, or neither unit nor zero."""
+        """Embed the texts, dropping vectors of another dimension than the embedder's, or neither unit nor zero."""
         vectors, usage = self._embedder.embed(texts)
         self._usage += usage
         size = self.dim * FLOAT.itemsize
@@ -100,7 +100,7 @@ class Embedding:
         return {text: vector for text, vector in sized.items() if _unit_or_zero(vector)}
 
     def _embed_singly(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Without the texts at which the embedder fails; where two in a row fail, the fault is not in the texts."""
+        """Embed the texts one by one, skipping those that fail; if two in a row fail, the fault is not in the texts."""
         vectors: dict[str, Vector] = {}
         failed = False
         for text in texts:
@@ -127,6 +127,6 @@ class Embedding:
 
 
 def _unit_or_zero(vector: Vector) -> bool:
-    """False for NaN and infinity as well: no comparison with them holds."""
+    """Return whether the vector has length 1 or 0; False for NaN and infinity: no comparison with them holds."""
     square = float(np.square(vector, dtype=np.float64).sum())
     return square == 0 or abs(square - 1) < 0.01

@@ -147,7 +147,7 @@ class PostgresSession:
         connection.execute("INSERT INTO about VALUES (%s)", (VERSION,))
 
     def _look_here_first(self, connection: Connection) -> None:
-        """Behind our schema the path stays as it was: the extension may be anywhere on it."""
+        """Put our schema first on the path, which otherwise stays as it was: the extension may be anywhere on it."""
         path = "SELECT set_config('search_path', quote_ident(%s) || ', ' || current_setting('search_path'), false)"
         connection.execute(path, (self._schema,))
 
@@ -159,7 +159,7 @@ class PostgresSession:
             raise StateError(f"The memory in {self.where} cannot be used: {self._said(error)}") from None
 
     def _said(self, error: psycopg.Error) -> str:
-        """PostgreSQL's own words on one line, never with the password, and what to do."""
+        """Return PostgreSQL's own words on one line, never with the password, and what to do."""
         lines = (line.strip() for line in str(error).splitlines())
         said = " ".join(line for line in lines if line).rstrip(".?")
         if self._password:

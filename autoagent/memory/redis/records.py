@@ -101,5 +101,5 @@ def member_of(id: int) -> str:
 
 
 def flat(fields: Mapping[str, str | int]) -> list[str | int]:
-    """Names and values in turn, as HSET takes them."""
+    """Return names and values in turn, as HSET takes them."""
     return [word for pair in fields.items() for word in pair]

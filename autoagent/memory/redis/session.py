@@ -131,7 +131,7 @@ class RedisSession:
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """Redis's errors as StateError, on one line, with what to do."""
+        """Turn Redis's errors into StateError, on one line, with what to do."""
         try:
             yield
         except redis.RedisError as error:

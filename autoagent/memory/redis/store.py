@@ -67,7 +67,9 @@ class RedisStore:
 
     @contextmanager
     def _server(self) -> Iterator[None]:
-        """Redis, its errors made ours. Looked at before it is first used: what it cannot find it is not to be given."""
+        """Return Redis, its errors made ours. Looked at before it
+        is first used: what it cannot find it is not to be given.
+        """
         with self._session.ours():
             if self._opened is None:
                 self._opened = Records(self._session, self._looked_at())

@@ -135,7 +135,7 @@ def look_over(folder: Path) -> int:
 
 @contextmanager
 def our_errors(folder: Path) -> Iterator[None]:
-    """SQLite's and the file system's errors as StateError."""
+    """Turn SQLite's and the file system's errors into StateError."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

@@ -301,7 +301,7 @@ class LocalStore:
             return {id: vector.tobytes() for id, vector in self._space().of(ids).items()} if ids else {}
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
-        """Random memories, drawn by their ids: all are read only where most ids are gone, or few are below."""
+        """Draw random memories by their ids: all are read only if most ids are gone, or few are below."""
         with our_errors(self._folder):
             first, last = self._db.execute(ENDS).fetchone()
             if n < 1 or first is None:

@@ -74,7 +74,7 @@ class VectorFile:
 
 
 def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
-    """Vectors that stand from `row` on, piece by piece with the number of the block each piece falls into."""
+    """Yield vectors that stand from `row` on, piece by piece with the number of the block each piece falls into."""
     done = 0
     while done < len(vectors):
         block = (row + done) // BLOCK

@@ -306,7 +306,7 @@ class Endpoint:
         return client
 
     def _breaking_silence(self, listener: Listener | None) -> Heartbeat:
-        """Tells the listener halfway through the patience there is, and at least every so often."""
+        """Tell the listener halfway through the patience there is, and at least every so often."""
         longest = self._limits.silence
         if listener is None:
             return Heartbeat(self._timers)
@@ -364,7 +364,7 @@ def _may_cost(error: BaseException) -> bool:
 
 
 def _unheard(reason: str, seconds: float, until: float) -> None:
-    """Hears of the retries where nobody else does."""
+    """Hear of the retries if nobody else does."""
 
 
 def _shut(connection: socket.socket) -> None:

@@ -76,7 +76,7 @@ class Refusals:
         return refused
 
     def _said(self, body: Any) -> tuple[str, str, str]:
-        """Of an error's body: everything it says, its message on one line and without keys, the parameter it names."""
+        """Return everything an error's body says, its message on one line without keys, and the parameter it names."""
         body = body[0] if isinstance(body, list) and body else body  # Gemini
         error = body.get("error", body) if isinstance(body, dict) else body
         said = error if isinstance(error, str) else _as_text(error)

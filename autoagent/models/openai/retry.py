@@ -49,7 +49,9 @@ class Policy:
     chance: Callable[[], float] = random
 
     def wait(self, failed: int, after: float | None) -> float:
-        """Seconds before the next attempt, once `failed` have failed: what the server asks for, plus the jitter."""
+        """Return the seconds before the next attempt, once `failed`
+        have failed: what the server asks for, plus the jitter.
+        """
         if after is not None:
             return after + self.first * self.chance()
         return min(self.longest, self.first * 2.0 ** min(failed - 1, 30)) * self.chance()
@@ -79,7 +81,7 @@ def deserves(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that `retry-after-ms` or `Retry-After` (seconds or a date) asks for; None where neither is usable."""
+    """Return the seconds that `retry-after-ms` or `Retry-After` (seconds or a date) asks for, or None."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * unit

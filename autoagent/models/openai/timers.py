@@ -92,7 +92,7 @@ class Heartbeat:
             self._since, self._told = time.monotonic(), 0
 
     def _wait(self, seconds: float) -> None:
-        """Within the turn."""
+        """Schedule the next look; the caller holds the lock."""
         self._cancel = self._timers.after(seconds, self._look)
 
     def _look(self) -> None:

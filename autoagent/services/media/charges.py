@@ -21,7 +21,7 @@ _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 def of_picture(provider: Provider, model: str, answer: Mapping[str, Any]) -> float | None:
-    """USD for a picture drawn from words alone."""
+    """Return the USD for a picture drawn from words alone."""
     if is_private(provider.host_name):
         return 0.0
     usage = _usage(answer)
@@ -32,7 +32,7 @@ def of_picture(provider: Provider, model: str, answer: Mapping[str, Any]) -> flo
 
 
 def of_transcript(provider: Provider, model: str, answer: Mapping[str, Any]) -> float | None:
-    """USD for the words of a recording."""
+    """Return the USD for the words of a recording."""
     if is_private(provider.host_name):
         return 0.0
     seconds, price = _number(_usage(answer).get("seconds")), _MINUTES.get(model)
@@ -40,7 +40,7 @@ def of_transcript(provider: Provider, model: str, answer: Mapping[str, Any]) -> 
 
 
 def elsewhere(provider: Provider) -> float | None:
-    """USD for what a provider does whose prices are not known."""
+    """Return the USD for the work of a provider whose prices are unknown."""
     return 0.0 if is_private(provider.host_name) else None
 
 

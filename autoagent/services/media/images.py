@@ -22,7 +22,7 @@ Drawn = tuple[bytes, float | None]
 
 
 def draw_openai(provider: Provider, settings: Settings, prompt: str) -> Drawn:
-    """`POST /images/generations`, of the size that is set; OpenAI's own models draw 1024 pixels a side and more.
+    """Draw with `POST /images/generations`, in the set size; OpenAI's own models draw 1024 pixels a side and more.
 
     Raises CommandError, as all of them: it names the provider and the reason.
     """
@@ -47,7 +47,7 @@ def draw_hugging_face(provider: Provider, settings: Settings, prompt: str) -> Dr
 
 
 def draw_web_ui(provider: Provider, settings: Settings, prompt: str) -> Drawn:
-    """Stable Diffusion web UI started with `--api`: `POST /sdapi/v1/txt2img`."""
+    """Draw with the Stable Diffusion web UI started with `--api`: `POST /sdapi/v1/txt2img`."""
     body = {"prompt": prompt, "width": settings.image_size, "height": settings.image_size, "steps": STEPS}
     images = provider.post("/sdapi/v1/txt2img", json=body).fields().get("images")
     picture = _decoded(provider.name, images[0] if isinstance(images, list) and images else None)

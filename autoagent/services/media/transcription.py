@@ -59,7 +59,7 @@ def recognised(name: str, data: bytes) -> Recording:
 
 
 def hear_openai(provider: Provider, settings: Settings, recording: Recording) -> Heard:
-    """`POST /audio/transcriptions`, a form with the file.
+    """Transcribe with `POST /audio/transcriptions`, a form with the file.
 
     Raises CommandError, as all of them: it names the provider and the reason.
     """
@@ -78,7 +78,7 @@ def hear_hugging_face(provider: Provider, settings: Settings, recording: Recordi
 
 
 def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Heard:
-    """Whisper in a process of its own (see `whisper`): its memory and time are bounded there, and no key is in it."""
+    """Transcribe with Whisper in a process of its own (see `whisper`), which bounds memory and time and has no key."""
     if importlib.util.find_spec("faster_whisper") is None:
         raise CommandError(f"Recordings cannot be read offline: faster-whisper is missing; {OFFLINE_EXTRA}.")
     # No shell, and no word of it comes from outside: -I keeps the current folder off its path.
