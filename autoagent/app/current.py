@@ -47,7 +47,7 @@ class Here:
         return [brought for brought in self.left_out if not brought.never]
 
     def trust(self) -> None:
-        """Trust the folder with what it brings, and its state. Raises SettingsError where that cannot be kept."""
+        """Trust the folder with what it brings, and its state. Raises SettingsError if that cannot be kept."""
         for brought in self.waiting:
             if brought.setting == _STATE and not brought.name:
                 claim(self.folder / brought.file, self.trusted)
@@ -96,7 +96,7 @@ def settings_here(flags: Mapping[str, Any] | None) -> Settings:
 def trusted_here(flags: Mapping[str, Any] | None, *, task: bool = False) -> Here:
     """Load the same for commands that act: the user is asked first whether to trust the folder with what it brings.
 
-    `task`: the checks of the saved goals belong to it. Raises SetupError also where nobody can be asked, and for a
+    `task`: the checks of the saved goals belong to it. Raises SetupError also if nobody can be asked, and for a
     place to write to that leads out of the folder; StopRun at the end of the input.
     """
     here = look(flags, task=task)
@@ -126,7 +126,7 @@ def look(
 ) -> Here:
     """Load what holds in a folder, the current one by default; nothing is asked, printed or written.
 
-    Raises SettingsError, also where the state folder is no folder: it would look like one without runs. Raises
+    Raises SettingsError, also if the state folder is no folder: it would look like one without runs. Raises
     SetupError for what is neither file nor folder in it: state is never followed through a link, nor awaited.
     """
     env, folder = os.environ if env is None else env, folder or Path.cwd()

@@ -24,7 +24,7 @@ class Traced:
     """One step, as far as its reply: the prompt that was answered and all it was made of.
 
     `registry` has the commands of the run, `offered` are those of them the model could ask for in this step; `reply` is
-    None where none came; `answered` is how many replies there were before.
+    None if none came; `answered` is how many replies there were before.
     """
 
     start: RunStarted

@@ -75,7 +75,7 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
 
     `agent` is the key of the sub-agent that thinks with it, '' for the run's own.
 
-    Raises SetupError where it cannot be used, SettingsError or StateError where there is no such recording.
+    Raises SetupError if it cannot be used, SettingsError or StateError if there is no such recording.
     """
     choice = settings.model_choice
     return choice.provider.open(_opening(settings, console, choice.argument, answered, agent))
@@ -129,7 +129,7 @@ def describe(
 ) -> RunStarted:
     """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
 
-    What was protected where the run began stays so, wherever it is resumed. Raises SettingsError where the system
+    What was protected where the run began stays so, wherever it is resumed. Raises SettingsError if the system
     prompt leaves no room for a history in the model's window.
     """
     import json

@@ -48,12 +48,12 @@ class Context:
     StopRun where the run is to end meanwhile.
 
     `python` is the interpreter of Python programs. `shell_rule(line)` gives the arguments with which a shell line is
-    run, or raises CommandError where it is refused. `shown` is the preview on which this very call was allowed, for
-    commands that must do exactly what was shown; None where nothing was. `origin()` is what a text that the agent has
+    run, or raises CommandError if it is refused. `shown` is the preview on which this very call was allowed, for
+    commands that must do exactly what was shown; None if nothing was. `origin()` is what a text that the agent has
     remembered now comes from, after all that this run has read. `mask` takes secrets out of a text that goes where
     others may read it, such as the memory. `has_room` says whether a text fits into the share of the window that one
-    result may take, `returned` what came of an earlier step of this agent, None where it ran no command.
-    `git_authorization` gives the Authorization header for cloning from an address, '' where there is none.
+    result may take, `returned` what came of an earlier step of this agent, None if it ran no command.
+    `git_authorization` gives the Authorization header for cloning from an address, '' if there is none.
     """
 
     workspace: Workspace

@@ -92,7 +92,7 @@ def command(
     """Make a typed function a command. Its category is the name of its module where none is given.
 
     `risk` "read" declares that it changes nothing: where a crash has hidden its result, it is simply run again.
-    `preview` takes the same arguments and gives what the call would change, as a diff or a note, and '' where that is
+    `preview` takes the same arguments and gives what the call would change, as a diff or a note, and '' if that is
     nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
     `repeatable` says that the same call may give another result although nothing changed here. A command that does not
     declare its `effects` is asked about at every call, and its results count as text from outside and as private.

@@ -107,7 +107,7 @@ def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], win
 def _meant(setting: str, name: str) -> list[str]:
     """Return the commands that a category, a command (or alias) or a module of AutoGPT stands for.
 
-    Raises SettingsError where it is none of them; `setting` is where it was named.
+    Raises SettingsError if it is none of them; `setting` is where it was named.
     """
     known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ALONE}
     for spec in all_specs():

@@ -24,7 +24,7 @@ _LONGEST_GAP = 500  # characters; for each the parser takes time that grows with
 class Variable:
     """A value of a `.env` file and the line it begins in.
 
-    `problem` says why it cannot be used, '' where it can: it counts only for a name that somebody reads.
+    `problem` says why it cannot be used, '' if it can: it counts only for a name that somebody reads.
     """
 
     value: str
@@ -89,7 +89,7 @@ def _complaint(written: str) -> str:
 def store_variables(path: Path, values: Mapping[str, str]) -> None:
     """Set these variables in the file, which only its owner may read then (0600); all other lines stay.
 
-    Raises SettingsError where the file cannot be read or written, or a value cannot be kept on one line.
+    Raises SettingsError if the file cannot be read or written, or a value cannot be kept on one line.
     """
     for name, value in values.items():
         if re.search(r"[\s'\"#\\$]", value):

@@ -33,7 +33,7 @@ class Brought:
     """Something that a folder brings and that counts for nothing until the user has trusted it.
 
     `file` and `line` (0: none) say where it stands, `name` what it is called there, `about` what it is for. `setting`
-    is the setting that it would set, '' where it sets none. `never`: not even a trusted folder may set it.
+    is the setting that it would set, '' if it sets none. `never`: not even a trusted folder may set it.
     """
 
     file: str

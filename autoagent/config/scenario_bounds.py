@@ -43,7 +43,7 @@ def tighter_than_usual(bounds: Mapping[str, Any], usual: Settings) -> dict[str, 
 
 
 def hold(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str], folder: Path) -> None:
-    """Raise SettingsError for what a scenario played in this folder may not set; nothing where none is played."""
+    """Raise SettingsError for what a scenario played in this folder may not set; nothing if none is played."""
     if HELD_TO not in env:
         return
     given = json.loads(env[HELD_TO])

@@ -51,7 +51,7 @@ def checks_in(path: Path) -> list[tuple[int, str]]:
 
 
 def write_task(path: Path, task: Task) -> None:
-    """Save the task in one step, readable in any script. Raises SettingsError where it cannot be written."""
+    """Save the task in one step, readable in any script. Raises SettingsError if it cannot be written."""
     import yaml
 
     record = {

@@ -60,7 +60,7 @@ def open_regular(path: Path) -> BufferedReader:
 def write_text(path: Path, text: str, *, private: bool = False) -> None:
     """Replace the file in one step; a crash leaves the old one. `private`: only its owner may read it (0600).
 
-    A link is written through. Raises SettingsError where it cannot be written.
+    A link is written through. Raises SettingsError if it cannot be written.
     """
     try:
         target = path.resolve()

@@ -48,7 +48,7 @@ class Trusted:
         return mark in self._known[folder]
 
     def add(self, folder: Path, items: Iterable[Brought]) -> None:
-        """Trust the folder with these as well. Raises SettingsError where that cannot be kept."""
+        """Trust the folder with these as well. Raises SettingsError if that cannot be kept."""
         fresh = {item.mark: item.called for item in items}
         self.holds(folder, "")
         self._known[folder] |= fresh.keys()
@@ -59,9 +59,9 @@ class Trusted:
             write_text(self._file(folder), json.dumps(written, ensure_ascii=False, indent=1), private=True)
 
     def remove(self, folder: Path) -> bool:
-        """Trust the folder with nothing any more, nor state in it; False where it was not trusted.
+        """Trust the folder with nothing any more, nor state in it; False if it was not trusted.
 
-        Raises SettingsError where that cannot be kept.
+        Raises SettingsError if that cannot be kept.
         """
         states = (Path(record.folder) for record in self.records() if set(record.items.values()) == {_STATE})
         places = [folder, *(state for state in states if state.parent == folder)]
@@ -134,7 +134,7 @@ def is_empty(state: Path) -> bool:
 
 
 def claim(state: Path, trusted: Trusted) -> None:
-    """Make the state folder, and note that it is this user's own. Raises SettingsError where that cannot be kept.
+    """Make the state folder, and note that it is this user's own. Raises SettingsError if that cannot be kept.
 
     The note is made before the folder has its id, so that another process that sees the id finds the note.
     """

@@ -97,7 +97,7 @@ class ResultMeta:
 
     Attributes:
         changed: the workspace paths that it changed.
-        finished: the reason for which the run may end; None where it may not.
+        finished: the reason for which the run may end; None if it may not.
         untrusted: where text from outside came from, such as its URL; '' for none.
         quoted: the same, where the text has marks around it already.
         tainted_by: what the files that a crashed command changed may come from; the run has read none of it.
@@ -174,8 +174,8 @@ class Result:
 class Proposal:
     """A call that waits for authorization, with what it would do as far as that can be foretold: a diff, or a note.
 
-    `changes`: the preview foretells a change; False where there is no preview at all. `risk` is that of this very call,
-    from its arguments. `warning`: why only a fresh answer of a person may allow it; '' where nothing demands that.
+    `changes`: the preview foretells a change; False if there is no preview at all. `risk` is that of this very call,
+    from its arguments. `warning`: why only a fresh answer of a person may allow it; '' if nothing demands that.
     `agent` names the sub-agent that proposes it; '' for the run's own.
     """
 

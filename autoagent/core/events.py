@@ -20,7 +20,7 @@ class Event:
     """The envelope of every event. `t` is in seconds since the epoch; `seq` counts from 0 without a gap.
 
     `agent` is the key of the sub-agent whose event it is, '' for the run's own; each counts its steps by itself.
-    `worked` is the seconds that this agent had worked by then, over all processes of the run; None where no agent was
+    `worked` is the seconds that this agent had worked by then, over all processes of the run; None if no agent was
     at work.
     """
 
@@ -274,7 +274,7 @@ class Undone(Event):
 class Rewound(Event):
     """The user goes back to the end of step `to`: what came after it does not count any more, but for what it cost.
 
-    `tree` is what the workspace is taken to, '' where no snapshot says what it was.
+    `tree` is what the workspace is taken to, '' if no snapshot says what it was.
     """
 
     type: ClassVar[str] = "rewound"

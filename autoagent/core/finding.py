@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report; `mend` says what to do, '' where nothing needs doing."""
+    """One line of the report; `mend` says what to do, '' if nothing needs doing."""
 
     check: str
     status: Literal["ok", "warn", "fail"]

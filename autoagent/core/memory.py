@@ -65,7 +65,7 @@ class LeftOut:
 class Recall:
     """What a recall came to: the memories returned, best first, and the candidates it left out.
 
-    `problem`: why nothing could be found by its meaning, so that words alone decided; '' where it could.
+    `problem`: why nothing could be found by its meaning, so that words alone decided; '' if it could.
     """
 
     memories: tuple[RetrievedMemory, ...] = ()
@@ -91,7 +91,7 @@ class Change:
 class Dream:
     """What a sleep came to: the memories that fell a level, those forgotten (ids), and the dream made of the latter.
 
-    `text` is '' where nothing was forgotten, or where no dream could be made of it: `problem` then says why.
+    `text` is '' if nothing was forgotten, or if no dream could be made of it: `problem` then says why.
     `trusted` is False once a fragment came from an untrusted source, `private` True once one was the user's own.
     """
 

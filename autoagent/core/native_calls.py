@@ -24,7 +24,7 @@ def made(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, A
 
 
 def read(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
-    """Name, thoughts and arguments of the call that was written down as this reply; None where it is no such call."""
+    """Name, thoughts and arguments of the call that was written down as this reply; None if it is no such call."""
     try:
         reply = json.loads(text)
     except (ValueError, RecursionError):

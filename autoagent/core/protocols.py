@@ -28,7 +28,7 @@ class Listener(Protocol):
         """Hear that the model is asked again in so many seconds
         because of `reason`, and so on until a time (since the epoch).
 
-        Raises StopRun where it must not be asked again.
+        Raises StopRun if it must not be asked again.
         """
 
     def heed(self) -> float:
@@ -47,7 +47,7 @@ class Listener(Protocol):
 class Model(Protocol):
     """A language model.
 
-    `window` is its context length in tokens, prompt and reply together; `price` is None where it is not known.
+    `window` is its context length in tokens, prompt and reply together; `price` is None if it is not known.
     `reasoning_room` is how many tokens a reply may take beyond `max_tokens`, for thoughts that are not shown.
     """
 
@@ -107,7 +107,7 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         """Return one unit vector (float32, little-endian, `dim` values) per text, and what it cost.
 
-        A text without content gives the zero vector. Raises ModelError where the embedder is an endpoint that fails.
+        A text without content gives the zero vector. Raises ModelError if the embedder is an endpoint that fails.
         """
 
 
@@ -215,7 +215,7 @@ class Authorizer(Protocol):
     def decide(self, proposal: Proposal) -> Verdict:
         """Return the verdict; one with `args` allows nothing but asks for the call to be proposed again with these.
 
-        Raises StopRun where the user ends the run, or where nobody can answer; KeyboardInterrupt where Ctrl-C comes
+        Raises StopRun if the user ends the run, or if nobody can answer; KeyboardInterrupt if Ctrl-C comes
         when there is no question. Nothing else: whoever may fail is put into permissions.FailClosed.
         """
 
@@ -228,7 +228,7 @@ class Authorizer(Protocol):
     def waits_on(self, reason: str) -> bool:
         """Return whether to try a model again that has not answered within the patience.
 
-        False where nobody can say so. Raises StopRun where the user ends the run.
+        False if nobody can say so. Raises StopRun if the user ends the run.
         """
 
 
@@ -279,7 +279,7 @@ class Sandbox(Protocol):
         """Return the programs that `start` has started, in that order, including those that have ended since."""
 
     def stop(self, pid: int) -> BackgroundProcess:
-        """End a started program and all it has started. Raises CommandError where there is none with this pid."""
+        """End a started program and all it has started. Raises CommandError if there is none with this pid."""
 
     def close(self) -> None:
         """End everything that still runs. What is killed with the agent needs no call: the sandbox sees to it."""
@@ -326,7 +326,7 @@ class Web(Protocol):
 class Media(Protocol):
     """Pictures, recordings and tweets. All methods raise CommandError, which names the provider and the reason.
 
-    `draws_at`, `listens_at` and `tweets_at` are the hosts that each sends to; '' where nothing leaves this machine:
+    `draws_at`, `listens_at` and `tweets_at` are the hosts that each sends to; '' if nothing leaves this machine:
     nothing was chosen, recordings are read here, tweets are only tried out.
     """
 

@@ -24,7 +24,7 @@ class DocumentText:
     """The text of a document, with its links in place as `[words](address)` where it is a page.
 
     `links` are those of the whole page, each address once, of `link_count` there are. `note` says what a reader must
-    know of the text, such as where it was cut; '' where all is well.
+    know of the text, such as where it was cut; '' if all is well.
     """
 
     text: str

@@ -41,7 +41,7 @@ def dream_prompt(forgotten: Sequence[RetrievedMemory]) -> str:
 
 
 class Journal:
-    """The dreams, one JSON object a line, in the file at `path`. Raises StateError where it cannot be used."""
+    """The dreams, one JSON object a line, in the file at `path`. Raises StateError if it cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

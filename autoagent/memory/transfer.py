@@ -106,7 +106,7 @@ def export(
 ) -> Counts:
     """Write a memory to `path`, and beside it its vectors, which `embedder` made. Each file is whole or not there.
 
-    Only their owner can read them. Raises StateError where the memory cannot be read or the files not be written.
+    Only their owner can read them. Raises StateError if the memory cannot be read or the files not be written.
     """
     memories = sorted(store.listed(), key=lambda memory: (memory.t, memory.text))
     trash = sorted(store.trash(), key=lambda memory: (memory.t, memory.text))

@@ -186,7 +186,7 @@ class VectorSpace:
     def _check(self, first: int) -> None:
         """Compare the rows from `first`, the first of a block, with their checksums, if that was not done yet.
 
-        Raises Damaged, also where the file is too short.
+        Raises Damaged, also if the file is too short.
         """
         if self._checked is not None and self._checked <= first:
             if self._file.whole_rows() < self._rows():
@@ -215,7 +215,7 @@ class VectorSpace:
     def _covered(self, rows: int) -> int:
         """Load the bits if that pays, and count the rows that they cover; 0 if it does not.
 
-        Raises Damaged where vectors that lack bits are not as written.
+        Raises Damaged if vectors that lack bits are not as written.
         """
         if rows * self._dim < BITS_PAY or self._file.whole_rows() < rows or not self._dense:
             return 0

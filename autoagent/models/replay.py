@@ -96,7 +96,7 @@ class ReplayModel:
 def open_model(opening: ModelOpening) -> ReplayModel:
     """Open the replies of the run given as the argument, from where this run stands in them.
 
-    Raises SettingsError where no run is named, StateError where there is none of that name.
+    Raises SettingsError if no run is named, StateError if there is none of that name.
     """
     if not opening.argument:
         raise SettingsError("The model 'replay' names no run; write replay:RUN (see `autoagent runs`).")

@@ -35,7 +35,7 @@ class EmbedderKind:
     Attributes:
         name: what EMBEDDING_MODEL calls it.
         summary: one line of help.
-        open: opens it. Raises SetupError where it cannot be used.
+        open: opens it. Raises SetupError if it cannot be used.
         shared: one serves all agents of a run, from any thread; else each has one of its own.
         examine: what `autoagent doctor` looks at, given the settings and the argument.
     """

@@ -51,15 +51,15 @@ class Provider:
     Attributes:
         name: what `--model` calls it.
         summary: one line of help.
-        open: opens the model. Raises SetupError where it cannot be used, SettingsError for an argument that is none.
+        open: opens the model. Raises SetupError if it cannot be used, SettingsError for an argument that is none.
         forms: how it is written, where a colon and more may follow the name; empty: by its name alone.
         endpoint: prompts go to the OpenAI-compatible endpoint of the settings; what else it has, it may be asked too.
         recorded: its replies come in a fixed order, and a resumed run passes over those that it has had.
         shared: one model serves all agents of a run, from any thread; else each has one of its own.
         proposes: it can turn a wish into name, role and goals.
         task: the only task it does; None: any.
-        one_agent: why it cannot answer for sub-agents too, '' where it can.
-        offered: its line in the menu of the first start, '' where that does not offer it.
+        one_agent: why it cannot answer for sub-agents too, '' if it can.
+        offered: its line in the menu of the first start, '' if that does not offer it.
         examine: what `autoagent doctor` looks at, given the settings, the argument and the environment.
     """
 
@@ -139,7 +139,7 @@ class ModelChoice:
 
     @property
     def provider(self) -> Provider:
-        """Raises SetupError where it is a plug-in's that cannot be used."""
+        """Raises SetupError if it is a plug-in's that cannot be used."""
         return PROVIDERS.find(self.name)
 
     @property

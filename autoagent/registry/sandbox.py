@@ -21,9 +21,9 @@ class SandboxKind:
         name: what `--sandbox` calls it.
         summary: one line of help.
         open: makes the sandbox.process.Boundary for a Workspace, ProcessLimits and the path of an interpreter. Raises
-            SetupError where it does not work on this machine.
+            SetupError if it does not work on this machine.
         confines: it holds programs back at all.
-        remedy: how it comes to a machine that has it not, '' where nothing can be done.
+        remedy: how it comes to a machine that has it not, '' if nothing can be done.
     """
 
     name: str

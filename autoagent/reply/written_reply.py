@@ -139,7 +139,7 @@ class _Reading:
         return end
 
     def _is_of_no_use(self, trouble: ReplyError, cause: Exception | None = None) -> None:
-        """Note it, as it may have been a draft: thinking is words first. Raises ReplyError where there were none."""
+        """Note it, as it may have been a draft: thinking is words first. Raises ReplyError if there were none."""
         self.trouble = trouble
         if not _is_prose(_said(self._before + self.words)):
             raise trouble from cause

@@ -76,7 +76,7 @@ def runs_folder(state_dir: Path) -> Path:
 def run_ids(state_dir: Path) -> list[str]:
     """Return the ids of all runs, newest first. An id begins with the time of its start, so that ids sort by age.
 
-    Raises StateError where they cannot be listed.
+    Raises StateError if they cannot be listed.
     """
     folder = runs_folder(state_dir)
     try:
@@ -318,7 +318,7 @@ class EventLog:
 def _keep_private(state_dir: Path) -> None:
     """Restrict the logs to their user, even if a copy or another program has opened them to others.
 
-    Raises OSError, and StateError where they are another user's: what is written there would lock that one out.
+    Raises OSError, and StateError if they are another user's: what is written there would lock that one out.
     """
     folder = runs_folder(state_dir)
     status = folder.stat()

@@ -98,7 +98,7 @@ class _Said:
 class History:
     """Add every event in order; read `messages` and `standing` before each prompt.
 
-    `read_on` is the command that shows what of a result is cut out, '' where there is none.
+    `read_on` is the command that shows what of a result is cut out, '' if there is none.
 
     `shares` says what each part of the prompt may take; it follows from the window that the first event names and
     from what the server has counted since. Time and memory of an added event do not depend on how many came before.

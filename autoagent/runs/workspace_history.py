@@ -23,9 +23,9 @@ class Turn:
 class WorkspaceHistory:
     """Add every event in order, also those that do not count any more: what they led to can still be restored.
 
-    `tree` is the newest snapshot, `first` the oldest one, '' where there is none. `level` is the last step whose
+    `tree` is the newest snapshot, `first` the oldest one, '' if there is none. `level` is the last step whose
     changes are in the workspace, `turns` are those that changed it, also the ones that were undone and may come back.
-    `unfinished` is the tree of a restoration that was cut off, '' where none was.
+    `unfinished` is the tree of a restoration that was cut off, '' if none was.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ class Rule:
 class Place(Protocol):
     """Where a path of the workspace leads, relative to its root; without `follow`, a link as its last part stays.
 
-    Raises CommandError where it must not lead.
+    Raises CommandError if it must not lead.
     """
 
     def __call__(self, path: str, *, follow: bool = True) -> str: ...
@@ -207,7 +207,7 @@ class SavedRules:
             raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
 
     def add(self, rule: Rule) -> bool:
-        """Save a rule; False where it is there already."""
+        """Save a rule; False if it is there already."""
         with self._turn():
             rules = self.load()
             if rule in rules:
@@ -216,7 +216,7 @@ class SavedRules:
         return True
 
     def remove(self, rule: Rule) -> bool:
-        """Revoke a rule; False where it is not there."""
+        """Revoke a rule; False if it is not there."""
         with self._turn():
             rules = self.load()
             if rule not in rules:

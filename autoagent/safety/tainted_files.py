@@ -50,7 +50,7 @@ class Mark:
 class TaintedFiles:
     """The tainted files beneath `workspace_root`; `path` is the record, in a folder of the agent's own.
 
-    Paths are relative to the root, or absolute inside it. Raises StateError where the record cannot be used. The agents
+    Paths are relative to the root, or absolute inside it. Raises StateError if the record cannot be used. The agents
     of a run share one, each in a thread of its own.
     """
 

@@ -95,7 +95,7 @@ class Process:
     """A program that runs. The thread that makes one also waits for it: the program ends with its thread.
 
     Its output goes to the descriptor `output`, or is kept for its Exit. `seconds` bounds the time, None does not.
-    Raises CommandError where it cannot be started.
+    Raises CommandError if it cannot be started.
 
     Memory is what the processes have mapped: what they hold otherwise (files in memory that are not mapped, buffers of
     pipes) is not seen. Between two looks at the limits they can be passed by what fits into that time.

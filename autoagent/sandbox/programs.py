@@ -145,7 +145,7 @@ class Programs:
 def find_program(name: str, folder: Path, path: Sequence[str]) -> str:
     """Return the program that `name` stands for: with a slash a file relative to `folder`, else one in `path`.
 
-    Raises CommandError where there is none, or none that can be executed.
+    Raises CommandError if there is none, or none that can be executed.
     """
     places = [str(folder / name)] if "/" in name else [f"{place}/{name}" for place in path]
     there = [place for place in places if name and Path(place).is_file()]

@@ -43,7 +43,7 @@ class Held:
     def release(self, stdin: str) -> None:
         """Let it begin, with its limits and with this file as its standard input.
 
-        Raises OSError where it cannot have its limits; it ends when this is closed.
+        Raises OSError if it cannot have its limits; it ends when this is closed.
         """
         self.stdin.close()  # or its end would not be seen
         asked, about, *_ = self._ours.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))

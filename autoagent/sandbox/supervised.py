@@ -69,7 +69,7 @@ class Unconfined(_Supervised):
 
 
 class Landlock(_Supervised):
-    """Satisfies program.Boundary. Raises SetupError where the kernel has no Landlock, or one that is too old."""
+    """Satisfies program.Boundary. Raises SetupError if the kernel has no Landlock, or one that is too old."""
 
     name = "landlock"
     confines = True

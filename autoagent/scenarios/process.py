@@ -63,7 +63,7 @@ def run_at_terminal(
 ) -> Ran:
     """Run the program at a terminal; at each question the next answer is typed, at the first one left over Ctrl-D.
 
-    Raises SetupError where there are no such terminals.
+    Raises SetupError if there are no such terminals.
     """
     if sys.platform == "win32":
         raise SetupError("There are no terminals for scenarios on Windows; write `terminal: false`.")

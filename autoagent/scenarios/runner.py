@@ -33,7 +33,7 @@ _STATE_DIR = "AUTOAGENT_STATE_DIR"
 class Played:
     """What came of a scenario: `problems` where it is not what was expected, with the last session's screen.
 
-    `folder` is where it was played, None where that is deleted.
+    `folder` is where it was played, None if that is deleted.
     """
 
     seconds: float
@@ -50,7 +50,7 @@ def play(
     `state` is where their runs are kept, as far as the scenario does not say itself; None: in its folder. `bounds` are
     the settings it may only tighten (see autoagent.config.scenario_bounds); None: it is taken as it stands.
 
-    Raises SetupError where there are no terminals to play at, SettingsError where its files cannot be put there.
+    Raises SetupError if there are no terminals to play at, SettingsError if its files cannot be put there.
     """
     began = time.monotonic()
     with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:

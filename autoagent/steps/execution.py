@@ -171,7 +171,7 @@ class Execution:
         )
 
     def _pause(self, seconds: float) -> None:
-        """Let time pass in a command that waits. Raises StopRun where the run's time is up."""
+        """Let time pass in a command that waits. Raises StopRun if the run's time is up."""
         self._state.budget.check_time(self._clock())
         self._let_pass(seconds)
 

@@ -84,7 +84,7 @@ class RunState:
     def record(self, event: Event, *, passing: bool = False) -> Event:
         """Write the event to disk, then take it up in every fold; return it as it is in the log, without secrets.
 
-        Raises StateError where the log, or the record of tainted files, cannot be written.
+        Raises StateError if the log, or the record of tainted files, cannot be written.
         """
         worked = round(self.budget.time.seconds, 3)
         stamped = self.log.append(replace(event, step=self.step, agent=self.key, worked=worked), passing=passing)

@@ -96,7 +96,7 @@ class Mailbox:
                 self._bell.get(timeout=left)
 
     def pause(self, seconds: float) -> None:
-        """Let time pass, or less of it where somebody rings. Raises StopRun where this agent is to end."""
+        """Let time pass, or less of it where somebody rings. Raises StopRun if this agent is to end."""
         self._attend()
         with contextlib.suppress(queue.Empty):
             self._bell.get(timeout=seconds)

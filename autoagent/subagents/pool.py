@@ -122,7 +122,7 @@ class WorkerPool:
     def attend(self) -> None:
         """Show what the others have done, and put their questions to the user.
 
-        Raises StopRun where the user ends the run, KeyboardInterrupt where Ctrl-C comes when there is no question.
+        Raises StopRun if the user ends the run, KeyboardInterrupt if Ctrl-C comes when there is no question.
         """
         self._show_until(None)
         while self._questions:
@@ -167,7 +167,7 @@ class WorkerPool:
         """Start a sub-agent in its thread; return it built, known to its starter and about to run.
 
         A signal cuts short only the wait for it to be built, and then it ends: none runs that its starter does not
-        know. Raises CommandError where it may not or cannot be started.
+        know. Raises CommandError if it may not or cannot be started.
         """
         reached = starter is self.desk  # signals reach the thread of the run's own agent alone
         with self._held() if reached else nullcontext():
@@ -201,7 +201,7 @@ class WorkerPool:
             self._members.append(member)
 
     def ask(self, member: RunningWorker, proposal: Proposal) -> Verdict:
-        """Have a proposal of a sub-agent decided on. Raises StopRun where it is to end, or the whole run."""
+        """Have a proposal of a sub-agent decided on. Raises StopRun if it is to end, or the whole run."""
         proposal = replace(proposal, agent=member.standing.label)
         if not self.asks(proposal):
             return member.authorizer.decide(proposal)
@@ -215,7 +215,7 @@ class WorkerPool:
         return answer
 
     def record(self, member: RunningWorker, event: Event) -> Event:
-        """Append an event of a sub-agent, to be shown later. Raises StopRun where it was left to its thread."""
+        """Append an event of a sub-agent, to be shown later. Raises StopRun if it was left to its thread."""
         with self._turn:
             if member.outcome is not None:
                 raise StopRun(member.outcome)

@@ -104,7 +104,7 @@ def _began(run: str, step: int, shared: list[Event]) -> RunStarted:
 def _new_folder(origin: Path, named: str | None, unused: ExitStack) -> Path:
     """Return an empty folder for the workspace: the named one, or a new one beside that of the other run.
 
-    What is made here goes with `unused`, if it is empty then. Raises SettingsError where it is not empty or cannot be
+    What is made here goes with `unused`, if it is empty then. Raises SettingsError if it is not empty or cannot be
     made.
     """
     place = Path(named).absolute() if named else origin

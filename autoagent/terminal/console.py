@@ -123,7 +123,7 @@ class Console:
     # Events ------------------------------------------------------------------------------------------------------
 
     def show(self, event: Event) -> None:
-        """Show one event of the run. Raises StateError where the output cannot be written; in a replay BrokenPipeError,
+        """Show one event of the run. Raises StateError if the output cannot be written; in a replay BrokenPipeError,
         where whoever reads it has enough.
         """
         self.tally.add(event)

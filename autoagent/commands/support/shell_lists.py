@@ -23,7 +23,7 @@ from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError, SettingsError
 
 ShellRule = Callable[[str], Sequence[str]]
-"""The arguments with which a shell line is run. Raises CommandError where it is refused."""
+"""The arguments with which a shell line is run. Raises CommandError if it is refused."""
 
 DENIED_BY_DEFAULT = ("sudo", "su")  # a denylist without entries, as in AutoGPT
 

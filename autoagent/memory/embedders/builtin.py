@@ -47,7 +47,7 @@ def examine(settings: Settings, argument: str) -> Iterator[Finding]:
 class WordLlamaEmbedder:
     """The mean of pretrained word-piece vectors (WordLlama, `l2_supercat`), which ship in the package `wordllama`.
 
-    It knows words, not their order. Raises ImportError where the package is missing.
+    It knows words, not their order. Raises ImportError if the package is missing.
     """
 
     name = "wordllama-l2-supercat-256"

@@ -76,7 +76,7 @@ class Embedding:
     def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:
         """Return by id the vectors of kept texts that have none yet, without those refused, now or before.
 
-        Raises ModelError where the fault is not in the texts.
+        Raises ModelError if the fault is not in the texts.
         """
         asked = {id: text for id, text in texts.items() if id not in self._refused}
         if not asked:

@@ -123,7 +123,7 @@ def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> It
 
 
 def look_over(folder: Path) -> int:
-    """Read the whole of a database that is there: the number of its memories. Raises StateError where it is damaged."""
+    """Read the whole of a database that is there: the number of its memories. Raises StateError if it is damaged."""
     with our_errors(folder), closing(connect(folder)) as db:
         [(found,)] = db.execute("PRAGMA quick_check(1)")
         if found != "ok":

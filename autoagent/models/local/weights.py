@@ -70,7 +70,7 @@ def installed(weights: ModelFile = EMBEDDED) -> bool:
 def locate(choice: str = "") -> Path:
     """Return the model file that is meant: the embedded model's for '' or its name, else a GGUF file's path.
 
-    Raises SetupError where it is not there, with what to type.
+    Raises SetupError if it is not there, with what to type.
     """
     if choice in ("", LOCAL.name, EMBEDDED.name):
         if not installed():

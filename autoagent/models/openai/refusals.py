@@ -31,7 +31,7 @@ _KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
 class Refused(ModelError):
-    """The endpoint will not take the request as it is; `param` is the parameter it blames, '' where it names none."""
+    """The endpoint will not take the request as it is; `param` is the parameter it blames, '' if it names none."""
 
     def __init__(self, text: str, param: str, said: str) -> None:
         super().__init__(text)

@@ -58,7 +58,7 @@ class _Call:
 
 @dataclass(slots=True)
 class ResponseParts:
-    """The parts of a completion as they come in; `usage` is as the server wrote it, None where it wrote none."""
+    """The parts of a completion as they come in; `usage` is as the server wrote it, None if it wrote none."""
 
     finish: str = ""
     usage: Mapping[str, Any] | None = None

@@ -191,7 +191,7 @@ class Voice:
                     self._changed.notify_all()
 
     def _run(self, utterance: Utterance) -> None:
-        """Run the program to its end, unless the voice was closed meanwhile. Raises CommandError where it fails."""
+        """Run the program to its end, unless the voice was closed meanwhile. Raises CommandError if it fails."""
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         with self._changed:
             if self._closed:
