@@ -120,3 +120,8 @@ class Silent:
 
     def proposed(self, proposal: Proposal) -> None:
         self.proposals.append(proposal)
+
+
+def nobody_asked(question: str, timeout: float | None) -> str:
+    """For commands of which none asks the user."""
+    raise AssertionError(f"the user was asked: {question}")

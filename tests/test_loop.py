@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Allow, Answers, ScriptedModel, Silent, say
+from fakes import Allow, Answers, ScriptedModel, Silent, nobody_asked, say
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_specs, available
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Proposal, Verdict
-from autoagent.core.errors import CommandError, ContextOverflow, ModelError, SetupError, StateError, StopRun
+from autoagent.core.errors import ContextOverflow, ModelError, SetupError, StateError, StopRun
 from autoagent.core.events import (
     Decided,
     Ended,
@@ -53,10 +53,6 @@ from autoagent.workspace.snapshots import Snapshots
 
 TASK = Task("Scribe", "a careful writer", (Goal("Write a.txt"), Goal("Finish")))
 COUNT = counter("scripted")
-
-
-def nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody is there to answer.")
 
 
 @dataclass
@@ -102,7 +98,7 @@ class Bench:
         state = self.folder / "state"
         mask = Redactor(["hunter2-hunter2"]).mask_json
         self.log = EventLog.open(state, resume, mask=mask) if resume else EventLog.create(state, mask=mask)
-        own = Context(Workspace(self.workspace), NoMemory(), nobody, self.log.run)
+        own = Context(Workspace(self.workspace), NoMemory(), nobody_asked, self.log.run)
         guard = ExfiltrationGuard(TaintedFiles(state / "taint.jsonl", self.workspace), all_specs())
         budget = Budget(limits or RunLimits(), options.get("clock", time.monotonic))
         policy = Policy(authorizer or Allow(), guard, budget, **options)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from fakes import nobody_asked
 from server import Reply, ScriptedServer
 
 from autoagent.app.memory_factory import open_memory
@@ -49,10 +50,7 @@ def living(tmp_path: Path, now: list[float]) -> Iterator[LivingMemory]:
 
 @pytest.fixture
 def context(tmp_path: Path, living: LivingMemory) -> Context:
-    def nobody(question: str, timeout: float | None) -> str:
-        raise AssertionError("nothing here asks the user")
-
-    return Context(workspace=Workspace(tmp_path / "workspace"), memory=living, ask=nobody, run="r1")
+    return Context(workspace=Workspace(tmp_path / "workspace"), memory=living, ask=nobody_asked, run="r1")
 
 
 def run(context: Context, name: str, **args: str) -> CommandResult:

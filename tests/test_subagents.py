@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Allow, ScriptedModel, Silent, say
+from fakes import Allow, ScriptedModel, Silent, nobody_asked, say
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
@@ -160,7 +160,7 @@ class Bench:
         workspace = Workspace(self.workspace)
         tainted = TaintedFiles(self.folder / "state" / "tainted.jsonl", self.workspace)
         self.guards[key] = guard = ExfiltrationGuard(tainted, all_specs(), origin=self.origins.get(key, origin))
-        context = Context(workspace, NoMemory(), _nobody, log.run, agents=desk, origin=lambda: guard.origin)
+        context = Context(workspace, NoMemory(), nobody_asked, log.run, agents=desk, origin=lambda: guard.origin)
         policy = Policy(authorizer, guard, budget, **options)
         return Agent(start, model, Tools(offered, context, post=desk), policy, log, listener=listener, key=key)
 
@@ -172,10 +172,6 @@ class Bench:
 
     def results(self, key: str = "") -> list[Returned]:
         return [event for event in self.log(key) if isinstance(event, Returned)]
-
-
-def _nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody is there to answer.")
 
 
 @pytest.fixture

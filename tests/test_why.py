@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fakes import Allow, Answers, ScriptedModel, Silent, say
+from fakes import Allow, Answers, ScriptedModel, Silent, nobody_asked, say
 from server import Request, ScriptedServer, command
 
 from autoagent.app.prompt_replay import trace
@@ -65,11 +65,8 @@ def live(
         limits={"usd": limits.usd, "tokens": limits.tokens, "seconds": limits.seconds, "commands": limits.commands},
     )  # fmt: skip
 
-    def nobody(question: str, timeout: float | None) -> str:
-        raise AssertionError("nothing here asks the user")
-
     with EventLog.open(folder, resume) if resume else EventLog.create(folder) as log:
-        context = Context(Workspace(folder / "workspace"), memory, nobody, log.run)
+        context = Context(Workspace(folder / "workspace"), memory, nobody_asked, log.run)
         guard = ExfiltrationGuard(TaintedFiles(folder / "taint.jsonl", folder / "workspace"), all_specs())
         policy = Policy(authorizer or Allow(), guard, Budget(limits))
         agent = Agent(start, model, Tools(registry, context), policy, log, listener=Silent())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import nobody_asked
 
 from autoagent.commands import code
 from autoagent.commands.context import Context
@@ -19,15 +20,11 @@ from autoagent.commands.registry import Registry
 from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
-from autoagent.core.errors import CommandError, ModelError
+from autoagent.core.errors import ModelError
 from autoagent.memory.none import NoMemory
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.workspace.gate import Workspace
-
-
-def nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody can answer here.")
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,9 @@ class Room:
 
 def over(workspace: Workspace, limits: ProcessLimits) -> Iterator[Room]:
     with closing(open_sandbox(workspace, limits, kind="none")) as sandbox:
-        yield Room(workspace.root, Context(workspace, NoMemory(), nobody, sandbox=sandbox), Registry(code.COMMANDS))
+        yield Room(
+            workspace.root, Context(workspace, NoMemory(), nobody_asked, sandbox=sandbox), Registry(code.COMMANDS)
+        )
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from fakes import nobody_asked
 from loopback_site import Site, Visit, answer, redirect
 
 from autoagent.commands import web
@@ -93,10 +94,6 @@ class Downloads:
         return Call("1", "download_file", {"url": url, "filename": filename})
 
 
-def nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody can answer here.")
-
-
 def no_engine(query: str, count: int) -> SearchResults:
     raise CommandError("There is no search engine here.")
 
@@ -107,7 +104,7 @@ def down(tmp_path: Path) -> Iterator[Downloads]:
     with Site() as site:
         client = HttpClient(NetworkGuard(exceptions([site.allowed()])))
         web = GuardedWeb(client, no_engine, no_engine)
-        context = Context(workspace, NoMemory(), nobody, web=web, progress=lines.append)
+        context = Context(workspace, NoMemory(), nobody_asked, web=web, progress=lines.append)
         yield Downloads(workspace.root, site, context, lines)
 
 

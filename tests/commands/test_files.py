@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import nobody_asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,13 +22,8 @@ from autoagent.commands.registry import Registry
 from autoagent.commands.support import matching
 from autoagent.commands.support.diff import unified
 from autoagent.core.commands import Call, Result
-from autoagent.core.errors import CommandError
 from autoagent.memory.none import NoMemory
 from autoagent.workspace.gate import Gate, Workspace, walk_gate
-
-
-def nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody can answer here.")
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Files:
 
 
 def over(workspace: Workspace) -> Files:
-    return Files(workspace.root, Context(workspace, NoMemory(), nobody), Registry(files.COMMANDS))
+    return Files(workspace.root, Context(workspace, NoMemory(), nobody_asked), Registry(files.COMMANDS))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import nobody_asked
 from loopback_site import Authority, Site, Visit, answer, names, needs_openssl, redirect
 
 from autoagent.commands import git
@@ -166,10 +167,6 @@ class Clones:
         return Call("1", "clone_repository", {"url": url, "clone_path": clone_path})
 
 
-def nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody can answer here.")
-
-
 def no_engine(query: str, count: int) -> SearchResults:
     raise CommandError("There is no search engine here.")
 
@@ -191,7 +188,7 @@ def clones(tmp_path: Path, site: Site, kind: str) -> Iterator[Clones]:
         sandbox = Watched(open_sandbox(workspace, ProcessLimits(), kind=kind))
     except SetupError as error:
         pytest.skip(str(error))
-    context = Context(workspace, NoMemory(), nobody, web=web(site.allowed()), sandbox=sandbox)
+    context = Context(workspace, NoMemory(), nobody_asked, web=web(site.allowed()), sandbox=sandbox)
     yield Clones(workspace.root, sandbox, context)
     sandbox.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import nobody_asked
 from provider_server import ProviderServer, Sent
 
 from autoagent.commands import media
@@ -18,7 +19,6 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
-from autoagent.core.errors import CommandError
 from autoagent.memory.none import NoMemory
 from autoagent.services.media.media import ChosenMedia
 from autoagent.workspace.gate import Workspace
@@ -26,10 +26,6 @@ from autoagent.workspace.gate import Workspace
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 WAV = b"RIFF\x24\0\0\0WAVEfmt and so on"
 KEYS = ("twitter_consumer_key", "twitter_consumer_secret", "twitter_access_token", "twitter_access_secret")
-
-
-def nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody can answer here.")
 
 
 class Media:
@@ -40,7 +36,7 @@ class Media:
         self.root = workspace.root
         self.told: list[str] = []
         chosen = ChosenMedia(Settings(**settings))
-        self._context = Context(workspace, NoMemory(), nobody, media=chosen, progress=self.told.append)
+        self._context = Context(workspace, NoMemory(), nobody_asked, media=chosen, progress=self.told.append)
         self._registry = Registry(media.COMMANDS)
 
     def run(self, name: str, /, **args: Any) -> Result:

@@ -9,20 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import nobody_asked
 
 from autoagent.commands import code, system
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, Result
-from autoagent.core.errors import CommandError
 from autoagent.memory.none import NoMemory
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.workspace.gate import Workspace
-
-
-def nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody can answer here.")
 
 
 @dataclass
@@ -52,7 +48,7 @@ class Room:
 def ws(tmp_path: Path) -> Iterator[Room]:
     workspace = Workspace(tmp_path / "ws")
     with closing(open_sandbox(workspace, ProcessLimits(), kind="none")) as sandbox:
-        yield Room(workspace.root, Context(workspace, NoMemory(), nobody, sandbox=sandbox))
+        yield Room(workspace.root, Context(workspace, NoMemory(), nobody_asked, sandbox=sandbox))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import nobody_asked
 from loopback_site import Site, answer, redirect
 from test_documents import docx, pdf, xlsx
 from website import page, resource, search
@@ -20,7 +21,7 @@ from autoagent.commands.registry import Registry
 from autoagent.commands.support import summarize
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Result
-from autoagent.core.errors import CommandError, ContextOverflow, ModelError, StateError
+from autoagent.core.errors import ContextOverflow, ModelError, StateError
 from autoagent.memory.embedders.builtin import embedded
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.none import NoMemory
@@ -32,10 +33,6 @@ from autoagent.services.web import GuardedWeb
 from autoagent.workspace.gate import Workspace
 
 QUESTION = "When is high water?"
-
-
-def nobody(question: str, timeout: float | None) -> str:
-    raise CommandError("Nobody can answer here.")
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
         context = Context(
             Workspace(tmp_path / "ws"),
             NoMemory(),
-            nobody,
+            nobody_asked,
             run="r1",
             progress=told.append,
             web=GuardedWeb(client, engine, other),
