@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autoagent.config.autogpt_env import NOT_USED
 from autoagent.config.dotenv import Variable, read_dotenv, store_variables
-from autoagent.config.folder import LIMITED, Brought
+from autoagent.config.folder import LIMITED, UntrustedValue
 from autoagent.config.settings import Loaded, Settings, load, setting, user_config_path, user_state_path
 from autoagent.config.task_file import read_prompt_settings, read_task, write_task
 from autoagent.core.errors import SettingsError
@@ -190,7 +190,7 @@ def test_no_variable_is_both_used_and_said_to_be_unused() -> None:
 
 
 def left_out(folder: Path, env: dict[str, str] | None = None) -> list[str]:
-    return [brought.name for brought in loaded(folder, env=env).brought]
+    return [untrusted.name for untrusted in loaded(folder, env=env).untrusted]
 
 
 def test_a_setting_that_declares_nothing_needs_trust() -> None:
@@ -245,19 +245,19 @@ def test_a_folder_may_only_tighten(tmp_path: Path, outside: dict[str, str], line
 
 def test_what_is_trusted_counts_but_the_sandbox_never(tmp_path: Path) -> None:
     write(tmp_path / ".env", "AUTOAGENT_PYTHON=./x\nAUTOAGENT_SANDBOX=none\nAUTHORISE_COMMAND_KEY=j\n")
-    seen: list[Brought] = []
+    seen: list[UntrustedValue] = []
 
-    def trusts(brought: Brought) -> bool:
-        seen.append(brought)
-        return brought.name != "AUTHORISE_COMMAND_KEY"
+    def trusts(untrusted: UntrustedValue) -> bool:
+        seen.append(untrusted)
+        return untrusted.name != "AUTHORISE_COMMAND_KEY"
 
     found = load({}, {}, tmp_path, tmp_path / "none", trusts=trusts)
     assert (found.settings.python, found.settings.sandbox, found.settings.authorise_command_key) == ("./x", "auto", "y")
-    assert [(brought.called, brought.never) for brought in found.brought] == [
+    assert [(untrusted.called, untrusted.never) for untrusted in found.untrusted] == [
         (".env:2 AUTOAGENT_SANDBOX", True),
         (".env:3 AUTHORISE_COMMAND_KEY", False),
     ]
-    assert len({brought.mark for brought in seen}) == 2
+    assert len({untrusted.mark for untrusted in seen}) == 2
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_what_is_trusted_counts_but_the_sandbox_never(tmp_path: Path) -> None:
 )
 def test_a_key_goes_to_an_address_of_the_folder_only_from_there(tmp_path: Path, lines: str, key: str) -> None:
     write(tmp_path / ".env", f"{lines}\n")
-    found = load({}, {"HUGGINGFACE_API_TOKEN": "mine"}, tmp_path, tmp_path / "none", trusts=lambda brought: True)
+    found = load({}, {"HUGGINGFACE_API_TOKEN": "mine"}, tmp_path, tmp_path / "none", trusts=lambda untrusted: True)
     assert found.settings.huggingface_api_token == key
     assert bool(found.unsent) is not bool(key)
 

@@ -112,19 +112,19 @@ class Bench:
                     interruptible=self.allowed, held=self.interrupts.held,
                 ),
                 at_once=self.at_once, depth=self.depth, patience=self.patience,
-            ) as crew:  # fmt: skip
+            ) as pool:  # fmt: skip
                 agent = self._agent(
-                    "", TASK, registry(), budget, log, crew.desk, crew.leading(self.authorizer()), Silent(),
+                    "", TASK, registry(), budget, log, pool.mailbox, pool.leading(self.authorizer()), Silent(),
                     resume=resume, interruptible=self.interrupts.allowed,
                 )  # fmt: skip
                 events = []
                 for event in agent.run():
-                    crew.show(event)
+                    pool.show(event)
                     events.append(event)
         return events
 
     def allowed(self) -> AbstractContextManager[None]:
-        """Where the crew lets signals through."""
+        """Where the pool lets signals through."""
         return self.interrupts.allowed()
 
     @contextmanager
@@ -136,7 +136,7 @@ class Bench:
         try:
             yield Worker(
                 self._agent(
-                    order.key, order.task, offered, order.budget, order.log, order.desk, order.authorizer,
+                    order.key, order.task, offered, order.budget, order.log, order.mailbox, order.authorizer,
                     order.listener, interruptible=order.interruptible, origin=order.origin,
                 ),
                 lambda: self.guards[order.key].origin,
@@ -145,7 +145,7 @@ class Bench:
             self.put_away.append(order.key)
 
     def _agent(
-        self, key: str, task: Task, offered: Registry, budget: Budget, log: Recorder, desk: Mailbox,
+        self, key: str, task: Task, offered: Registry, budget: Budget, log: Recorder, mailbox: Mailbox,
         authorizer: Authorizer, listener: Listener, *, resume: bool = False, origin: Origin | None = None,
         **options: Any,
     ) -> Agent:  # fmt: skip
@@ -160,9 +160,9 @@ class Bench:
         workspace = Workspace(self.workspace)
         tainted = TaintedFiles(self.folder / "state" / "tainted.jsonl", self.workspace)
         self.guards[key] = guard = ExfiltrationGuard(tainted, all_specs(), origin=self.origins.get(key, origin))
-        context = Context(workspace, NoMemory(), nobody_asked, log.run, agents=desk, origin=lambda: guard.origin)
+        context = Context(workspace, NoMemory(), nobody_asked, log.run, agents=mailbox, origin=lambda: guard.origin)
         policy = Policy(authorizer, guard, budget, **options)
-        return Agent(start, model, Tools(offered, context, post=desk), policy, log, listener=listener, key=key)
+        return Agent(start, model, Tools(offered, context, post=mailbox), policy, log, listener=listener, key=key)
 
     def log(self, key: str | None = None) -> list[Event]:
         """The events on disk, of one agent or of all."""
@@ -253,7 +253,7 @@ def test_depth_is_a_limit_of_code_whatever_is_offered(bench: Bench) -> None:
     bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [*DONE]}
     bench.go()
     with pytest.raises(CommandError, match="at most 1 deep"):
-        bench.orders["1"].desk.start("B", "t", "p")
+        bench.orders["1"].mailbox.start("B", "t", "p")
 
 
 def test_no_more_run_at_once_than_may(bench: Bench) -> None:
@@ -518,17 +518,17 @@ def test_what_was_authorized_in_advance_is_forfeited_for_all_at_ctrl_c(bench: Be
         return made[-1]
 
     bench.authorizer = authorizer
-    crew = WorkerPool(
+    pool = WorkerPool(
         bench.build,
         Leader(EventLog.create(bench.folder / "state"), Budget(RunLimits()), registry().specs, "Boss"),
         Oversight(authorizer=authorizer, asks=bench.asks, listener=Silent(), show=bench.shown.append),
         at_once=1, depth=1,
     )  # fmt: skip
     bench.scripts = {"1": [*DONE]}
-    with crew:
-        crew.desk.start("Anna", "t", "p")
+    with pool:
+        pool.mailbox.start("Anna", "t", "p")
         before = len(made)
-        crew.leading(Allow()).interrupted()
+        pool.leading(Allow()).interrupted()
     assert len(made) == before + 1, "an authorizer that has been told nothing takes its place"
 
 

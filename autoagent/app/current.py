@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.folder import Brought, is_inside
+from autoagent.config.folder import UntrustedValue, is_inside
 from autoagent.config.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
 from autoagent.config.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
 from autoagent.core.errors import SettingsError, SetupError, StopRun
@@ -29,28 +29,28 @@ _ELSEWHERE = "set it in ~/.config/autoagent/config.yaml, in the environment or b
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class FolderSettings:
     """The settings that hold in a folder, without what it is not trusted with: that is `left_out`."""
 
     folder: Path
     loaded: Loaded
     trusted: Trusted
-    left_out: tuple[Brought, ...]
+    left_out: tuple[UntrustedValue, ...]
 
     @property
     def settings(self) -> Settings:
         return self.loaded.settings
 
     @property
-    def waiting(self) -> list[Brought]:
+    def waiting(self) -> list[UntrustedValue]:
         """What would count if the folder were trusted."""
-        return [brought for brought in self.left_out if not brought.never]
+        return [untrusted for untrusted in self.left_out if not untrusted.never]
 
     def trust(self) -> None:
         """Trust the folder with what it brings, and its state. Raises SettingsError if that cannot be kept."""
-        for brought in self.waiting:
-            if brought.setting == _STATE and not brought.name:
-                claim(self.folder / brought.file, self.trusted)
+        for untrusted in self.waiting:
+            if untrusted.setting == _STATE and not untrusted.name:
+                claim(self.folder / untrusted.file, self.trusted)
         self.trusted.add(self.folder, self.waiting)
 
     def allowed(self, task: Task) -> Task:
@@ -93,7 +93,7 @@ def settings_here(flags: Mapping[str, Any] | None) -> Settings:
     return here.settings
 
 
-def trusted_here(flags: Mapping[str, Any] | None, *, task: bool = False) -> Here:
+def trusted_here(flags: Mapping[str, Any] | None, *, task: bool = False) -> FolderSettings:
     """Load the same for commands that act: the user is asked first whether to trust the folder with what it brings.
 
     `task`: the checks of the saved goals belong to it. Raises SetupError also if nobody can be asked, and for a
@@ -110,9 +110,11 @@ def trusted_here(flags: Mapping[str, Any] | None, *, task: bool = False) -> Here
     here.tell()
     with _kept_or_said():
         here.note_address()
-    for brought in here.waiting:
-        if not brought.name and brought.setting != _STATE:
-            raise SetupError(f"{brought.file} leads out of this folder ({brought.value}); trust it, or name another.")
+    for untrusted in here.waiting:
+        if not untrusted.name and untrusted.setting != _STATE:
+            raise SetupError(
+                f"{untrusted.file} leads out of this folder ({untrusted.value}); trust it, or name another."
+            )
     return here
 
 
@@ -123,7 +125,7 @@ def look(
     *,
     task: bool = False,
     trusted: Trusted | None = None,
-) -> Here:
+) -> FolderSettings:
     """Load what holds in a folder, the current one by default; nothing is asked, printed or written.
 
     Raises SettingsError, also if the state folder is no folder: it would look like one without runs. Raises
@@ -131,7 +133,7 @@ def look(
     """
     env, folder = os.environ if env is None else env, folder or Path.cwd()
     trusted = trusted or Trusted(user_state_path(env))
-    loaded = load(flags or {}, env, folder, trusts=lambda brought: trusted.holds(folder, brought.mark))
+    loaded = load(flags or {}, env, folder, trusts=lambda untrusted: trusted.holds(folder, untrusted.mark))
     state = folder / loaded.settings.state_dir
     if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
         raise SettingsError(f"The state folder {loaded.settings.state_dir} is a file; name a folder with --state-dir.")
@@ -140,15 +142,17 @@ def look(
         path, what = trap
         raise SetupError(f"{path} is {what}, and state is never kept behind one; remove it, or use --state-dir.")
     others = [*_leading_out(loaded, folder), *(_checks(loaded, folder) if task else ())]
-    left = [*loaded.brought, *(brought for brought in others if not trusted.holds(folder, brought.mark))]
+    left = [*loaded.untrusted, *(untrusted for untrusted in others if not trusted.holds(folder, untrusted.mark))]
     if not named and not is_own(state, trusted):
         value, about = "", "runs and memory that were not made here by you"
-        left.append(Brought(file=str(loaded.settings.state_dir), name="", value=value, about=about, setting=_STATE))
+        left.append(
+            UntrustedValue(file=str(loaded.settings.state_dir), name="", value=value, about=about, setting=_STATE)
+        )
         loaded = replace(loaded, settings=replace(loaded.settings, state_dir=_apart(trusted, folder)))
-    return Here(folder, loaded, trusted, tuple(left))
+    return FolderSettings(folder, loaded, trusted, tuple(left))
 
 
-def said_here(names: Iterable[str]) -> dict[str, Any]:
+def explicit_settings(names: Iterable[str]) -> dict[str, Any]:
     """Return what environment, `.env` and user config say of these settings, without those they leave open."""
     loaded = look({}).loaded
     return {name: getattr(loaded.settings, name) for name in names if loaded.origins[name] != "default"}
@@ -177,7 +181,7 @@ def trust_made(values: Mapping[str, str], path: Path | None = None, task: Task |
     What cannot be kept of that is said.
     """
     guarded = {name for f in fields(Settings) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
-    made = [Brought(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded]
+    made = [UntrustedValue(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded]
     made += _checks_of(path, task) if path and task else []
     if made:
         with _kept_or_said():
@@ -192,16 +196,18 @@ def _is_named(loaded: Loaded, name: str) -> bool:
     return loaded.origins[name] not in ("default", RUN) and not loaded.origins[name].startswith(f"{DOTENV}:")
 
 
-def _leading_out(loaded: Loaded, folder: Path) -> Iterator[Brought]:
+def _leading_out(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
     """Yield the places written to that lie in the folder by name but behind a link that leads out of it."""
     usual = [(name, getattr(loaded.settings, name)) for name in _WHERE if loaded.origins[name] == "default"]
     for setting, path in (*usual, ("", Path(DOTENV))):
         if not is_inside(folder, path):
             target = os.path.realpath(folder / path)
-            yield Brought(file=str(path), name="", value=f"-> {target}", about="leads out of it", setting=setting)
+            yield UntrustedValue(
+                file=str(path), name="", value=f"-> {target}", about="leads out of it", setting=setting
+            )
 
 
-def _checks(loaded: Loaded, folder: Path) -> Iterator[Brought]:
+def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
     """Yield the checks of the saved goals, which are programs;
     nothing for an unreadable file, which is reported later.
     """
@@ -212,12 +218,14 @@ def _checks(loaded: Loaded, folder: Path) -> Iterator[Brought]:
         yield from (_check(path, line, check) for line, check in checks_in(folder / path))
 
 
-def _checks_of(path: Path, task: Task) -> list[Brought]:
+def _checks_of(path: Path, task: Task) -> list[UntrustedValue]:
     return [_check(path, 0, goal.check) for goal in task.goals if goal.check]
 
 
-def _check(path: Path, line: int, check: str) -> Brought:
-    return Brought(file=str(path), line=line, name="check", value=check, about="a program, run as a goal is checked")
+def _check(path: Path, line: int, check: str) -> UntrustedValue:
+    return UntrustedValue(
+        file=str(path), line=line, name="check", value=check, about="a program, run as a goal is checked"
+    )
 
 
 def _apart(trusted: Trusted, folder: Path) -> Path:
@@ -228,23 +236,23 @@ def _apart(trusted: Trusted, folder: Path) -> Path:
 # What is said of it ----------------------------------------------------------------------------------------------
 
 
-def notices(here: Here) -> list[str]:
+def notices(here: FolderSettings) -> list[str]:
     """Return a line that names what is left out until the folder
     is trusted, and one that names what no folder may set.
     """
     lines = []
     if here.waiting:
         lines.append(f"Left out until you trust this folder (`autoagent trust`): {_names(here.waiting)}.")
-        if any(brought.setting == _STATE and not brought.name for brought in here.waiting):
+        if any(untrusted.setting == _STATE and not untrusted.name for untrusted in here.waiting):
             lines[0] += " New runs are kept in your own state folder meanwhile."
-    if never := [brought for brought in here.left_out if brought.never]:
+    if never := [untrusted for untrusted in here.left_out if untrusted.never]:
         lines.append(f"Never taken from a folder: {_names(never)}; {_ELSEWHERE}.")
     return lines
 
 
-def listed(brought: Iterable[Brought]) -> list[str]:
+def listed(untrusted: Iterable[UntrustedValue]) -> list[str]:
     """Return a line for each thing: where it stands, its value, what it is for."""
-    return [f"  {plain(one.called)}{_shown(one)}   ({one.about})" for one in brought]
+    return [f"  {plain(one.called)}{_shown(one)}   ({one.about})" for one in untrusted]
 
 
 def plain(text: str) -> str:
@@ -252,26 +260,26 @@ def plain(text: str) -> str:
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _shown(brought: Brought) -> str:
-    value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", brought.value) if brought.secret else brought.value
+def _shown(untrusted: UntrustedValue) -> str:
+    value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", untrusted.value) if untrusted.secret else untrusted.value
     value = shorten(plain(value), SHOWN)
-    if not brought.name:
+    if not untrusted.name:
         return f"  {value}".rstrip()
-    return f" = {value}" if brought.setting else f": {value}"
+    return f" = {value}" if untrusted.setting else f": {value}"
 
 
-def _names(brought: Iterable[Brought]) -> str:
-    return ", ".join(plain(one.called) for one in brought)
+def _names(untrusted: Iterable[UntrustedValue]) -> str:
+    return ", ".join(plain(one.called) for one in untrusted)
 
 
-def _unasked(here: Here) -> str:
+def _unasked(here: FolderSettings) -> str:
     return (
         f"This folder brings what counts only once you trust it: {_names(here.waiting)}. Look at it and trust it with "
         f"`autoagent trust`, or {_ELSEWHERE}."
     )
 
 
-def _is_trusted_now(here: Here) -> bool:
+def _is_trusted_now(here: FolderSettings) -> bool:
     from autoagent.terminal.click_terminal import ClickTerminal
 
     terminal = ClickTerminal()

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
-from autoagent.app.current import Here, look, notices
+from autoagent.app.current import FolderSettings, look, notices
 from autoagent.app.memory_factory import memory_folder
 from autoagent.commands import selection
 from autoagent.commands.selection import all_names
@@ -57,17 +57,17 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
         findings += [
             *_trust(here),
             *_files(settings, folder),
-            *_told("model", lambda: _model(settings, env)),
-            *_told("embedder", lambda: _embedder(settings)),
+            *_guarded("model", lambda: _model(settings, env)),
+            *_guarded("embedder", lambda: _embedder(settings)),
             *_extras(settings),
             *_encodings(),
             *_sandbox(settings),
             *_folders(settings, folder),
-            *_told("memory", lambda: _memory(settings, folder)),
+            *_guarded("memory", lambda: _memory(settings, folder)),
             *_snapshots(settings.state_dir, folder),
             *_plugins(),
             _terminal(screen, env),
-            *_variables(folder, loaded.origins, {brought.name for brought in here.left_out}),
+            *_variables(folder, loaded.origins, {untrusted.name for untrusted in here.left_out}),
         ]
     mask = Redactor(secrets).mask
     return [Finding(f.check, f.status, mask(f.found), mask(f.mend)) for f in findings]
@@ -77,7 +77,7 @@ def _python() -> Finding:
     return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
-def _trust(here: Here) -> Iterator[Finding]:
+def _trust(here: FolderSettings) -> Iterator[Finding]:
     """Report what does not count in an untrusted folder, and which keys are not sent to an address that it sets."""
     for line in (*notices(here), *here.loaded.unsent):
         yield Finding("trust", "warn", line, "autoagent trust" if here.waiting else "")
@@ -161,7 +161,7 @@ def _plugins() -> Iterator[Finding]:
         yield Finding("plug-in", "warn", str(plugin.refuse(f"cannot be used: the groups are {groups}")))
 
 
-def _told(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """Yield the findings, or why there are none: a plug-in cannot be used."""
     try:
         yield from findings()

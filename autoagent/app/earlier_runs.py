@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.app import run_factory
-from autoagent.app.current import look, said_here
+from autoagent.app.current import explicit_settings, look
 from autoagent.config.settings import EMBEDDER, KEPT, Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import Ended, Event, Rejected, Resumed, Rewound, RunStarted, SystemNotice, Thought
@@ -26,7 +26,7 @@ def settings_of_run(began: RunStarted, given: Mapping[str, Any]) -> Settings:
     if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
         del own["embedding_model"]
     before = began.settings.get("said", {})
-    said = run_factory.as_kept(said_here(name for name in run_factory.KEPT_SETTINGS if name != "workspace"))
+    said = run_factory.as_kept(explicit_settings(name for name in run_factory.KEPT_SETTINGS if name != "workspace"))
     since = [name for name, value in said.items() if name not in before or before[name] != value]
     kept = {name: value for name, value in own.items() if name not in since}
     here = look({KEPT: kept, **given})

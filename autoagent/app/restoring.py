@@ -37,10 +37,10 @@ def open_snapshots(state_dir: Path, workspace: Workspace, tell: Callable[[str], 
 
 def history_of(events: Iterable[Event]) -> WorkspaceHistory:
     """Return the history of the workspace through these events."""
-    trail = WorkspaceHistory()
+    history = WorkspaceHistory()
     for event in events:
-        trail.add(event)
-    return trail
+        history.add(event)
+    return history
 
 
 def history_of_run(state_dir: Path, run: str) -> WorkspaceHistory:
@@ -60,7 +60,7 @@ def cut_off(state_dir: Path, run: str) -> bool:
 
 
 def restore(
-    log: EventLog, snapshots: Snapshots, trail: WorkspaceHistory, back: Undone | Rewound, *, force: bool
+    log: EventLog, snapshots: Snapshots, history: WorkspaceHistory, back: Undone | Rewound, *, force: bool
 ) -> Restored:
     """Record where the workspace is taken `back` to, and take it there. As it is now it is kept before.
 
@@ -69,22 +69,22 @@ def restore(
             whole. Nothing is recorded or touched then.
     """
     now = snapshots.take()
-    if not force and (changed := snapshots.changed(trail.tree, now)):
+    if not force and (changed := snapshots.changed(history.tree, now)):
         raise StateError(
             f"Changed since the last snapshot of the run {log.run}, by hand or by a command that was cut off: "
             f"{files(changed)}. Nothing is touched; --force takes them back as well, and keeps them in a snapshot."
         )
     snapshots.check(back.tree)
-    if now != trail.tree:
-        _record(log, trail, Snapshot(tree=now))
-    _record(log, trail, back)
-    return finish(log, snapshots, trail)
+    if now != history.tree:
+        _record(log, history, Snapshot(tree=now))
+    _record(log, history, back)
+    return finish(log, snapshots, history)
 
 
-def finish(log: EventLog, snapshots: Snapshots, trail: WorkspaceHistory) -> Restored:
+def finish(log: EventLog, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
     """Take the workspace where the log says already that it is to be. Raises StateError."""
-    restored = snapshots.restore(trail.unfinished)
-    _record(log, trail, Snapshot(tree=snapshots.take()))
+    restored = snapshots.restore(history.unfinished)
+    _record(log, history, Snapshot(tree=snapshots.take()))
     return restored
 
 
@@ -101,5 +101,5 @@ def told(restored: Restored) -> str:
     return f"{text} Left as they are: {files(restored.left)}." if restored.left else text
 
 
-def _record(log: EventLog, trail: WorkspaceHistory, event: Event) -> None:
-    trail.add(log.append(replace(event, step=trail.step)))
+def _record(log: EventLog, history: WorkspaceHistory, event: Event) -> None:
+    history.add(log.append(replace(event, step=history.step)))

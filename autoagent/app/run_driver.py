@@ -145,9 +145,9 @@ def _opened(
         with _pool(plan, build, leader, rulebook, interrupts) as pool:
             tools = Tools(
                 registry,
-                replace(context, run=log.run, agents=pool.desk, pause=pool.desk.pause),
+                replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause),
                 open_snapshots(settings.state_dir, workspace, console.warn),
-                post=pool.desk,
+                post=pool.mailbox,
             )
             policy = Policy(pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed)
             agent = Agent(start, model, tools, policy, log, listener=console, setup_usage=setup_usage)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
-from autoagent.app.current import said_here
+from autoagent.app.current import explicit_settings
 from autoagent.commands.registry import Registry
 from autoagent.config.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.core.errors import CommandError, SettingsError
@@ -177,7 +177,7 @@ def _kept_settings(settings: Settings, began: RunStarted | None) -> dict[str, An
     before = began.settings if began else {}
     return {
         **as_kept({name: getattr(settings, name) for name in KEPT_SETTINGS}),
-        "said": {**before.get("said", {}), **as_kept(said_here(KEPT_SETTINGS))},
+        "said": {**before.get("said", {}), **as_kept(explicit_settings(KEPT_SETTINGS))},
         "protected": list(dict.fromkeys([*before.get("protected", ()), *protected_paths(settings)])),
     }
 

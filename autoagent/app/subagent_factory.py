@@ -57,9 +57,9 @@ def builder(
             start = dataclasses.replace(described, workspace=str(workspace.root), limits=limits)
             tools = Tools(
                 offered,
-                dataclasses.replace(context, run=order.place, agents=order.desk, pause=order.desk.pause),
+                dataclasses.replace(context, run=order.place, agents=order.mailbox, pause=order.mailbox.pause),
                 open_snapshots(settings.state_dir, workspace),
-                post=order.desk,
+                post=order.mailbox,
             )
             policy = Policy(order.authorizer, guard, order.budget, order.interruptible)
             agent = Agent(start, own, tools, policy, order.log, listener=order.listener, key=order.key)

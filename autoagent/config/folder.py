@@ -1,7 +1,7 @@
 """What the folder a program is started in may set by itself: somebody else may have written what is in it.
 
-Each setting declares beside its default which of these leaves a folder has. What reaches out, weakens a boundary or
-runs a program counts only once the user has trusted the folder with it.
+Each setting declares beside its default which of these permissions a folder has. What reaches out, weakens a boundary
+or runs a program counts only once the user has trusted the folder with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autoagent.registry.sandbox import is_stronger
 if TYPE_CHECKING:
     from autoagent.config.settings import Settings
 
-Leave = Literal[
+Permission = Literal[
     "free", "limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false",
     "stronger", "inside", "model", "own model", "own memory",
     "own embedder", "paired", "trust", "never",
@@ -29,8 +29,8 @@ Leave = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
-    """Something that a folder brings and that counts for nothing until the user has trusted it.
+class UntrustedValue:
+    """Something that a folder would set, ignored until the user has trusted it.
 
     `file` and `line` (0: none) say where it stands, `name` what it is called there, `about` what it is for. `setting`
     is the setting that it would set, '' if it sets none. `never`: not even a trusted folder may set it.
@@ -66,18 +66,18 @@ LIMITED: Mapping[str, str] = {
     "trust": "once trusted",
     "never": "never",
 }
-"""What a `.env` may do with a setting of each leave but "free", in words."""
+"""What a `.env` may do with a setting of each permission but "free", in words."""
 
 
-def may_set(leave: Leave, value: Any, now: Any, held: Settings, folder: Path) -> bool:
+def may_set(permission: Permission, value: Any, now: Any, held: Settings, folder: Path) -> bool:
     """Return whether an untrusted folder may set a value where `now` holds without it, among the settings `held`."""
-    return leave in _ALLOWED and _ALLOWED[leave](value, now, held, folder)
+    return permission in _ALLOWED and _ALLOWED[permission](value, now, held, folder)
 
 
-COMPARED: frozenset[Leave] = frozenset(
+COMPARED: frozenset[Permission] = frozenset(
     {"limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false", "stronger"}
 )
-"""The leaves that let a value be tighter than another."""
+"""The permissions that let a value be tighter than another."""
 
 
 def is_inside(folder: Path, path: Path) -> bool:
@@ -94,7 +94,7 @@ def _has_no_lists(held: Settings) -> bool:
     return not (held.shell_command_control or held.shell_allowlist or held.shell_denylist)
 
 
-# Whether the value is allowed, given what holds without it. A leave that is not here allows nothing.
+# Whether the value is allowed, given what holds without it. A permission that is not here allows nothing.
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "free": lambda value, now, held, folder: True,
     "limit": lambda value, now, held, folder: _is_tighter(value, now),

@@ -1,7 +1,7 @@
 """What a scenario of `autoagent test` may set, which somebody else may have written: nothing wider than the user's own.
 
 Whoever plays it names the user's settings in a variable of the environment, and each process of the scenario is held to
-them when it has read its own, wherever these come from. Each setting declares the leave that a scenario has.
+them when it has read its own, wherever these come from. Each setting declares what a scenario may do with it.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def hold(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str],
     given = json.loads(env[HELD_TO])
     own = _held(type(settings)(), given)
     for declared in fields(settings):
-        name, leave = declared.name, declared.metadata["scenario"]
+        name, permission = declared.name, declared.metadata["scenario"]
         value, now = getattr(settings, name), getattr(own, name)
-        is_place = leave == "inside" and name not in given  # one that is named as ever can be a link meanwhile
-        if value is None or (value == now and not is_place) or may_set(leave, value, now, own, folder):
+        is_place = permission == "inside" and name not in given  # one that is named as ever can be a link meanwhile
+        if value is None or (value == now and not is_place) or may_set(permission, value, now, own, folder):
             continue
         if is_place:
             reason = "leads out of the folder of the scenario"
-        elif leave in COMPARED:
+        elif permission in COMPARED:
             reason = f"is wider than what holds where you play it, {_shown(now) or 'none'}"
         else:
             reason = "is nothing that a scenario may set"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.config.dotenv import read_dotenv
-from autoagent.config.folder import Brought, Leave, may_set
+from autoagent.config.folder import Permission, UntrustedValue, may_set
 from autoagent.config.scenario_bounds import hold
 from autoagent.config.yaml_file import read_mapping
 from autoagent.core.errors import SettingsError
@@ -43,16 +43,16 @@ def setting(
     secret: bool = False,
     choices: Mapping[str, str] | None = None,
     parse: Callable[[str], object] | None = None,
-    folder: Leave = "trust",
-    scenario: Leave | None = None,
+    folder: Permission = "trust",
+    scenario: Permission | None = None,
     keys: tuple[str, ...] = (),
 ) -> Any:
     """Declare a field of Settings: its default, the environment variables that set it (first wins), its help line.
 
     `choices` maps each word that is taken to what it means. `parse` raises ValueError, which says why, for a text that
-    means nothing, and may give the text to keep in its place. `folder` is the leave that a folder has to set it without
-    being trusted, `scenario` the one of a scenario that is played (see bounds); None: the same. `keys` are the settings
-    that are sent to this address.
+    means nothing, and may give the text to keep in its place. `folder` is the permission of an untrusted folder to set
+    it, `scenario` that of a scenario that is played (see scenario_bounds); None: the same. `keys` are the settings that
+    are sent to this address.
     """
     declared = {"help": help, "secret": secret, "choices": choices, "parse": parse, "folder": folder, "keys": keys}
     declared["scenario"] = scenario or folder
@@ -349,13 +349,13 @@ class Settings:
 class Loaded:
     """The settings that hold, and for each of them by name where it came from: `.env:3`, `default`, `flag`.
 
-    `brought` is what the folder brings and what does not count, as the user has not trusted it; `unsent` says in a line
+    `untrusted` is what the folder would set but does not count, as the user has not trusted it; `unsent` says in a line
     each which keys of the user's are not sent to an address that only the folder names.
     """
 
     settings: Settings
     origins: Mapping[str, str]
-    brought: tuple[Brought, ...] = ()
+    untrusted: tuple[UntrustedValue, ...] = ()
     unsent: tuple[str, ...] = ()
 
 
@@ -392,7 +392,7 @@ def load(
     cwd: Path,
     user_config: Path | None = None,
     *,
-    trusts: Callable[[Brought], bool] = lambda brought: False,
+    trusts: Callable[[UntrustedValue], bool] = lambda untrusted: False,
 ) -> Loaded:
     """Load all layers into one record; nothing is created, and only `.env` in `cwd` and the user config are read.
 
@@ -406,7 +406,7 @@ def load(
     config = user_config if user_config is not None else user_config_path(env)
     below, above = _parsed(_from_config(config)), _parsed(itertools.chain(_from_env(env), _from_flags(flags)))
     held = {**below, **above}
-    folders, brought = _judged(cwd, held, above, trusts)
+    folders, untrusted = _judged(cwd, held, above, trusts)
     taken = {**below, **folders, **above}
     unsent = _pair(taken, folders, {name: one for name, one in held.items() if one[1] != RUN}, trusts)
     settings = Settings(**{name: value for name, (value, _) in taken.items()})
@@ -417,7 +417,7 @@ def load(
             origins[loser] = f"--{flag}"
     _check_together(settings)
     hold(settings, origins, env, cwd)
-    return Loaded(settings, origins, tuple(brought), tuple(unsent))
+    return Loaded(settings, origins, tuple(untrusted), tuple(unsent))
 
 
 def _parsed(values: Iterable[Raw]) -> Layer:
@@ -427,19 +427,21 @@ def _parsed(values: Iterable[Raw]) -> Layer:
     }
 
 
-def _judged(cwd: Path, outside: Layer, above: Layer, trusts: Callable[[Brought], bool]) -> tuple[Layer, list[Brought]]:
+def _judged(
+    cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool]
+) -> tuple[Layer, list[UntrustedValue]]:
     """Return what `.env` sets, and what it would set if it were trusted; `outside` is what holds without it."""
     held = Settings(**{name: value for name, (value, _) in outside.items()})
     layer: Layer = {}
-    left: list[Brought] = []
+    left: list[UntrustedValue] = []
     written = list(_from_dotenv(cwd / DOTENV))
     raw = {name: (called, value) for name, called, value, _ in written}
     values = _parsed(written)
     for name, (value, origin) in values.items():
         declared, now = Settings.__dataclass_fields__[name].metadata, getattr(held, name)
-        leave: Leave = declared["folder"]
-        keyed = leave == "paired" and (declared["keys"][0] in values or not getattr(held, declared["keys"][0]))
-        brought = Brought(
+        permission: Permission = declared["folder"]
+        keyed = permission == "paired" and (declared["keys"][0] in values or not getattr(held, declared["keys"][0]))
+        untrusted = UntrustedValue(
             file=DOTENV,
             line=int(origin.rpartition(":")[2]),
             name=raw[name][0].rpartition(" ")[2],
@@ -447,17 +449,17 @@ def _judged(cwd: Path, outside: Layer, above: Layer, trusts: Callable[[Brought],
             about=declared["help"].partition(";")[0],
             setting=name,
             secret=declared["secret"],
-            never=leave == "never",
+            never=permission == "never",
         )
-        allowed = name in above or value == now or keyed or may_set(leave, value, now, held, cwd)
-        if allowed or (leave != "never" and trusts(brought)):
+        allowed = name in above or value == now or keyed or may_set(permission, value, now, held, cwd)
+        if allowed or (permission != "never" and trusts(untrusted)):
             layer[name] = value, origin
         else:
-            left.append(brought)
+            left.append(untrusted)
     return layer, left
 
 
-def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[Brought], bool]) -> list[str]:
+def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]) -> list[str]:
     """Let a key go to an address that only the folder or a run names where it comes from the folder too.
 
     There a key of the folder goes before one from outside: the two belong together. A line for each that is not sent.
@@ -484,9 +486,9 @@ def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[Brough
     return unsent
 
 
-def of_run(name: str, address: str) -> Brought:
+def of_run(name: str, address: str) -> UntrustedValue:
     """Return an address kept by a run: trusted if the user has named it himself in this folder."""
-    return Brought(file="", name=f"{name} of runs", value=address, about="where your prompts go", setting=name)
+    return UntrustedValue(file="", name=f"{name} of runs", value=address, about="where your prompts go", setting=name)
 
 
 def _from_config(path: Path) -> Iterator[Raw]:

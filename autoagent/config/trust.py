@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.folder import Brought
+from autoagent.config.folder import UntrustedValue
 from autoagent.config.text_file import read_text, write_text
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import SettingsError
@@ -47,12 +47,12 @@ class Trusted:
             self._known[folder] = set(record.items) if record and record.folder == str(folder) else set()
         return mark in self._known[folder]
 
-    def add(self, folder: Path, items: Iterable[Brought]) -> None:
+    def add(self, folder: Path, items: Iterable[UntrustedValue]) -> None:
         """Trust the folder with these as well. Raises SettingsError if that cannot be kept."""
         fresh = {item.mark: item.called for item in items}
         self.holds(folder, "")
         self._known[folder] |= fresh.keys()
-        with self._turn():
+        with self._locked():
             record = self._read(self._file(folder))
             kept = record.items if record and record.folder == str(folder) else {}
             written = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**kept, **fresh}}
@@ -65,7 +65,7 @@ class Trusted:
         """
         states = (Path(record.folder) for record in self.records() if set(record.items.values()) == {_STATE})
         places = [folder, *(state for state in states if state.parent == folder)]
-        with self._turn():
+        with self._locked():
             there = [self._file(place) for place in places if self._file(place).exists()]
             for path in there:
                 path.unlink()
@@ -93,7 +93,7 @@ class Trusted:
             return None
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Hold the lock that admits one writer at a time. Raises SettingsError for what cannot be written."""
         try:
             with suppress(FileNotFoundError):
@@ -168,8 +168,8 @@ def _id_in(state: Path) -> str:
     return ""
 
 
-def _state(state: Path, id: str) -> Brought:
-    return Brought(file="", name=_STATE, value=id, about="")
+def _state(state: Path, id: str) -> UntrustedValue:
+    return UntrustedValue(file="", name=_STATE, value=id, about="")
 
 
 def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:

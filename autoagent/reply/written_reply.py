@@ -64,7 +64,7 @@ def find_command(text: str) -> dict[str, Any]:
     position = 0
     while mark := _MARK.search(text, position):
         ends_thinking = str(mark.lastgroup).startswith("end_")
-        if reading.trouble and not ends_thinking:
+        if reading.problem and not ends_thinking:
             position = mark.end()
             continue
         reading.words.append(text[position : mark.start()])
@@ -92,20 +92,20 @@ class _Reading:
     """What was found in the reply so far.
 
     The mark that ends a thinking without a begin (some chat templates swallow that) begins a new reading, as all before
-    it was thinking: `thought`. `words` are the text outside of objects since the last command; `trouble` is why the
+    it was thinking: `thought`. `words` are the text outside of objects since the last command; `problem` is why the
     reply cannot be used, unless it was thinking.
     """
 
     def __init__(self, text: str, thought: _Reading | None = None) -> None:
         self.words: list[str] = []
-        self.trouble: ReplyError | None = None
+        self.problem: ReplyError | None = None
         self._text = text
         self._found: dict[str, Any] | None = None
         self._other: Mapping[str, Any] | None = None
         self._before: list[str] = []  # the words before the last command
         self._is_fenced = False
         self._braces: int = thought._braces if thought else 0
-        self._doubtful: ReplyError | None = (thought.trouble or thought._doubtful) if thought else None
+        self._doubtful: ReplyError | None = (thought.problem or thought._doubtful) if thought else None
 
     def object(self, start: int) -> int:
         """Take up what the brace at `start` opens; where to go on."""
@@ -138,19 +138,19 @@ class _Reading:
         self.words.append(self._text[start:end])
         return end
 
-    def _is_of_no_use(self, trouble: ReplyError, cause: Exception | None = None) -> None:
+    def _is_of_no_use(self, problem: ReplyError, cause: Exception | None = None) -> None:
         """Note it, as it may have been a draft: thinking is words first. Raises ReplyError if there were none."""
-        self.trouble = trouble
-        if not _is_prose(_said(self._before + self.words)):
-            raise trouble from cause
+        self.problem = problem
+        if not _is_prose(_joined(self._before + self.words)):
+            raise problem from cause
 
     def command(self) -> dict[str, Any]:
         """Return the object with the command. Raises ReplyError if it may not have been meant."""
-        if self.trouble:
-            raise self.trouble
+        if self.problem:
+            raise self.problem
         if self._found is None:
             raise ReplyError(_nothing_found(self._other))
-        before, after = _said(self._before), _said(self.words)
+        before, after = _joined(self._before), _joined(self.words)
         if self._doubtful and after.strip():  # what looked like the end of a thinking can have been part of a text
             raise self._doubtful
         alone = "answer with the JSON object alone."
@@ -163,7 +163,7 @@ class _Reading:
         return self._found
 
 
-def _said(pieces: Sequence[str]) -> str:
+def _joined(pieces: Sequence[str]) -> str:
     """Join the pieces, without marks that say nothing."""
     return _NO_WORDS.sub(" ", "".join(pieces))
 

@@ -142,7 +142,7 @@ class EventLog:
         self._listeners: list[Callable[[Event], None]] = []
         self._file = -1
         self._broken = ""  # why no more can be written
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     @classmethod
     def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> EventLog:
@@ -219,7 +219,7 @@ class EventLog:
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
         """Stamp the event and write it, synced where something acts on it; what is returned is what is written."""
-        with self._turn:
+        with self._lock:
             if self._broken:
                 raise StateError(self._broken)
             stamped = replace(event, run=self.run, seq=self._seq, t=self._clock())

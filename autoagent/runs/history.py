@@ -245,7 +245,7 @@ class History:
             case SystemNotice():
                 self._say(event.text, beside=True)
             case AgentMessage():
-                self._told(event)
+                self._add_message(event)
             case Returned():
                 self._returned(event)
                 if event.wants_a_look:
@@ -428,7 +428,7 @@ class History:
             self._say(f"Not run: the further commands of that reply ({self._waiting}).")
         self._waiting = 0
 
-    def _told(self, event: AgentMessage) -> None:
+    def _add_message(self, event: AgentMessage) -> None:
         lead = f"From {event.sender}:"
         if source := event.meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)

@@ -98,9 +98,9 @@ class Standstill:
             case Returned(known=True) if self._call:
                 self._returned(self._call, event)
             case Checked(met=True):
-                self._heard(("met", event.goal))
+                self._count_outside(("met", event.goal))
             case AgentMessage():
-                self._heard(("told", event.sender, without_varying(event.text)))
+                self._count_outside(("told", event.sender, without_varying(event.text)))
             case Feedback() | Resumed():  # the user had the word, and may have changed anything
                 self._changes.clear()
                 self._rest.clear()
@@ -134,33 +134,33 @@ class Standstill:
         has_failed = not event.ok or meta.failed
         about = call.name if has_failed else _key(call)  # the same failure of another call is nothing new
         text = without_varying(event.text)
-        came = hash((about, text, changed))
+        outcome = hash((about, text, changed))
         nearly = hash((about, _NUMBER.sub("0", _without(call, text) if has_failed else text), changed))
         known = self._changes if changed else self._rest
         leads_on = bool(changed) and self._state == "new"
         if leads_on:
             self._nearly.clear()  # the number of what is left to do is news
-        if came in known or (changed and self._state == "old"):
+        if outcome in known or (changed and self._state == "old"):
             if meta.waits is not None:
-                self._count(came, _UNIT // WAITS if meta.waits else _UNIT, again=0)
+                self._count(outcome, _UNIT // WAITS if meta.waits else _UNIT, again=0)
             else:  # to add the same line for ever leads on too, so it counts
-                self._count(came, again=0 if leads_on else 1)
+                self._count(outcome, again=0 if leads_on else 1)
         elif nearly in self._nearly and has_failed:
-            self._count(came, again=0)
+            self._count(outcome, again=0)
         elif nearly in self._nearly and not self._only_looks(call):
-            self._count(came, _UNIT // NUMBERS, again=0)
+            self._count(outcome, _UNIT // NUMBERS, again=0)
         else:
             if changed:
                 self._rest.clear()  # all may be looked at anew
-            self._start_again(came)
-        known.add(came)
+            self._start_again(outcome)
+        known.add(outcome)
         self._nearly.add(nearly)
-        self._newest[_key(call)] = came
+        self._newest[_key(call)] = outcome
 
-    def _heard(self, news: Hashable) -> None:
+    def _count_outside(self, outside: Hashable) -> None:
         """Count what arrives between steps as progress the first time only."""
-        if news not in self._changes:
-            self._changes.add(news)
+        if outside not in self._changes:
+            self._changes.add(outside)
             self._start_again()
 
     def _count(self, what: Hashable, weight: int = _UNIT, *, again: int = 1) -> None:

@@ -208,7 +208,7 @@ class SavedRules:
 
     def add(self, rule: Rule) -> bool:
         """Save a rule; False if it is there already."""
-        with self._turn():
+        with self._locked():
             rules = self.load()
             if rule in rules:
                 return False
@@ -217,7 +217,7 @@ class SavedRules:
 
     def remove(self, rule: Rule) -> bool:
         """Revoke a rule; False if it is not there."""
-        with self._turn():
+        with self._locked():
             rules = self.load()
             if rule not in rules:
                 return False
@@ -233,7 +233,7 @@ class SavedRules:
             raise StateError(f"The rules {self.path} cannot be written: {error}") from error
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Hold the lock that admits one writer at a time, for all folders."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -57,8 +57,8 @@ class Bubblewrap:
         self._root = str(workspace.root)
         self._files = {"/etc/passwd": _passwd(), "/etc/group": _group()}
         self._filter = seccomp.guard(sockets=True, groups=True) if seccomp.is_known() else b""
-        self._world = [*_read_only(SYSTEM), *_own_mounts(limits.memory // 2)]
-        self._world += _read_only((*SETTINGS, *python_places(python)))
+        self._mounts = [*_read_only(SYSTEM), *_own_mounts(limits.memory // 2)]
+        self._mounts += _read_only((*SETTINGS, *python_places(python)))
         self.path: Sequence[str] = search_path(python)
 
     @property
@@ -70,20 +70,20 @@ class Bubblewrap:
 
     def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
         """Launch as Boundary does. bubblewrap's own environment is empty, as it can be read from inside."""
-        world = [*self._world, *(("--share-net", *_read_only(NETWORK)) if network else ())]
-        world += ["--bind", self._root, self._root, *self._cover.mounts(), *self._read_only_links()]
+        setup = [*self._mounts, *(("--share-net", *_read_only(NETWORK)) if network else ())]
+        setup += ["--bind", self._root, self._root, *self._cover.mounts(), *self._read_only_links()]
         for name, value in variables(self.path, _HOME, env).items():
-            world += ["--setenv", name, value]
+            setup += ["--setenv", name, value]
         given = []
         for place, content in self._files.items():
             given.append(_readable(content))
-            world += ["--file", str(given[-1]), place]
+            setup += ["--file", str(given[-1]), place]
         if self._filter:
             given.append(_readable(self._filter))
-            world += ["--seccomp", str(given[-1])]
+            setup += ["--seccomp", str(given[-1])]
         held = Held(self._own_limits)
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
-        command = [self._program, *options, *world, "--remount-ro", "/", "--", *held.command(argv)]
+        command = [self._program, *options, *setup, "--remount-ro", "/", "--", *held.command(argv)]
         return Launch(command, {}, given, held, ending=signal.SIGKILL, folded=True)
 
     def _read_only_links(self) -> Iterator[str]:

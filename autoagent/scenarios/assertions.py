@@ -16,7 +16,7 @@ _WRITTEN = 200  # characters of a part, as it is repeated
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class SessionOutcome:
     """What came of a session that ended by itself. `events` are numbers by type; `folder` is as it was left.
 
     Of the script, `replies` were left over and `surplus` too few; of the answers, `answers` were left over.
@@ -32,17 +32,17 @@ class Came:
     folder: Path
 
 
-def differences(session: ScenarioSession, came: Came) -> Iterator[str]:
+def differences(session: ScenarioSession, outcome: SessionOutcome) -> Iterator[str]:
     """Yield the differences; each begins with the `file:line` of what was expected."""
     expected = session.expected
-    if came.code != expected.code:
-        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {came.code}."
-    yield from _on_screen(expected, came.screen)
-    yield from _in_prompts(expected, came.prompts)
+    if outcome.code != expected.code:
+        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {outcome.code}."
+    yield from _on_screen(expected, outcome.screen)
+    yield from _in_prompts(expected, outcome.prompts)
     for file in expected.files:
-        yield from _file(file, came.folder)
-    yield from _counts(expected, came.events)
-    yield from _script(session, came)
+        yield from _file(file, outcome.folder)
+    yield from _counts(expected, outcome.events)
+    yield from _script(session, outcome)
 
 
 def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
@@ -109,14 +109,14 @@ def _counts(expected: Expected, events: Mapping[str, int]) -> Iterator[str]:
             yield f"{expected.place}: events: {kind}: expected {number}, but there were {events.get(kind, 0)}."
 
 
-def _script(session: ScenarioSession, came: Came) -> Iterator[str]:
+def _script(session: ScenarioSession, outcome: SessionOutcome) -> Iterator[str]:
     place = session.expected.place
-    if came.surplus:
+    if outcome.surplus:
         yield f"{place}: replies: the model was asked again after the last of the {len(session.replies)} replies."
-    elif came.replies:
-        yield f"{place}: replies: {came.replies} of {len(session.replies)} were not asked for."
-    if came.answers:
-        yield f"{place}: answers: {came.answers} of {len(session.answers)} were not asked for."
+    elif outcome.replies:
+        yield f"{place}: replies: {outcome.replies} of {len(session.replies)} were not asked for."
+    if outcome.answers:
+        yield f"{place}: answers: {outcome.answers} of {len(session.answers)} were not asked for."
 
 
 def _shown(part: Part) -> str:

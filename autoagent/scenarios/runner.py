@@ -19,7 +19,7 @@ from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.registry.memory import NOTHING
 from autoagent.runs.event_log import read, run_ids
-from autoagent.scenarios.assertions import Came, differences
+from autoagent.scenarios.assertions import SessionOutcome, differences
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, ScenarioSession
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
@@ -111,7 +111,7 @@ class _Stage:
             events = _events(state) - before
         except StateError as error:
             return [f"{place}: {error}"], ran.screen
-        came = Came(
+        outcome = SessionOutcome(
             code=ran.code,
             screen=ran.screen,
             prompts=self._endpoint.prompts,
@@ -121,7 +121,7 @@ class _Stage:
             events=events,
             folder=self._folder,
         )
-        problems = list(differences(session, came))
+        problems = list(differences(session, outcome))
         if problems and ran.ends:
             problems.append(f"{place}: answers: there was none left for the last question, so the input was ended.")
         return problems, ran.screen

@@ -41,7 +41,7 @@ class ModelTurn:
         self._clock = policy.clock
         self._user = user
         self._listener = listener
-        self._owed = setup_usage  # paid, and not yet in the log
+        self._pending_usage = setup_usage  # paid, and not yet in the log
 
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
         """Ask the model with all that fits; cut the history further if the endpoint finds the prompt too long."""
@@ -71,8 +71,8 @@ class ModelTurn:
 
     def charge(self, purpose: str = CUT_SHORT) -> Events:
         """Record what was paid beside the completions."""
-        owed, self._owed = self._owed + self._model.take_usage(), Usage()
-        yield from self._state.charge(purpose, owed)
+        pending, self._pending_usage = self._pending_usage + self._model.take_usage(), Usage()
+        yield from self._state.charge(purpose, pending)
 
     def _prompt(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Prompt]:
         """Build the prompt of this step, within the window and the budget, and announce it in the log."""
@@ -108,8 +108,10 @@ class ModelTurn:
         sent, reply = self._expected(prompt)
 
         def before_retry() -> None:
-            self._owed += self._model.take_usage()
-            budget.check_size(self._owed.prompt + sent, self._owed.completion + reply, self._model.price)
+            self._pending_usage += self._model.take_usage()
+            budget.check_size(
+                self._pending_usage.prompt + sent, self._pending_usage.completion + reply, self._model.price
+            )
 
         return self._model.complete(
             prompt.messages,

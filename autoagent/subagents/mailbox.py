@@ -32,13 +32,13 @@ _CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
 class Mailbox:
     """An agent's place among the others; satisfies SubAgents and Post.
 
-    `member` is the agent's own, None for the run's. The thread of the agent uses it; others put words here, and ring.
+    `member` is the agent's own, None for the run's. The agent's thread uses it; others put events here, and wake it.
     """
 
     def __init__(
-        self, crew: WorkerPool, member: RunningWorker | None, name: str, commands: Sequence[CommandSpec], budget: Budget
+        self, pool: WorkerPool, member: RunningWorker | None, name: str, commands: Sequence[CommandSpec], budget: Budget
     ) -> None:
-        self._crew = crew
+        self._pool = pool
         self._member = member
         self._name = name
         self._commands = commands
@@ -48,7 +48,7 @@ class Mailbox:
         self._former: dict[str, SubAgentState] = {}  # all of an earlier process, also those of its sub-agents
         self._started = 0
         self._inbox: deque[Event] = deque()
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     # SubAgents ---------------------------------------------------------------------------------------------------
 
@@ -58,11 +58,11 @@ class Mailbox:
         name, task = " ".join(name.split())[:NAMED], " ".join(task.split())
         if not (name and prompt.strip()):
             raise CommandError("An agent needs a name, and a prompt that says what it is to do.")
-        if self._depth >= self._crew.depth:
+        if self._depth >= self._pool.depth:
             raise CommandError(
-                f"Agents start others at most {self._crew.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
+                f"Agents start others at most {self._pool.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
             )
-        handed_on = self._handed_on(commands)
+        commands_of_its_own = self._commands_for(commands)
         budget = self._budget.share(SHARE, time.time())
         if budget is None:
             raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
@@ -70,7 +70,7 @@ class Mailbox:
         key = f"{self._member.key}.{self._started}" if self._member else str(self._started)
         described = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
         try:
-            return self._crew.start(self, key, described, handed_on, budget, origin or Origin()).now()
+            return self._pool.start(self, key, described, commands_of_its_own, budget, origin or Origin()).now()
         except CommandError:
             budget.give_back()
             raise
@@ -80,7 +80,7 @@ class Mailbox:
         if member is None or member.outcome is not None:
             raise CommandError(f"{now.name} ({now.key}) has ended ({now.status}); start another agent.")
         sender = f"{self._name}, who started you"
-        member.desk.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels.to_json()))
+        member.mailbox.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels.to_json()))
         return now
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
@@ -93,18 +93,18 @@ class Mailbox:
                 former = [standing.now() for standing in self._former.values()]
                 return [*former, *(member.now() for member in self._members.values())]
             with contextlib.suppress(queue.Empty):
-                self._bell.get(timeout=left)
+                self._wakeups.get(timeout=left)
 
     def pause(self, seconds: float) -> None:
         """Let time pass, or less of it where somebody rings. Raises StopRun if this agent is to end."""
         self._attend()
         with contextlib.suppress(queue.Empty):
-            self._bell.get(timeout=seconds)
+            self._wakeups.get(timeout=seconds)
 
     def end(self, key: str) -> SubAgent:
         found = self._find(key)
         if member := self._members.get(key.strip()):
-            self._crew.stop([member], f"Ended by {self._name}.")
+            self._pool.stop([member], f"Ended by {self._name}.")
         return found.now()
 
     # Post --------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Mailbox:
         return self._emptied()
 
     def close(self) -> Sequence[Event]:
-        self._crew.stop(self.members, "The agent that started it has ended.")
+        self._pool.stop(self.members, "The agent that started it has ended.")
         return self._emptied()
 
     # For the others ----------------------------------------------------------------------------------------------
@@ -124,19 +124,19 @@ class Mailbox:
         """The sub-agents that this agent has started in this process."""
         return list(self._members.values())
 
-    def take_in(self, member: RunningWorker) -> None:
+    def add_member(self, member: RunningWorker) -> None:
         """Add a sub-agent that this agent has started."""
         self._members[member.key] = member
 
     def put(self, event: Event) -> None:
         """Leave something for the agent to read."""
         self._inbox.append(event)
-        self.ring()
+        self.wake()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Let the agent look up, where it waits."""
-        if self._bell.empty():
-            self._bell.put(None)
+        if self._wakeups.empty():
+            self._wakeups.put(None)
 
     # What an earlier process left --------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Mailbox:
         if event.agent.isdecimal():
             self._started = max(self._started, int(event.agent))
 
-    def left_behind(self) -> Iterator[Ended]:
+    def missing_ends(self) -> Iterator[Ended]:
         """Yield Ended events missing after a crash; the agent is told of those of its own sub-agents."""
         for key, standing in self._former.items():
             if standing.outcome is None:
@@ -163,7 +163,7 @@ class Mailbox:
 
     def _attend(self) -> None:
         if self._member is None:
-            self._crew.attend()
+            self._pool.attend()
         else:
             self._member.check()
 
@@ -178,7 +178,7 @@ class Mailbox:
             raise CommandError(f"There is no agent {key!r}; {hint}")
         return found
 
-    def _handed_on(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
+    def _commands_for(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
         """Return a sub-agent's commands: those wanted of this agent's, or all, and what ends its run.
 
         What asks the user, or does not declare whether it does, is for the run's own agent alone.
@@ -188,7 +188,7 @@ class Mailbox:
             own = ", ".join(spec.name for spec in self._commands)
             raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {own}.")
         chosen = {names[name] for name in wanted or names}
-        deepest = self._depth + 1 >= self._crew.depth
+        deepest = self._depth + 1 >= self._pool.depth
         return tuple(
             spec
             for spec in self._commands

@@ -69,8 +69,8 @@ class Oversight:
 class WorkerPool:
     """The sub-agents of a run. Entered, it takes up what an earlier process left in the log; left, it ends them all.
 
-    The run's own agent has the `desk`. At most `at_once` run at a time, `depth` of them one under another. One that is
-    to end is left to its thread after `patience` seconds.
+    The `mailbox` is that of the run's own agent. At most `at_once` run at a time, `depth` of them one under another.
+    One that is to end is left to its thread after `patience` seconds.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class WorkerPool:
         depth: int,
         patience: float = PATIENCE,
     ) -> None:
-        self.desk = Mailbox(self, None, leader.name, leader.commands, leader.budget)
+        self.mailbox = Mailbox(self, None, leader.name, leader.commands, leader.budget)
         self.at_once, self.depth = at_once, depth
         self.authorizer, self.asks = oversight.authorizer, oversight.asks
         self._build = build
@@ -94,14 +94,14 @@ class WorkerPool:
         self._interruptible, self._held = oversight.interruptible, oversight.held
         self._patience = patience
         self._members: list[RunningWorker] = []
-        self._turn = threading.Lock()  # of whoever appends for a sub-agent, or changes who there is
+        self._lock = threading.Lock()  # of whoever appends for a sub-agent, or changes who there is
         self._unshown: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Proposal]] = deque()
 
     def __enter__(self) -> Self:
         for event in self.log.events(others=True):
-            self.desk.take_up(event)
-        for ended in list(self.desk.left_behind()):
+            self.mailbox.take_up(event)
+        for ended in list(self.mailbox.missing_ends()):
             self.log.append(ended)
         return self
 
@@ -153,7 +153,7 @@ class WorkerPool:
     def _show_until(self, seq: int | None) -> None:
         """Show the events of sub-agents before this one; all with None."""
         with self._held():
-            with self._turn:  # whatever is in the log before this event is in the queue too
+            with self._lock:  # whatever is in the log before this event is in the queue too
                 count = sum(seq is None or event.seq < seq for event in self._unshown)
                 ready = [self._unshown.popleft() for _ in range(count)]
             for event in ready:
@@ -169,7 +169,7 @@ class WorkerPool:
         A signal cuts short only the wait for it to be built, and then it ends: none runs that its starter does not
         know. Raises CommandError if it may not or cannot be started.
         """
-        reached = starter is self.desk  # signals reach the thread of the run's own agent alone
+        reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
         with self._held() if reached else nullcontext():
             member = RunningWorker(self, starter, key, task, commands, budget, origin)
             self._admit(member)
@@ -186,12 +186,12 @@ class WorkerPool:
                 raise
             if problem:
                 raise CommandError(f"The agent cannot be started: {problem}")
-            starter.take_in(member)
+            starter.add_member(member)
         return member
 
     def _admit(self, member: RunningWorker) -> None:
         """Count it among those there are. Raises CommandError where these are as many as there may be."""
-        with self._turn:
+        with self._lock:
             running = sum(other.outcome is None for other in self._members)
             if running >= self.at_once:
                 raise CommandError(
@@ -207,7 +207,7 @@ class WorkerPool:
             return member.authorizer.decide(proposal)
         member.asking = True
         self._questions.append((member, proposal))
-        self.desk.ring()
+        self.mailbox.wake()
         answer = member.answers.get()
         member.asking = False
         if isinstance(answer, StopRun):
@@ -216,11 +216,11 @@ class WorkerPool:
 
     def record(self, member: RunningWorker, event: Event) -> Event:
         """Append an event of a sub-agent, to be shown later. Raises StopRun if it was left to its thread."""
-        with self._turn:
+        with self._lock:
             if member.outcome is not None:
                 raise StopRun(member.outcome)
             stamped = self._append(member, event)
-        self.desk.ring()
+        self.mailbox.wake()
         return stamped
 
     def stop(self, members: Sequence[RunningWorker], reason: str) -> None:
@@ -258,8 +258,8 @@ class WorkerPool:
 
     def _end(self, member: RunningWorker, outcome: Outcome) -> None:
         """Let it be over, once: in the log, for the budget of its starter, and for its starter to read."""
-        member.desk.close()
-        with self._turn:
+        member.mailbox.close()
+        with self._lock:
             if member.outcome is not None:
                 return
             if member.standing.began and member.standing.outcome is None:

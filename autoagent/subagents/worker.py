@@ -45,7 +45,7 @@ class WorkerSpec:
     origin: Origin
     budget: Budget
     log: Recorder
-    desk: Mailbox
+    mailbox: Mailbox
     authorizer: Authorizer
     listener: Listener
     interruptible: Callable[[], AbstractContextManager[object]]
@@ -72,7 +72,7 @@ class RunningWorker:
 
     def __init__(
         self,
-        crew: WorkerPool,
+        pool: WorkerPool,
         starter: Mailbox,
         key: str,
         task: Task,
@@ -84,21 +84,21 @@ class RunningWorker:
         self.starter = starter
         self.budget = budget
         self.standing = SubAgentState(key, task)
-        self.desk = Mailbox(crew, self, task.name, commands, budget)
-        self.authorizer = crew.authorizer()
+        self.mailbox = Mailbox(pool, self, task.name, commands, budget)
+        self.authorizer = pool.authorizer()
         self.answers: queue.SimpleQueue[Verdict | StopRun] = queue.SimpleQueue()
         self.asking = False
         self.stopping: Outcome | None = None
         self.outcome: Outcome | None = None
         self.thread: threading.Thread | None = None
         self.origin: Callable[[], Origin] = lambda: origin
-        self._crew = crew
+        self._pool = pool
         self._commands = commands
         self._lets_go: list[Callable[[], object]] = []
 
     def order(self) -> WorkerSpec:
         """Return what it is to be built with."""
-        log = _Log(self._crew, self)
+        log = _Log(self._pool, self)
         return WorkerSpec(
             key=self.key,
             place=f"{log.run}:{self.key}",
@@ -107,8 +107,8 @@ class RunningWorker:
             origin=self.origin(),
             budget=self.budget,
             log=log,
-            desk=self.desk,
-            authorizer=_Referring(self._crew, self),
+            mailbox=self.mailbox,
+            authorizer=_Referring(self._pool, self),
             listener=_Heeding(self.check),
             interruptible=self._interruptible,
             when_stopped=self._lets_go.append,
@@ -123,8 +123,8 @@ class RunningWorker:
         """Have it end, and all it has started; from any thread."""
         self.stopping = self.stopping or outcome
         self.answers.put(StopRun(outcome))
-        self.desk.ring()
-        for member in self.desk.members:
+        self.mailbox.wake()
+        for member in self.mailbox.members:
             member.stop(Outcome("stopped", "The agent that started it has ended."))
         for let_go in self._lets_go:
             with contextlib.suppress(Exception):  # what does not let go is left to its thread
@@ -155,26 +155,26 @@ class RunningWorker:
 class _Log:
     """The run's log as a sub-agent has it; satisfies Recorder."""
 
-    def __init__(self, crew: WorkerPool, member: RunningWorker) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
+        self._pool = pool
         self._member = member
 
     @property
     def run(self) -> str:
-        return self._crew.log.run
+        return self._pool.log.run
 
     def masked(self, value: Any) -> Any:
-        return self._crew.log.masked(value)
+        return self._pool.log.masked(value)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
-        return self._crew.record(self._member, event)
+        return self._pool.record(self._member, event)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
         """Yield nothing: a sub-agent ends with its process and takes nothing up."""
         return iter(())
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
-        return self._crew.log.returned(step, agent)
+        return self._pool.log.returned(step, agent)
 
     def effective(self) -> Iterator[Event]:
         return iter(())
@@ -183,12 +183,12 @@ class _Log:
 class _Referring:
     """A sub-agent's authorizer: has the pool see to its questions."""
 
-    def __init__(self, crew: WorkerPool, member: RunningWorker) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
+        self._pool = pool
         self._member = member
 
     def decide(self, proposal: Proposal) -> Verdict:
-        return self._crew.ask(self._member, proposal)
+        return self._pool.ask(self._member, proposal)
 
     def interrupted(self) -> str:
         return ""  # Ctrl-C reaches the run's own agent alone

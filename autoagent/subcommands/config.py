@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from autoagent.app.current import Here, look, plain
+from autoagent.app.current import FolderSettings, look, plain
 from autoagent.config.secrets import secrets_of
 from autoagent.config.settings import Settings
 from autoagent.terminal.output import echo, echo_json
@@ -35,9 +35,9 @@ def config(ctx: click.Context, show_origin: bool, as_json: bool) -> None:
         echo(f"{row['name']} = {'' if value is None else value}{origin}")
 
 
-def _rows(here: Here) -> Iterator[dict[str, Any]]:
+def _rows(here: FolderSettings) -> Iterator[dict[str, Any]]:
     loaded = here.loaded
-    left_out = {brought.setting: plain(brought.called) for brought in here.left_out}
+    left_out = {untrusted.setting: plain(untrusted.called) for untrusted in here.left_out}
     redactor = Redactor(secrets_of(loaded.settings))
     for setting in dataclasses.fields(Settings):
         value = getattr(loaded.settings, setting.name)

@@ -71,8 +71,8 @@ def _fork(
         def new_log(tainted: TaintedFiles) -> EventLog:
             """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
             snapshots = open_snapshots(settings.state_dir, workspace_of(start), console.warn)
-            trail = history_of(shared)
-            tree = trail.tree or history_of_run(settings.state_dir, run).first
+            history = history_of(shared)
+            tree = history.tree or history_of_run(settings.state_dir, run).first
             if not tree:  # nothing in the run was changed under snapshots
                 tree = open_snapshots(settings.state_dir, workspace_of(began), console.warn).take()
                 console.say("The run has no snapshots: the workspace begins with the files as they are now.")
@@ -84,7 +84,7 @@ def _fork(
             said = [Feedback(text=feedback)] if feedback else []
             marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
             for event in (*marks, *tell_changes(moved, start, console)):
-                log.append(replace(event, step=trail.step))
+                log.append(replace(event, step=history.step))
             return log
 
         return drive(RunPlan(start, model, registry, settings, console, attended), new_log)

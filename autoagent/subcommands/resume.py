@@ -111,15 +111,15 @@ def _take_back(
     state_dir = settings.state_dir
     if step is None and not cut_off(state_dir, log.run):
         return
-    trail = history_of_run(state_dir, log.run)
+    history = history_of_run(state_dir, log.run)
     snapshots = open_snapshots(state_dir, workspace_of(began), console.warn)
-    if trail.unfinished:
-        console.say(f"A restoration was cut off; now it is done. {told(finish(log, snapshots, trail))}")
+    if history.unfinished:
+        console.say(f"A restoration was cut off; now it is done. {told(finish(log, snapshots, history))}")
     if step is not None:
-        tree = history_until(state_dir, log.run, step).tree or trail.first
+        tree = history_until(state_dir, log.run, step).tree or history.first
         if tree:
-            restored = restore(log, snapshots, trail, Rewound(to=step, tree=tree), force=force)
+            restored = restore(log, snapshots, history, Rewound(to=step, tree=tree), force=force)
             console.say(f"Back to the end of step {step}. {told(restored)}")
         else:
-            log.append(Rewound(step=trail.step, to=step, tree=""))
+            log.append(Rewound(step=history.step, to=step, tree=""))
             console.say(f"Back to the end of step {step}. The run has no snapshots: the files stay as they are.")

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from autoagent.app import run_factory
-from autoagent.app.current import Here, claimed_state, look, trust_made, trusted_here
+from autoagent.app.current import FolderSettings, claimed_state, look, trust_made, trusted_here
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.config.dotenv import store_variables
 from autoagent.config.settings import Settings
@@ -68,7 +68,9 @@ def _start(given: Mapping[str, Any]) -> int:
         return _run(given, settings, told, here, terminal)
 
 
-def _run(given: Mapping[str, Any], settings: Settings, told: Task | None, here: Here, terminal: ClickTerminal) -> int:
+def _run(
+    given: Mapping[str, Any], settings: Settings, told: Task | None, here: FolderSettings, terminal: ClickTerminal
+) -> int:
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
     model = run_factory.open_model(settings, console)
     proposals = _Proposals(model, console)
@@ -126,7 +128,7 @@ def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTer
 
 
 def _task(
-    given: Mapping[str, Any], settings: Settings, here: Here, terminal: ClickTerminal, proposals: _Proposals
+    given: Mapping[str, Any], settings: Settings, here: FolderSettings, terminal: ClickTerminal, proposals: _Proposals
 ) -> Task:
     """Return the model's own task (the demo's), the saved one, or one that is asked for and then saved."""
     path = settings.ai_settings_file
@@ -144,7 +146,7 @@ def _task(
     return task
 
 
-def _saved(here: Here, terminal: ClickTerminal) -> Task:
+def _saved(here: FolderSettings, terminal: ClickTerminal) -> Task:
     """Load the saved task; warn of goals that look as if a check had been meant. Raises SettingsError."""
     path = here.settings.ai_settings_file
     task = here.allowed(read_task(path))
@@ -156,7 +158,7 @@ def _saved(here: Here, terminal: ClickTerminal) -> Task:
     return task
 
 
-def _task_of_flags(given: Mapping[str, Any], here: Here, terminal: ClickTerminal) -> Task | None:
+def _task_of_flags(given: Mapping[str, Any], here: FolderSettings, terminal: ClickTerminal) -> Task | None:
     """Return the task that the flags tell, completed from the saved one, or None if they tell none.
 
     Raises click.UsageError and SettingsError for what cannot be used, before anything is asked.

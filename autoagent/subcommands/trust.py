@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from autoagent.app.current import Here, listed, look, notices, plain
+from autoagent.app.current import FolderSettings, listed, look, notices, plain
 from autoagent.config.settings import user_state_path
 from autoagent.config.trust import Record, Trusted
 from autoagent.core.errors import SettingsError
@@ -38,7 +38,7 @@ def trust(ctx: click.Context, folder: Path, lists: bool, revoke: bool, as_json: 
         _trust(look(ctx.obj, folder=place, task=True))
 
 
-def _trust(here: Here) -> None:
+def _trust(here: FolderSettings) -> None:
     for line in notices(here)[bool(here.waiting) :]:
         echo(line)
     if not here.waiting:

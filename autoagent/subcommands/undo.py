@@ -36,19 +36,19 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
     run = find_run(settings.state_dir, run)
     with ExitStack() as held:
         log = held.enter_context(EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)))
-        trail = history_of_run(settings.state_dir, run)
+        history = history_of_run(settings.state_dir, run)
         workspace = workspace_of(last_start(settings.state_dir, run))
         held.enter_context(sole_writer(workspace.root, _tell))
         snapshots = open_snapshots(settings.state_dir, workspace, _tell)
-        if trail.unfinished:
-            echo(f"An earlier restoration was cut off; now it is done. {told(finish(log, snapshots, trail))}")
+        if history.unfinished:
+            echo(f"An earlier restoration was cut off; now it is done. {told(finish(log, snapshots, history))}")
             return
-        back = _target(trail, run, to, redo)
-        said = _said(back, trail)
-        restored = restore(log, snapshots, trail, back, force=force)
+        back = _target(history, run, to, redo)
+        description = _description(back, history)
+        restored = restore(log, snapshots, history, back, force=force)
         if restored.changed:
-            log.append(SystemNotice(step=trail.step, text=_for_the_agent(back, files(restored.changed))))
-    echo(f"{said} {told(restored)}")
+            log.append(SystemNotice(step=history.step, text=_for_the_agent(back, files(restored.changed))))
+    echo(f"{description} {told(restored)}")
     if not redo:
         echo(f"`autoagent undo {run} --redo` takes this back.")
 
@@ -57,29 +57,29 @@ def _tell(line: str) -> None:
     echo(line, err=True)
 
 
-def _target(trail: WorkspaceHistory, run: str, to: int | None, redo: bool) -> Undone:
+def _target(history: WorkspaceHistory, run: str, to: int | None, redo: bool) -> Undone:
     """Return where to take the workspace. Raises StateError if there is nothing to go back to."""
-    if not trail.first:
+    if not history.first:
         raise StateError(f"Nothing in the run {run} can be undone: it has no snapshots.")
     if redo:
-        if trail.undone is None:
+        if history.undone is None:
             raise StateError(f"There is no undo in the run {run} that could be taken back.")
-        tree, level = trail.undone
+        tree, level = history.undone
         return Undone(to=level, tree=tree, redo=True)
     if to is not None:
-        if to > trail.step:
-            raise StateError(f"The run {run} has no step {to}; its last one is {trail.step}.")
-        return Undone(to=to, tree=trail.after(to))
-    if not trail.in_effect:
+        if to > history.step:
+            raise StateError(f"The run {run} has no step {to}; its last one is {history.step}.")
+        return Undone(to=to, tree=history.after(to))
+    if not history.in_effect:
         raise StateError(f"No change of the run {run} is left to undo.")
-    turn = trail.in_effect[-1]
+    turn = history.in_effect[-1]
     return Undone(to=turn.step - 1, tree=turn.before)
 
 
-def _said(back: Undone, trail: WorkspaceHistory) -> str:
+def _description(back: Undone, history: WorkspaceHistory) -> str:
     if back.redo:
         return "The last undo is taken back."
-    undone = [turn for turn in trail.in_effect if turn.step > back.to]
+    undone = [turn for turn in history.in_effect if turn.step > back.to]
     if not undone:
         return f"The workspace is as it was after step {back.to}."
     return f"Undone: {', '.join(f'step {turn.step} ({turn.command})' for turn in undone)}."

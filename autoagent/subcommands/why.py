@@ -25,7 +25,7 @@ from autoagent.text.sanitize import escape, shorten
 
 SHOWN = 300  # characters of a memory or a thought
 
-Said = Mapping[str, Any]
+ReplyParts = Mapping[str, Any]
 """A reply for comparison: its thoughts by name and `command`, or `unusable` with the reason."""
 
 
@@ -97,7 +97,7 @@ def _asked_again(given: Mapping[str, Any], traced: Traced, ids: set[int]) -> dic
     )
     try:
         reply = parse(completion, traced.registry.check, call_id=str(traced.prompted.step))
-        now = _said(reply.thoughts, reply.call)
+        now = _parts_of(reply.thoughts, reply.call)
     except ReplyError as error:
         now = {"unusable": str(error)}
     recorded = _recorded(traced.reply)
@@ -112,13 +112,13 @@ def _asked_again(given: Mapping[str, Any], traced: Traced, ids: set[int]) -> dic
     }
 
 
-def _recorded(reply: Thought | Rejected | None) -> Said:
+def _recorded(reply: Thought | Rejected | None) -> ReplyParts:
     if reply is None:
         return {"unusable": "no reply is in the log"}
-    return _said(reply.thoughts, reply.call) if isinstance(reply, Thought) else {"unusable": reply.problem}
+    return _parts_of(reply.thoughts, reply.call) if isinstance(reply, Thought) else {"unusable": reply.problem}
 
 
-def _said(thoughts: Thoughts, call: Call) -> Said:
+def _parts_of(thoughts: Thoughts, call: Call) -> ReplyParts:
     return {**dataclasses.asdict(thoughts), "command": {"name": call.name, "args": dict(call.args)}}
 
 

@@ -75,7 +75,7 @@ class Snapshots:
         self._objects = ObjectStore(store)
         self._workspace = workspace
         self._tell = tell
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._look = _Look()
         self._nodes: dict[str, Node] = {}  # of the folders, as last seen
         self._recent: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # trees by id, of the last two looks
@@ -200,9 +200,9 @@ class Snapshots:
         return Node(mode, self._objects.put_tree(tree))
 
     def _tell_once(self, left_out: dict[str, str]) -> None:
-        new = [path for path in left_out if path not in self._told]
+        new = [path for path in left_out if path not in self._reported]
         if new and self._tell is not None:
-            self._told.update(new)
+            self._reported.update(new)
             some = "; ".join(f"{shown(path)}: {left_out[path]}" for path in new[:3])
             more = f"; and {len(new) - 3} more" if len(new) > 3 else ""
             self._tell(f"A change of this cannot be undone, as it is not kept: {some}{more}.")

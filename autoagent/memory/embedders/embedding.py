@@ -24,7 +24,7 @@ class Embedding:
         self._listen = listen
         self._usage = Usage()
         self._refused: set[int] = set()  # memories the embedder gave no usable vector for
-        self._told = ""  # of a fault that lasts
+        self._reported = ""  # of a fault that lasts
         self._newest: dict[str, Vector] = {}  # those last kept: an agent recalls by what it has just remembered
 
     @property
@@ -68,7 +68,7 @@ class Embedding:
         except ModelError as error:
             self._tell(f"Memories are kept, but found by their words alone until they are embedded: {error}")
             return {}
-        self._told = ""
+        self._reported = ""
         self._tell_refused(len(texts) - len(vectors))
         self._newest = vectors
         return vectors
@@ -114,9 +114,9 @@ class Embedding:
         return vectors
 
     def _tell(self, problem: str) -> None:
-        if problem != self._told:
+        if problem != self._reported:
             self._listen(problem)
-        self._told = problem
+        self._reported = problem
 
     def _tell_refused(self, count: int) -> None:
         if count:

@@ -156,9 +156,9 @@ class PostgresSession:
         try:
             yield
         except psycopg.Error as error:
-            raise StateError(f"The memory in {self.where} cannot be used: {self._said(error)}") from None
+            raise StateError(f"The memory in {self.where} cannot be used: {self._error_text(error)}") from None
 
-    def _said(self, error: psycopg.Error) -> str:
+    def _error_text(self, error: psycopg.Error) -> str:
         """Return PostgreSQL's own words on one line, never with the password, and what to do."""
         lines = (line.strip() for line in str(error).splitlines())
         said = " ".join(line for line in lines if line).rstrip(".?")

@@ -114,7 +114,7 @@ class OpenAIModel:
         self._forced = overrides.asking
         self._promised: Asking | None = None  # the way that the prompts of this process are made for
         self._renewed = False  # it was probed once more in this process
-        self._owed = Usage()  # spent on what gave no completion: the probe, answers that were cut short
+        self._pending_usage = Usage()  # spent on what gave no completion: the probe, answers that were cut short
 
     @property
     def window(self) -> int:
@@ -170,7 +170,7 @@ class OpenAIModel:
             else:
                 if not self._disobeys(asking, answer) or (other := self._renewed_way(listener)) == asking:
                     break
-                self._owed += self._usage(sent, asked, answer)
+                self._pending_usage += self._usage(sent, asked, answer)
                 what = f"{self._endpoint.host} does not heed any more how it is asked ({asking})"
                 found.append(f"{what}; {_from_here_on(other)}")
             asking = other
@@ -181,7 +181,7 @@ class OpenAIModel:
 
     def take_usage(self) -> Usage:
         """See protocols.Model."""
-        setup_usage, self._owed = self._owed, Usage()
+        setup_usage, self._pending_usage = self._pending_usage, Usage()
         return setup_usage
 
     def _asking(self, listener: Listener | None) -> Asking:
@@ -274,7 +274,7 @@ class OpenAIModel:
 
     def _try(self, asked: Mapping[str, Any], max_tokens: int, listener: Listener | None) -> ResponseParts:
         answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens + self.reasoning_room, _unheard, listener)
-        self._owed += self._usage(_PROBE_MESSAGES, asked, answer)
+        self._pending_usage += self._usage(_PROBE_MESSAGES, asked, answer)
         return answer
 
     def _ask(
@@ -294,7 +294,7 @@ class OpenAIModel:
 
         def given_up() -> None:
             nonlocal answer
-            self._owed += self._usage(messages, asked, answer)
+            self._pending_usage += self._usage(messages, asked, answer)
             answer = ResponseParts()
 
         without = self._way.without

@@ -50,13 +50,13 @@ class OpenAIEmbedder:
         self._dim = dim
         self._price = price or endpoint.price(model)
         self._listener = listener
-        self._owed = Usage()
+        self._pending_usage = Usage()
         self._failed: tuple[float, str] | None = None  # when it did not answer, and why
 
     @property
     def dim(self) -> int:
         if self._dim is None:
-            _, self._owed = self.embed(["dimension"])
+            _, self._pending_usage = self.embed(["dimension"])
         assert self._dim is not None
         return self._dim
 
@@ -75,7 +75,7 @@ class OpenAIEmbedder:
             vectors.update(zip((place for place, _ in batch), made, strict=True))
         if len(vectors) < len(texts):
             vectors = dict.fromkeys(range(len(texts)), bytes(4 * self.dim)) | vectors
-        usage, self._owed = self._owed, Usage()
+        usage, self._pending_usage = self._pending_usage, Usage()
         return list(vectors.values()), usage
 
     def _embed(self, texts: list[str]) -> list[bytes]:
@@ -92,7 +92,7 @@ class OpenAIEmbedder:
         usage = answer.get("usage")
         said = tokens_in(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
         tokens = said or sum(map(self._count, texts))
-        self._owed += Usage(tokens, cost=cost(self._price, tokens, 0, 0))
+        self._pending_usage += Usage(tokens, cost=cost(self._price, tokens, 0, 0))
         data = answer.get("data")
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         if len(rows) != len(texts):

@@ -54,7 +54,7 @@ class Refusals:
         self, status: int, headers: Mapping[str, str], error: Any, body: Mapping[str, Any] | None
     ) -> Exception:
         """Return our error for an answer that refuses this body; status 200 stands for an error inside a stream."""
-        said, message, param = self._said(error)
+        said, message, param = self._error_parts(error)
         if _QUOTA.search(said) or status == 402:
             return QuotaExceeded(f"{self.host}: the account has no credit left: {message}; add some or use another key")
         if status == 413 or (status != 429 and _OVERFLOW.search(said)):
@@ -75,7 +75,7 @@ class Refusals:
             return Fault(f"{self.host} answered {status}: {message}", after, "refused", refusal)
         return refused
 
-    def _said(self, body: Any) -> tuple[str, str, str]:
+    def _error_parts(self, body: Any) -> tuple[str, str, str]:
         """Return everything an error's body says, its message on one line without keys, and the parameter it names."""
         body = body[0] if isinstance(body, list) and body else body  # Gemini
         error = body.get("error", body) if isinstance(body, dict) else body

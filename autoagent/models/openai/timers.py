@@ -69,39 +69,39 @@ class Heartbeat:
         self._timers = timers
         self._every = every
         self._tell = tell
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._since = time.monotonic()
-        self._told = 0  # times in this silence
+        self._reported = 0  # times in this silence
         self._cancel: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
-        with self._turn:
+        with self._lock:
             if self._tell is not None:
                 self._wait(self._every)
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._turn:
+        with self._lock:
             if self._cancel is not None:
                 self._cancel()
             self._cancel = None
 
     def heard(self) -> None:
         """Note that a piece came: the silence begins anew."""
-        with self._turn:
-            self._since, self._told = time.monotonic(), 0
+        with self._lock:
+            self._since, self._reported = time.monotonic(), 0
 
     def _wait(self, seconds: float) -> None:
         """Schedule the next look; the caller holds the lock."""
         self._cancel = self._timers.after(seconds, self._look)
 
     def _look(self) -> None:
-        with self._turn:
+        with self._lock:
             if self._cancel is None or self._tell is None:
                 return
             silent = time.monotonic() - self._since
-            if silent >= (self._told + 1) * self._every:
-                self._told += 1
+            if silent >= (self._reported + 1) * self._every:
+                self._reported += 1
                 with suppress(StopRun):  # who ends what listens does so in the listener's own thread, at the next piece
                     self._tell(silent)
-            self._wait(max(0.0, self._since + (self._told + 1) * self._every - time.monotonic()))
+            self._wait(max(0.0, self._since + (self._reported + 1) * self._every - time.monotonic()))

@@ -133,7 +133,7 @@ class Voice:
         self._tell = tell
         self._problem = silent
         self._silent = bool(silent)
-        self._told = False
+        self._reported = False
         self._changed = threading.Condition()
         self._next = ""
         self._speaking = False
@@ -219,8 +219,8 @@ class Voice:
 
     def _tell_problem(self) -> None:
         """Report the problem in the thread of the caller, whose screen it is."""
-        if self._problem and not self._told:
-            self._told = True
+        if self._problem and not self._reported:
+            self._reported = True
             self._tell(f"Nothing is said aloud: {self._problem}")
 
 
