@@ -50,7 +50,7 @@ class Agent:
         key: str = "",
     ) -> None:
         self._registry = tools.registry
-        self._post = tools.post
+        self._inbox = tools.inbox
         self._clock = policy.clock
         self._state = RunState(start, tools.registry, policy, log, key)
         self._user = Authorization(self._state, tools, policy, listener)
@@ -191,20 +191,20 @@ class Agent:
 
     def _hear(self) -> Events:
         """Record what other agents have to say to this one."""
-        while self._post is not None:
+        while self._inbox is not None:
             try:
-                news = self._post.take()
+                arrived = self._inbox.take()
             except KeyboardInterrupt:  # before the question of another agent could be put
                 yield from self._user.interrupted()
                 continue
-            for event in news:
+            for event in arrived:
                 yield self._state.record(event)
             return
 
     def _leave(self, outcome: Outcome) -> Events:
         """Pay for what was cut short, end whom and what this agent has started, and record the end."""
         yield from self._model.charge()
-        for event in self._post.close() if self._post else ():
+        for event in self._inbox.close() if self._inbox else ():
             yield self._state.record(event)
         yield from self._execution.close()
         yield self._state.record(Ended(status=outcome.status, reason=outcome.reason))

@@ -162,7 +162,7 @@ class Bench:
         self.guards[key] = guard = ExfiltrationGuard(tainted, all_specs(), origin=self.origins.get(key, origin))
         context = Context(workspace, NoMemory(), nobody_asked, log.run, agents=mailbox, origin=lambda: guard.origin)
         policy = Policy(authorizer, guard, budget, **options)
-        return Agent(start, model, Tools(offered, context, post=mailbox), policy, log, listener=listener, key=key)
+        return Agent(start, model, Tools(offered, context, inbox=mailbox), policy, log, listener=listener, key=key)
 
     def log(self, key: str | None = None) -> list[Event]:
         """The events on disk, of one agent or of all."""

@@ -75,9 +75,11 @@ def tell_changes(began: RunStarted, start: RunStarted, console: Console) -> Iter
         console.say(text)
         yield SystemNotice(text=text)
     before, now = (_comparable(event) for event in (began, start))
-    told = [f"{name} {before[name]!r} -> {now[name]!r}" for name in now if name in before and before[name] != now[name]]
-    if told:
-        console.say(f"Changed from here on: {', '.join(told)}.")
+    changes = [
+        f"{name} {before[name]!r} -> {now[name]!r}" for name in now if name in before and before[name] != now[name]
+    ]
+    if changes:
+        console.say(f"Changed from here on: {', '.join(changes)}.")
 
 
 def _comparable(start: RunStarted) -> dict[str, Any]:

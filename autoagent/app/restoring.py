@@ -95,7 +95,7 @@ def files(paths: Iterable[str]) -> str:
     return f"{', '.join(names[:NAMED])}{more}"
 
 
-def told(restored: Restored) -> str:
+def outcome_line(restored: Restored) -> str:
     """Describe the outcome of a restoration in a line."""
     text = f"Taken back: {files(restored.changed)}." if restored.changed else "No file had to be changed."
     return f"{text} Left as they are: {files(restored.left)}." if restored.left else text

@@ -147,7 +147,7 @@ def _opened(
                 registry,
                 replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause),
                 open_snapshots(settings.state_dir, workspace, console.warn),
-                post=pool.mailbox,
+                inbox=pool.mailbox,
             )
             policy = Policy(pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed)
             agent = Agent(start, model, tools, policy, log, listener=console, setup_usage=setup_usage)

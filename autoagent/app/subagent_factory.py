@@ -59,7 +59,7 @@ def builder(
                 offered,
                 dataclasses.replace(context, run=order.place, agents=order.mailbox, pause=order.mailbox.pause),
                 open_snapshots(settings.state_dir, workspace),
-                post=order.mailbox,
+                inbox=order.mailbox,
             )
             policy = Policy(order.authorizer, guard, order.budget, order.interruptible)
             agent = Agent(start, own, tools, policy, order.log, listener=order.listener, key=order.key)

@@ -376,7 +376,7 @@ class SubAgents(Protocol):
         """End an agent, wherever it stands."""
 
 
-class Post(Protocol):
+class Inbox(Protocol):
     """What reaches an agent from those it works with."""
 
     def take(self) -> Sequence[Event]:

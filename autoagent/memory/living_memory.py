@@ -239,13 +239,13 @@ class LivingMemory:
         now = self._clock()
         mortal = [memory for memory in self.store.listed() if not self.rules.is_long_term(memory.level)]
         met = min(self.rules.sleep if n is None else n, len(mortal))
-        fates = []
+        forecasts = []
         for memory in mortal:
             meetings = memory.level + 1
             dies = self.rules.weakened(memory, now)[1] is None
             sleeps = -(-meetings * len(mortal) // met) if met else 0
-            fates.append(ForgettingForecast(memory, dies, meetings, sleeps, self.rules.dies_at(memory)))
-        return sorted(fates, key=lambda fate: (not fate.now, fate.meetings, fate.at, fate.memory.id))
+            forecasts.append(ForgettingForecast(memory, dies, meetings, sleeps, self.rules.dies_at(memory)))
+        return sorted(forecasts, key=lambda f: (not f.now, f.meetings, f.at, f.memory.id))
 
     # Consolidation ----------------------------------------------------------------------------------------------
 

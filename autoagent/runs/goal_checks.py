@@ -69,7 +69,7 @@ class GoalChecks:
                     goal=number, met=end.status == 0, output=_output(end), data=labels().to_json() if told else {}
                 )
 
-    def news(self, event: Checked, quote: Callable[[str], str] = str) -> str:
+    def change_notice(self, event: Checked, quote: Callable[[str], str] = str) -> str:
         """Describe what is new in an outcome not yet added: a goal
         whose state changed, or whose check prints something else.
 
@@ -95,7 +95,7 @@ class GoalChecks:
 
     def unmet(self, quote: Callable[[str], str] = str) -> str:
         """Explain why the run may not end yet, with what the
-        checks printed, in marks as by `news`; '' if all passed.
+        checks printed, in marks as by `change_notice`; '' if all passed.
         """
         lines = [
             f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"

@@ -63,7 +63,7 @@ _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 @dataclass(slots=True)
 class Exchange:
-    """One step as two messages; `tokens` counts both. `told` is what they say to the model, without marks.
+    """One step as two messages; `tokens` counts both. `texts` is what they say to the model, without marks.
 
     `run` is that of its events: the first steps of a fork are those of another run. `reply` is a native tool call, and
     then `user` what its tool said and `beside` what else there was to say; it `goes_on` where the step before it is of
@@ -75,7 +75,7 @@ class Exchange:
     reply: str | ToolCall
     user: list[str] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     goes_on: bool = False
     tokens: int = 0
     call: Call | None = None
@@ -84,12 +84,12 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What `_say` was given."""
+class _Result:
+    """What `_add_text` was given."""
 
     text: str
     marks: Marks | None
-    lead: str
+    heading: str
     beside: bool
     paged: bool
     read_on: str
@@ -112,7 +112,7 @@ class History:
         self._tokens = 0
         self._exchanges: deque[Exchange] = deque()
         self._newest: Thought | Rejected | None = None  # the last of them, to be rendered once more
-        self._said: list[_Said] = []  # what came of it, uncut
+        self._results: list[_Result] = []  # what came of it, uncut
         self._summary: deque[str] = deque()
         self._summary_tokens = 0
         self._faded: Counter[str] = Counter()
@@ -183,7 +183,7 @@ class History:
         if not self._exchanges:
             return ""
         newest = self._exchanges[-1]
-        return "\n".join([newest.asked, *newest.told])
+        return "\n".join([newest.asked, *newest.texts])
 
     @property
     def standing(self) -> str:
@@ -218,17 +218,17 @@ class History:
                 self._calibrate(event.usage.prompt)
                 self._open(event)
                 self._waiting = max(0, self._waiting - 1)
-                self._say(f"That reply was not used: {event.problem}")
+                self._add_text(f"That reply was not used: {event.problem}")
             case Decided(allowed=False) if event.reason:
-                self._say(f"The command was not run: {event.reason}")
+                self._add_text(f"The command was not run: {event.reason}")
                 self._note_outcome("not run")
             case Decided(allowed=True, args=args) if args is not None:
-                self._say(f"Arguments as the user changed them: {json.dumps(args, ensure_ascii=False)}")
+                self._add_text(f"Arguments as the user changed them: {json.dumps(args, ensure_ascii=False)}")
             case Feedback():
                 self._feedback = (event.step, event.text)
-                self._say(f"Human feedback: {event.text}", beside=True)
+                self._add_text(f"Human feedback: {event.text}", beside=True)
                 if holds_mask(event.text):
-                    self._say(TOLD, beside=True)
+                    self._add_text(TOLD, beside=True)
                 self._note_outcome(f"feedback: {event.text}")
                 self._drop_waiting()
             case Forked():
@@ -243,7 +243,7 @@ class History:
                 if not event.met:
                     self.failing[event.goal] = "" if event.meta.untrusted else event.output
             case SystemNotice():
-                self._say(event.text, beside=True)
+                self._add_text(event.text, beside=True)
             case AgentMessage():
                 self._add_message(event)
             case Returned():
@@ -283,7 +283,7 @@ class History:
         self._estimated = 0
 
     def _open(self, reply: Thought | Rejected) -> None:
-        self._newest, self._said = reply, []
+        self._newest, self._results = reply, []
         rendered = self._rendered(reply)
         tokens = self._tokens_of(rendered)
         exchange = Exchange(reply.run, reply.step, rendered, tokens=tokens, goes_on=self._waiting > 0)
@@ -358,11 +358,11 @@ class History:
         args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
         return shorten(render(args), limit, count)
 
-    def _say(
+    def _add_text(
         self,
         text: str,
         marks: Marks | None = None,
-        lead: str = "",
+        heading: str = "",
         *,
         beside: bool = False,
         paged: bool = False,
@@ -371,25 +371,26 @@ class History:
         """Add to what came of the newest reply, or was said `beside` it; what is said before any reply opens the run.
 
         The text is cut to its room, which is larger where it is `paged` by its command; `marks` around it, and the
-        `lead` before them, stay whole. `read_on` is the command that shows what is cut out, up to its arguments for it.
+        `heading` before them, stay whole. `read_on` is the command that shows what is cut out, up to its arguments for
+        it.
         """
-        said = _Said(text, marks, lead, beside, paged, read_on)
+        result = _Result(text, marks, heading, beside, paged, read_on)
         if self._exchanges:
-            self._said.append(said)
-            self._add_said(said)
+            self._results.append(result)
+            self._add_result(result)
             self._trim(self.shares.history)
             return
-        _, shown = self._fitted(said, self._message_limit)
+        _, shown = self._fitted(result, self._message_limit)
         self._opening += f"\n\n{shown}"
         self._opening_tokens = self._count(self._opening) + PER_MESSAGE
 
-    def _add_said(self, said: _Said) -> None:
+    def _add_result(self, result: _Result) -> None:
         newest = self._exchanges[-1]
-        limit = self._page_limit if said.paged else self._message_limit
-        text, shown = self._fitted(said, min(limit, self._half_of_the_rest))
+        limit = self._page_limit if result.paged else self._message_limit
+        text, shown = self._fitted(result, min(limit, self._half_of_the_rest))
         tokens = self._count(shown) + 1
-        (newest.user if isinstance(newest.reply, str) or not said.beside else newest.beside).append(shown)
-        newest.told.append(f"{said.lead} {text}" if said.marks else shown)
+        (newest.user if isinstance(newest.reply, str) or not result.beside else newest.beside).append(shown)
+        newest.texts.append(f"{result.heading} {text}" if result.marks else shown)
         newest.tokens += tokens
         self._tokens += tokens
 
@@ -404,11 +405,11 @@ class History:
         room = min(self._page_limit, self._half_of_the_rest) - NOTE - _FRAME
         return fits(text, max(32, room), self._count)
 
-    def _fitted(self, said: _Said, limit: int) -> tuple[str, str]:
+    def _fitted(self, result: _Result, limit: int) -> tuple[str, str]:
         """Return the text cut to its room, and the same as it is shown."""
-        frame = self._count(said.lead + said.marks.around("") if said.marks else said.lead)
-        text = self._cut(said.text, max(32, limit - frame), said.read_on)
-        return text, f"{said.lead}\n{said.marks.around(text)}" if said.marks else said.lead + text
+        frame = self._count(result.heading + result.marks.around("") if result.marks else result.heading)
+        text = self._cut(result.text, max(32, limit - frame), result.read_on)
+        return text, f"{result.heading}\n{result.marks.around(text)}" if result.marks else result.heading + text
 
     def _cut(self, text: str, limit: int, read_on: str) -> str:
         """Cut the text to `limit` tokens. Quotes from others in it are cut within their marks, or left out."""
@@ -425,16 +426,16 @@ class History:
 
     def _drop_waiting(self) -> None:
         if self._waiting:
-            self._say(f"Not run: the further commands of that reply ({self._waiting}).")
+            self._add_text(f"Not run: the further commands of that reply ({self._waiting}).")
         self._waiting = 0
 
     def _add_message(self, event: AgentMessage) -> None:
-        lead = f"From {event.sender}:"
+        heading = f"From {event.sender}:"
         if source := event.meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            self._say(defuse(event.text), marks, lead, beside=True)
+            self._add_text(defuse(event.text), marks, heading, beside=True)
         else:
-            self._say(f"{lead} {event.text}", beside=True)
+            self._add_text(f"{heading} {event.text}", beside=True)
 
     def _returned(self, event: Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
@@ -445,12 +446,12 @@ class History:
         brief = _own_words(event.text)
         if source := meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            self._say(defuse(event.text), marks, f"{name} {outcome}:", paged=paged, read_on=read_on)
+            self._add_text(defuse(event.text), marks, f"{name} {outcome}:", paged=paged, read_on=read_on)
             brief = f"(text from {name_source(source, _SOURCE_SHOWN)})"
         else:
-            self._say(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on)
+            self._add_text(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on)
         if meta.masked:
-            self._say(TOLD)
+            self._add_text(TOLD)
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
         if exchange and exchange.call and not event.put_off:
             if event.ok:
@@ -485,10 +486,10 @@ class History:
         self._tokens -= newest.tokens
         newest.reply = self._rendered(self._newest)
         newest.tokens = self._tokens_of(newest.reply)
-        newest.user, newest.beside, newest.told = [], [], []
+        newest.user, newest.beside, newest.texts = [], [], []
         self._tokens += newest.tokens
-        for said in self._said:
-            self._add_said(said)
+        for result in self._results:
+            self._add_result(result)
 
     def _summarise(self, exchange: Exchange) -> None:
         line = f"{exchange.step}. {_one_line(exchange.summary, 240)}"
@@ -531,7 +532,7 @@ def _with_calls(reply: Sequence[Exchange]) -> Iterator[Message]:
     yield Message("assistant", "", tuple(calls))
     for call, exchange in zip(calls, reply, strict=True):
         yield Message("tool", "\n\n".join(exchange.user) or _NOTHING, answers=call.id)
-    if beside := [said for exchange in reply for said in exchange.beside]:
+    if beside := [result for exchange in reply for result in exchange.beside]:
         yield Message("user", "\n\n".join(beside))
 
 

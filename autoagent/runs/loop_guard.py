@@ -27,7 +27,7 @@ class Earlier:
     step: int
     begins: str
     outside: bool = False
-    gave: int = 0
+    digest: int = 0
     ok: bool = True
 
 
@@ -108,7 +108,7 @@ class LoopGuard:
         earlier = self._results.get(_key(call))
         if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
             return None
-        return earlier if earlier.gave == hash(text) else None
+        return earlier if earlier.digest == hash(text) else None
 
     def _repeated(self, call: Call) -> bool:
         """Note a repeat; whether it is insisted on."""
@@ -117,14 +117,14 @@ class LoopGuard:
         return insisted
 
     def _returned(self, call: Call, event: Returned) -> None:
-        key, gave = _key(call), hash(event.text)
+        key, digest = _key(call), hash(event.text)
         spec = self._specs.get(call.name)
         if event.ok and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another
         if event.known:
             begins, outside = event.text[:QUOTED_CHARACTERS], bool(event.meta.untrusted)
             ok = event.ok and not event.meta.failed  # a program that failed is a result as well
-            self._results[key] = Earlier(event.step, begins, outside, gave, ok)
+            self._results[key] = Earlier(event.step, begins, outside, digest, ok)
         else:
             self._results.pop(key, None)
 

@@ -38,13 +38,13 @@ from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.text.quoting import marked, name_source
 
-__all__ = ["ExfiltrationGuard", "Seen", "TaintedFiles"]
+__all__ = ["AccessObserver", "ExfiltrationGuard", "TaintedFiles"]
 
 OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})
 NAMED = 3  # sources and pieces of private data that a warning names
 
 
-class Seen:
+class AccessObserver:
     """What a call has been shown of the workspace, judged at the moment it was: a source of tainted files, '' for none,
     and whether there was a file of the user's. Satisfies workspace.Observer.
 
@@ -142,13 +142,13 @@ class ExfiltrationGuard:
             untrusted="" if source in self._sources else source, private=memory.private and not self._held
         )
 
-    def observe(self, call: Call) -> Seen:
+    def observe(self, call: Call) -> AccessObserver:
         """Return the observer of all that the workspace hands out to the call, which is just about to run."""
         effects = self._effects(call)
         runs_programs = effects is not None and effects.runs_programs
-        return Seen(self._tainted, self._made, could=runs_programs and self._within_reach)
+        return AccessObserver(self._tainted, self._made, could=runs_programs and self._within_reach)
 
-    def label(self, call: Call, result: Result, seen: Seen) -> Result:
+    def label(self, call: Call, result: Result, seen: AccessObserver) -> Result:
         """Return the result marked as `untrusted` and `private` if it carries either.
 
         Where it quotes in marks of its own (a look back, a check), the source is `quoted`.

@@ -29,7 +29,7 @@ from autoagent.sandbox.hard_links import shared_files
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.mounts import NETWORK, SETTINGS, SYSTEM, is_beneath, python_places, search_path, variables
 from autoagent.sandbox.process import Launch
-from autoagent.sandbox.startup_gate import Held
+from autoagent.sandbox.startup_gate import HeldStart
 from autoagent.workspace.gate import Workspace
 
 _HOME, _IN_MEMORY = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108 - each program has its own
@@ -81,7 +81,7 @@ class Bubblewrap:
         if self._filter:
             given.append(_readable(self._filter))
             setup += ["--seccomp", str(given[-1])]
-        held = Held(self._own_limits)
+        held = HeldStart(self._own_limits)
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
         command = [self._program, *options, *setup, "--remount-ro", "/", "--", *held.command(argv)]
         return Launch(command, {}, given, held, ending=signal.SIGKILL, folded=True)

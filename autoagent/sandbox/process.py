@@ -17,7 +17,7 @@ from typing import Protocol
 from autoagent.core.errors import CommandError
 from autoagent.core.programs import ProcessExit
 from autoagent.sandbox.limits import MB, ProcessLimits
-from autoagent.sandbox.startup_gate import Held
+from autoagent.sandbox.startup_gate import HeldStart
 from autoagent.sandbox.usage import Use, shared_memory, use_of
 
 _FIRST_LOOK, _LOOK_EVERY = 0.02, 0.05  # seconds until the limits are looked at, and between two looks
@@ -38,7 +38,7 @@ class Launch:
     argv: Sequence[str]
     env: Mapping[str, str]
     descriptors: Sequence[int] = ()
-    held: Held | None = None
+    held: HeldStart | None = None
     ending: signal.Signals = signal.SIGTERM
     folded: bool = False
 
@@ -258,7 +258,7 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> subprocess.Popen[
             held.close()
 
 
-def _release(process: subprocess.Popen[bytes], held: Held, stdin: str) -> None:
+def _release(process: subprocess.Popen[bytes], held: HeldStart, stdin: str) -> None:
     try:
         held.release(stdin)
     except BaseException:  # Ctrl-C too: it must not begin without its limits

@@ -23,7 +23,7 @@ _CREDENTIALS = struct.Struct("iII")  # pid as this process knows it, uid, gid
 _SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exec "$@"', "sh")
 
 
-class Held:
+class HeldStart:
     """A program that begins when it is released.
 
     It must be started by the command that `command` gives, with `stdin` as its standard input. `limits` are those of

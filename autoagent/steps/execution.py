@@ -133,10 +133,10 @@ class Execution:
             yield from self._user.interrupted()
             return False
         for outcome in outcomes:
-            news = state.goals.news(outcome, state.guard.quote)
+            notice = state.goals.change_notice(outcome, state.guard.quote)
             yield state.record(outcome)
-            if news:
-                yield state.record(SystemNotice(text=news))
+            if notice:
+                yield state.record(SystemNotice(text=notice))
         return True
 
     def _unmet(self) -> Generator[Event, None, str]:

@@ -12,7 +12,7 @@ from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
 from autoagent.core.events import Event, RunStarted, Spent
 from autoagent.core.model import Usage
-from autoagent.core.protocols import Authorizer, Post, Recorder, Snapshots
+from autoagent.core.protocols import Authorizer, Inbox, Recorder, Snapshots
 from autoagent.runs.budget import Budget
 from autoagent.runs.final_review import FinalReview
 from autoagent.runs.goal_checks import GoalChecks
@@ -30,14 +30,14 @@ Events = Generator[Event, None, None]
 class Tools:
     """What the agent works with.
 
-    `snapshots` keeps the workspace as it was around each change, where that is wanted. `post` brings what other agents
+    `snapshots` keeps the workspace as it was around each change, where that is wanted. `inbox` brings what other agents
     have to say.
     """
 
     registry: Registry
     context: Context
     snapshots: Snapshots | None = None
-    post: Post | None = None
+    inbox: Inbox | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ _CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
 
 
 class Mailbox:
-    """An agent's place among the others; satisfies SubAgents and Post.
+    """An agent's place among the others; satisfies SubAgents and Inbox.
 
     `member` is the agent's own, None for the run's. The agent's thread uses it; others put events here, and wake it.
     """
@@ -43,7 +43,7 @@ class Mailbox:
         self._name = name
         self._commands = commands
         self._budget = budget
-        self._depth = 0 if member is None else member.standing.key.count(".") + 1
+        self._depth = 0 if member is None else member.state.key.count(".") + 1
         self._members: dict[str, RunningWorker] = {}
         self._former: dict[str, SubAgentState] = {}  # all of an earlier process, also those of its sub-agents
         self._started = 0
@@ -90,7 +90,7 @@ class Mailbox:
             self._attend()
             left = end - time.monotonic()
             if left <= 0 or not running or self._inbox or any(member.outcome for member in running):
-                former = [standing.now() for standing in self._former.values()]
+                former = [state.now() for state in self._former.values()]
                 return [*former, *(member.now() for member in self._members.values())]
             with contextlib.suppress(queue.Empty):
                 self._wakeups.get(timeout=left)
@@ -107,7 +107,7 @@ class Mailbox:
             self._pool.stop([member], f"Ended by {self._name}.")
         return found.now()
 
-    # Post --------------------------------------------------------------------------------------------------------
+    # Inbox -------------------------------------------------------------------------------------------------------
 
     def take(self) -> Sequence[Event]:
         self._attend()
@@ -149,15 +149,15 @@ class Mailbox:
 
     def missing_ends(self) -> Iterator[Ended]:
         """Yield Ended events missing after a crash; the agent is told of those of its own sub-agents."""
-        for key, standing in self._former.items():
-            if standing.outcome is None:
+        for key, state in self._former.items():
+            if state.outcome is None:
                 reason = "It ended when the program did."
-                ended = Ended(agent=key, step=standing.step, status="interrupted", reason=reason)
-                standing.add(ended)
+                ended = Ended(agent=key, step=state.step, status="interrupted", reason=reason)
+                state.add(ended)
                 if key.isdecimal():
-                    self.put(AgentMessage(sender=standing.label, text="I was cut off: I ended when the program did."))
+                    self.put(AgentMessage(sender=state.label, text="I was cut off: I ended when the program did."))
                 yield ended
-        self._former = {key: standing for key, standing in self._former.items() if key.isdecimal()}
+        self._former = {key: state for key, state in self._former.items() if key.isdecimal()}
 
     # What the parts use ------------------------------------------------------------------------------------------
 

@@ -202,7 +202,7 @@ class WorkerPool:
 
     def ask(self, member: RunningWorker, proposal: Proposal) -> Verdict:
         """Have a proposal of a sub-agent decided on. Raises StopRun if it is to end, or the whole run."""
-        proposal = replace(proposal, agent=member.standing.label)
+        proposal = replace(proposal, agent=member.state.label)
         if not self.asks(proposal):
             return member.authorizer.decide(proposal)
         member.asking = True
@@ -245,14 +245,14 @@ class WorkerPool:
                 ready.put("")
                 for _ in found.agent.run():
                     pass  # each event was taken up as it was recorded
-            outcome = member.standing.outcome or Outcome("failed", "It ended without saying why.")
+            outcome = member.state.outcome or Outcome("failed", "It ended without saying why.")
         except StopRun as stop:
             outcome = stop.outcome
         except (ForUser, ForModel) as error:
             outcome = Outcome("failed", str(error))
         except Exception as error:  # a fault of ours in one agent must not take the others with it
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
-        self._end(member, member.standing.outcome or outcome)
+        self._end(member, member.state.outcome or outcome)
         if not built:
             ready.put(outcome.reason)
 
@@ -262,18 +262,18 @@ class WorkerPool:
         with self._lock:
             if member.outcome is not None:
                 return
-            if member.standing.began and member.standing.outcome is None:
+            if member.state.began and member.state.outcome is None:
                 with contextlib.suppress(StateError):  # the run's own agent meets it as well
                     self._append(member, Ended(status=outcome.status, reason=outcome.reason))
             member.outcome = outcome
         member.budget.give_back()
-        if member.standing.began:
+        if member.state.began:
             member.starter.put(member.completion_message())
 
     def _append(self, member: RunningWorker, event: Event) -> Event:
         """Append; the caller holds the lock."""
-        stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.standing.step)))
-        member.standing.add(stamped)
+        stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.state.step)))
+        member.state.add(stamped)
         self._unshown.append(stamped)
         return stamped
 

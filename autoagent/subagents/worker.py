@@ -83,7 +83,7 @@ class RunningWorker:
         self.key = key
         self.starter = starter
         self.budget = budget
-        self.standing = SubAgentState(key, task)
+        self.state = SubAgentState(key, task)
         self.mailbox = Mailbox(pool, self, task.name, commands, budget)
         self.authorizer = pool.authorizer()
         self.answers: queue.SimpleQueue[Verdict | StopRun] = queue.SimpleQueue()
@@ -102,7 +102,7 @@ class RunningWorker:
         return WorkerSpec(
             key=self.key,
             place=f"{log.run}:{self.key}",
-            task=self.standing.task,
+            task=self.state.task,
             commands=tuple(spec.name for spec in self._commands),
             origin=self.origin(),
             budget=self.budget,
@@ -132,19 +132,19 @@ class RunningWorker:
 
     def now(self) -> SubAgent:
         """Return its record at this moment."""
-        found = replace(self.standing.now(time.time()), origin=self.origin())
+        found = replace(self.state.now(time.time()), origin=self.origin())
         if self.outcome is not None:
             return replace(found, status=self.outcome.status, reason=self.outcome.reason)
         return replace(found, status="asking") if self.asking else found
 
     def completion_message(self) -> AgentMessage:
         """Return what its starter reads once it is over."""
-        found, changed = self.now(), list(self.standing.changed)
+        found, changed = self.now(), list(self.state.changed)
         files = f" Files changed: {', '.join(changed)}." if changed else ""
         steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
         text = f"I have ended ({found.status}) after {steps}: {found.reason}{files}"
         meta = replace(found.origin.labels, changed=tuple(changed))
-        return AgentMessage(sender=self.standing.label, text=text, data=meta.to_json())
+        return AgentMessage(sender=self.state.label, text=text, data=meta.to_json())
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ import click
 from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import answered, settings_of_run, tell_changes
-from autoagent.app.restoring import history_of, history_of_run, open_snapshots, told, workspace_of
+from autoagent.app.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
@@ -76,7 +76,7 @@ def _fork(
             if not tree:  # nothing in the run was changed under snapshots
                 tree = open_snapshots(settings.state_dir, workspace_of(began), console.warn).take()
                 console.say("The run has no snapshots: the workspace begins with the files as they are now.")
-            console.say(f"Forked from {run} after step {step} into {place}. {told(snapshots.restore(tree))}")
+            console.say(f"Forked from {run} after step {step} into {place}. {outcome_line(snapshots.restore(tree))}")
             tainted.inherit(Path(began.workspace), {run, *(event.run for event in shared)}, len(shared))
             log = EventLog.fork(settings.state_dir, run, len(shared), mask=run_factory.mask_of(settings))
             unused.pop_all()

@@ -135,15 +135,15 @@ def _ask_model(settings: Settings, prompt: str) -> str:
 
 
 def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
-    fates = living.forecast(n)
+    forecasts = living.forecast(n)
     if as_json:
-        echo_json([{**_object(f.memory), "now": f.now, "sleeps": f.sleeps, "at": f.at} for f in fates])
+        echo_json([{**_object(f.memory), "now": f.now, "sleeps": f.sleeps, "at": f.at} for f in forecasts])
         return
-    for fate in fates[:FATES]:
-        when = "now" if fate.now else f"from {minute(fate.at)}"
-        echo(f"{when}, in about {fate.sleeps} sleeps  {_line(fate.memory)}")
-    dying = sum(fate.now for fate in fates)
-    more = f" The first {FATES} are shown; --json lists all." if len(fates) > FATES else ""
+    for forecast in forecasts[:FATES]:
+        when = "now" if forecast.now else f"from {minute(forecast.at)}"
+        echo(f"{when}, in about {forecast.sleeps} sleeps  {_line(forecast.memory)}")
+    dying = sum(forecast.now for forecast in forecasts)
+    more = f" The first {FATES} are shown; --json lists all." if len(forecasts) > FATES else ""
     echo(f"{dying} of {len(living)} memories die now, if a sleep meets them.{more}", err=True)
 
 

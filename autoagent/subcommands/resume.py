@@ -18,8 +18,8 @@ from autoagent.app.restoring import (
     history_of_run,
     history_until,
     open_snapshots,
+    outcome_line,
     restore,
-    told,
     workspace_of,
 )
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
@@ -114,12 +114,12 @@ def _take_back(
     history = history_of_run(state_dir, log.run)
     snapshots = open_snapshots(state_dir, workspace_of(began), console.warn)
     if history.unfinished:
-        console.say(f"A restoration was cut off; now it is done. {told(finish(log, snapshots, history))}")
+        console.say(f"A restoration was cut off; now it is done. {outcome_line(finish(log, snapshots, history))}")
     if step is not None:
         tree = history_until(state_dir, log.run, step).tree or history.first
         if tree:
             restored = restore(log, snapshots, history, Rewound(to=step, tree=tree), force=force)
-            console.say(f"Back to the end of step {step}. {told(restored)}")
+            console.say(f"Back to the end of step {step}. {outcome_line(restored)}")
         else:
             log.append(Rewound(step=history.step, to=step, tree=""))
             console.say(f"Back to the end of step {step}. The run has no snapshots: the files stay as they are.")

@@ -62,19 +62,19 @@ def _start(given: Mapping[str, Any]) -> int:
     settings = here.settings
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
-    told = _task_of_flags(given, here, terminal)
+    flag_task = _task_of_flags(given, here, terminal)
     settings = _with_model(given, settings, terminal)
     with claimed_state(settings):
-        return _run(given, settings, told, here, terminal)
+        return _run(given, settings, flag_task, here, terminal)
 
 
 def _run(
-    given: Mapping[str, Any], settings: Settings, told: Task | None, here: FolderSettings, terminal: ClickTerminal
+    given: Mapping[str, Any], settings: Settings, flag_task: Task | None, here: FolderSettings, terminal: ClickTerminal
 ) -> int:
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
     model = run_factory.open_model(settings, console)
     proposals = _Proposals(model, console)
-    task = without_budget(told or _task(given, settings, here, terminal, proposals), given)
+    task = without_budget(flag_task or _task(given, settings, here, terminal, proposals), given)
     attended = not settings.continuous or sys.stdin.isatty()
     registry = run_factory.open_registry(settings, task, model.window, attended=attended)
     begin = run_factory.describe(task, settings, model, registry)

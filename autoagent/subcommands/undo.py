@@ -9,7 +9,7 @@ import click
 from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import last_start
-from autoagent.app.restoring import files, finish, history_of_run, open_snapshots, restore, told, workspace_of
+from autoagent.app.restoring import files, finish, history_of_run, open_snapshots, outcome_line, restore, workspace_of
 from autoagent.core.errors import StateError
 from autoagent.core.events import SystemNotice, Undone
 from autoagent.runs.event_log import EventLog, find_run
@@ -41,14 +41,15 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
         held.enter_context(sole_writer(workspace.root, _tell))
         snapshots = open_snapshots(settings.state_dir, workspace, _tell)
         if history.unfinished:
-            echo(f"An earlier restoration was cut off; now it is done. {told(finish(log, snapshots, history))}")
+            done = outcome_line(finish(log, snapshots, history))
+            echo(f"An earlier restoration was cut off; now it is done. {done}")
             return
         back = _target(history, run, to, redo)
         description = _description(back, history)
         restored = restore(log, snapshots, history, back, force=force)
         if restored.changed:
             log.append(SystemNotice(step=history.step, text=_for_the_agent(back, files(restored.changed))))
-    echo(f"{description} {told(restored)}")
+    echo(f"{description} {outcome_line(restored)}")
     if not redo:
         echo(f"`autoagent undo {run} --redo` takes this back.")
 

@@ -176,7 +176,7 @@ class Console:
                 if self._flow is not None:
                     self._write(self._screen, self._flow.end())  # the thoughts came whole, with their last word
                 self._forget_stream()
-                self._lines([*rendering.told(event, page), rendering.status(self.tally, page)])
+                self._lines([*rendering.event_lines(event, page), rendering.status(self.tally, page)])
             case Proposed() if self._replays:
                 self._proposed = event.call.id
                 self._lines(rendering.proposal(event, page))
@@ -191,7 +191,7 @@ class Console:
             case _:
                 if isinstance(event, Ended):
                     self._forget_stream()
-                if lines := list(rendering.told(event, page)):
+                if lines := list(rendering.event_lines(event, page)):
                     self._lines(lines)
 
     def _thought(self, event: Thought, page: Canvas) -> None:

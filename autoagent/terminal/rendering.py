@@ -249,7 +249,7 @@ _ENDS = {
 }
 
 
-def told(event: Event, page: Canvas) -> Iterator[str]:
+def event_lines(event: Event, page: Canvas) -> Iterator[str]:
     """Render an event that looks the same for every agent; nothing for other events."""
     match event:
         case Rejected():

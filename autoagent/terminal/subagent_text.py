@@ -58,4 +58,4 @@ class SubAgentText:
             case Returned():
                 yield from rendering.returned(event, self._commands.get(event.agent, ""), page)
             case _:
-                yield from rendering.told(event, page)
+                yield from rendering.event_lines(event, page)

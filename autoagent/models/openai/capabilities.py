@@ -16,7 +16,7 @@ from autoagent.core.model import Asking
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Capability:
     """How to ask a model: for commands (None: not probed yet), without which parameters, in how large a window.
 
     `thinks`: it was seen to think before it answers, and needs room for that.
@@ -33,22 +33,27 @@ class Capabilities:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._ways: dict[str, Way] = {}
+        self._by_model: dict[str, Capability] = {}
 
-    def get(self, endpoint: str, model: str) -> Way:
+    def get(self, endpoint: str, model: str) -> Capability:
         """Return the known way to this model at this base URL, or an empty one."""
         key = f"{endpoint} {model}"
-        if key not in self._ways:
-            self._ways[key] = _way(self._read().get(key))
-        return self._ways[key]
+        if key not in self._by_model:
+            self._by_model[key] = _capability(self._read().get(key))
+        return self._by_model[key]
 
-    def put(self, endpoint: str, model: str, way: Way) -> None:
+    def put(self, endpoint: str, model: str, known: Capability) -> None:
         key = f"{endpoint} {model}"
-        self._ways[key] = way
+        self._by_model[key] = known
         if self._path is None:
             return
         lines = self._read()
-        lines[key] = {"asking": way.asking, "without": list(way.without), "window": way.window, "thinks": way.thinks}
+        lines[key] = {
+            "asking": known.asking,
+            "without": list(known.without),
+            "window": known.window,
+            "thinks": known.thinks,
+        }
         with contextlib.suppress(OSError):  # a cache that cannot be written is a probe more next time, not a failure
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path) as file:
@@ -64,11 +69,11 @@ class Capabilities:
         return lines if isinstance(lines, dict) else {}
 
 
-def _way(line: Any) -> Way:
+def _capability(line: Any) -> Capability:
     if not isinstance(line, dict):
-        return Way()
+        return Capability()
     asking, without, window = line.get("asking"), line.get("without"), line.get("window")
-    return Way(
+    return Capability(
         asking if asking in get_args(Asking) else None,
         tuple(str(name) for name in without) if isinstance(without, list) else (),
         window if isinstance(window, int) and window > 0 else None,

@@ -24,7 +24,7 @@ from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai import wire
-from autoagent.models.openai.capabilities import Capabilities, Way
+from autoagent.models.openai.capabilities import Capabilities, Capability
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.refusals import Refused
 from autoagent.models.openai.response import ResponseParts, tokens_in
@@ -109,7 +109,7 @@ class OpenAIModel:
         self._reasons = pricing.reasons(name)
         self._temperature = None if self._reasons else overrides.temperature
         self._given_window = overrides.window
-        self._ways = Capabilities(ways)
+        self._capabilities = Capabilities(ways)
         self._listener = listener
         self._forced = overrides.asking
         self._promised: Asking | None = None  # the way that the prompts of this process are made for
@@ -130,7 +130,7 @@ class OpenAIModel:
         """Tokens of the window that are kept for the reasoning, and added to the limit of a reply."""
         if self._reasons:
             return min(_REASONING_ROOM, self._full_window // 2)
-        return min(_REASONING_ROOM, self._full_window // 4) if self._way.thinks else 0
+        return min(_REASONING_ROOM, self._full_window // 4) if self._known.thinks else 0
 
     @cached_property
     def _full_window(self) -> int:
@@ -174,7 +174,7 @@ class OpenAIModel:
                 what = f"{self._endpoint.host} does not heed any more how it is asked ({asking})"
                 found.append(f"{what}; {_from_here_on(other)}")
             asking = other
-        if commands and asking != self._way.asking and not self._forced:
+        if commands and asking != self._known.asking and not self._forced:
             self._note(asking=asking)
         usage = self._usage(sent, asked, answer)
         return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *found))
@@ -185,7 +185,7 @@ class OpenAIModel:
         return setup_usage
 
     def _asking(self, listener: Listener | None) -> Asking:
-        asking = self._forced or self._way.asking
+        asking = self._forced or self._known.asking
         if asking is None:
             asking = self._probe(listener)
             self._note(asking=asking)
@@ -232,7 +232,7 @@ class OpenAIModel:
     def _renewed_way(self, listener: Listener | None) -> Asking:
         """Probe the way again: the server may have been restarted with other abilities."""
         self._renewed = True
-        kept = self._way
+        kept = self._known
         self._note(asking=None, without=())
         try:
             found = self._probe(listener)
@@ -297,12 +297,12 @@ class OpenAIModel:
             self._pending_usage += self._usage(messages, asked, answer)
             answer = ResponseParts()
 
-        without = self._way.without
+        without = self._known.without
         while True:
             body = self._body(messages, asked, max_tokens, without)
             try:
                 answer, retries = self._endpoint.post(
-                    "/chat/completions", body, read, listener, known=self._way.asking is not None, given_up=given_up
+                    "/chat/completions", body, read, listener, known=self._known.asking is not None, given_up=given_up
                 )
             except Refused as refusal:
                 name = _refused_parameter(refusal, body) or wire.refused(refusal.said, messages, without)
@@ -310,9 +310,9 @@ class OpenAIModel:
                     raise
                 without = (*without, name)
                 continue
-            if without != self._way.without:
+            if without != self._known.without:
                 self._note(without=without)  # only now: going without them did help
-            if answer.thought and not self._way.thinks:
+            if answer.thought and not self._known.thinks:
                 self._note(thinks=True)
             return answer, retries
 
@@ -361,22 +361,22 @@ class OpenAIModel:
         try:
             every = self._endpoint.models()
         except (ModelError, SetupError):  # a list is a courtesy; what is wrong shows at the first completion
-            return self._way.window or UNKNOWN_WINDOW
+            return self._known.window or UNKNOWN_WINDOW
         # a server of one model may answer to any name
         listed = next((m for m in every if m["id"] == self.name or len(every) == 1), {})
         meta = listed.get("meta")  # llama.cpp
         sizes = [listed.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
         window = next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW)
-        if window != self._way.window:
+        if window != self._known.window:
             self._note(window=window)
         return window
 
     @property
-    def _way(self) -> Way:
-        return self._ways.get(self._endpoint.base_url, self.name)
+    def _known(self) -> Capability:
+        return self._capabilities.get(self._endpoint.base_url, self.name)
 
     def _note(self, **found: Any) -> None:
-        self._ways.put(self._endpoint.base_url, self.name, dataclasses.replace(self._way, **found))
+        self._capabilities.put(self._endpoint.base_url, self.name, dataclasses.replace(self._known, **found))
 
 
 def _asked(asking: Asking, commands: Sequence[CommandSpec]) -> dict[str, Any]:

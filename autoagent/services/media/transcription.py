@@ -28,7 +28,7 @@ class Recording:
     suffix: str
 
 
-Heard = tuple[str, float | None]
+Transcript = tuple[str, float | None]
 """The words of a recording, '' where there are none, and what they cost in USD; None where that is not known."""
 
 _MAGICS = (
@@ -58,7 +58,7 @@ def recognised(name: str, data: bytes) -> Recording:
     raise CommandError(f"{name} is not a recording that can be read: it must be WAV, MP3, M4A, AAC, OGG, FLAC or WebM.")
 
 
-def hear_openai(provider: Provider, settings: Settings, recording: Recording) -> Heard:
+def hear_openai(provider: Provider, settings: Settings, recording: Recording) -> Transcript:
     """Transcribe with `POST /audio/transcriptions`, a form with the file.
 
     Raises CommandError, as all of them: it names the provider and the reason.
@@ -70,14 +70,14 @@ def hear_openai(provider: Provider, settings: Settings, recording: Recording) ->
     return _text(provider.name, answer.get("text")), cost
 
 
-def hear_hugging_face(provider: Provider, settings: Settings, recording: Recording) -> Heard:
+def hear_hugging_face(provider: Provider, settings: Settings, recording: Recording) -> Transcript:
     """Transcribe with the inference API, `POST /models/MODEL`, whose body is the recording itself."""
     path = f"/models/{settings.huggingface_audio_model}"
     answer = provider.post(path, data=recording.data, headers={"Content-Type": recording.media_type})
     return _text(provider.name, answer.fields().get("text")), charges.elsewhere(provider)
 
 
-def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Heard:
+def hear_offline(recording: Recording, seconds: float = OFFLINE_SECONDS) -> Transcript:
     """Transcribe with Whisper in a process of its own (see `whisper`), which bounds memory and time and has no key."""
     if importlib.util.find_spec("faster_whisper") is None:
         raise CommandError(f"Recordings cannot be read offline: faster-whisper is missing; {OFFLINE_EXTRA}.")
