@@ -72,7 +72,7 @@ def turns(messages: Iterable[Message]) -> str:
 
 
 @pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize("window", [4096, 8192, 32768])
+@pytest.mark.parametrize("window", [4096, 8192, pytest.param(32768, marks=pytest.mark.slow)])
 def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool) -> None:
     rng = random.Random(7)
     system = system_prompt(TASK, (), "text")

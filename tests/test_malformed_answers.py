@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_answers import Raw, RawServer
 
+from autoagent.config.settings import Settings
 from autoagent.core.commands import Call
 from autoagent.core.errors import CommandError, ForUser, ReplyError
 from autoagent.core.model import Message
@@ -30,9 +31,9 @@ from autoagent.models.openai.retry import Policy
 from autoagent.reply.parser import parse, written
 from autoagent.services.api_client import Provider
 from autoagent.services.media.charges import of_picture, of_transcript
-from autoagent.services.media.images import OpenAIPictures, WebUIPictures
+from autoagent.services.media.images import draw_openai, draw_web_ui
 from autoagent.services.media.speech import ElevenLabsVoice
-from autoagent.services.media.transcription import OpenAITranscriber, Recording
+from autoagent.services.media.transcription import Recording, hear_openai
 
 HELLO = (Message("user", "Say hello."),)
 
@@ -241,13 +242,15 @@ def provider_of(raw: RawServer) -> Provider:
 
 
 def pictures(raw: RawServer) -> None:
-    for drawn in (OpenAIPictures(provider_of(raw), "gpt-image-2", 256), WebUIPictures(provider_of(raw), 256)):
-        assert isinstance(drawn.draw("a cat").picture, bytes)
+    for draw in (draw_openai, draw_web_ui):
+        picture, _ = draw(provider_of(raw), Settings(), "a cat")
+        assert isinstance(picture, bytes)
 
 
 def transcript(raw: RawServer) -> None:
     recording = Recording(b"RIFF", "audio/wav", ".wav")
-    OpenAITranscriber(provider_of(raw), "whisper-1").transcribe(recording).text.encode()
+    text, _ = hear_openai(provider_of(raw), Settings(), recording)
+    text.encode()
 
 
 def voices(raw: RawServer) -> None:

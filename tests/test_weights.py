@@ -187,7 +187,9 @@ def test_a_log_in_page_does_not_cost_what_is_there_already(
 # The package index -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", ["refused", "page", "silent"])
+@pytest.mark.parametrize(
+    "fault", ["refused", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("page", "silent"))]
+)
 def test_where_the_publisher_cannot_be_used_the_index_serves(
     source: ModelFile, publisher: Publisher, fault: str, cache: Path
 ) -> None:

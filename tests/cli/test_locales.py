@@ -47,7 +47,15 @@ def check(home: Home, server: ScriptedServer) -> None:
     assert home.log()[-1]["status"] == "finished"
 
 
-@pytest.mark.parametrize("env", [C, {**C, "PYTHONUTF8": ""}, {**C, "PYTHONCOERCECLOCALE": ""}, {"LC_ALL": "POSIX"}])
+@pytest.mark.parametrize(
+    "env",
+    [
+        C,
+        pytest.param({**C, "PYTHONUTF8": ""}, marks=pytest.mark.slow),
+        pytest.param({**C, "PYTHONCOERCECLOCALE": ""}, marks=pytest.mark.slow),
+        pytest.param({"LC_ALL": "POSIX"}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_locale_of_ascii(served: Home, server: ScriptedServer, env: dict[str, str]) -> None:
     script(server)
     done = served.run("-c", "--ai-goal", "Schreibe über π", "-m", "none", env=env)

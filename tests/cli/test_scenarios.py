@@ -47,6 +47,7 @@ def processes(word: str) -> list[int]:
 # The program's own behaviour -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
 def test_the_program_does_what_the_scenario_says(home: Home, scenario: Path) -> None:
     done = home.run("test", str(scenario))
@@ -64,7 +65,10 @@ def test_the_example_of_the_documentation_passes(home: Home) -> None:
     assert "passed  list.yaml: the list is written, and not deleted without being asked (" in done.out
 
 
-@pytest.mark.parametrize("given", ["arguments", "environment", "settings", "command line"])
+@pytest.mark.parametrize(
+    "given",
+    ["command line", *(pytest.param(way, marks=pytest.mark.slow) for way in ("arguments", "environment", "settings"))],
+)
 def test_20f_the_state_folder_that_is_named_is_the_one_that_counts(home: Home, given: str) -> None:
     flag = " --state-dir elsewhere" if given == "arguments" else ""
     more = {
@@ -290,7 +294,9 @@ def test_a_scenario_has_the_sandbox_that_the_user_has(home: Home) -> None:
     assert done.code == 0, done.text
 
 
-@pytest.mark.parametrize("words", [("--sandbox", "none", "test"), ("test", "--trusted")])
+@pytest.mark.parametrize(
+    "words", [("--sandbox", "none", "test"), pytest.param(("test", "--trusted"), marks=pytest.mark.slow)]
+)
 def test_what_the_user_says_himself_lets_a_scenario_have_no_sandbox(home: Home, words: tuple[str, ...]) -> None:
     home.write("a.yaml", f"goals: [x]\nsettings: {{sandbox: none}}\n{REPLY}answers: [y, n]\nexpect: {{}}\n")
     done = home.run(*words, "--keep", "a.yaml")

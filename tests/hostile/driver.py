@@ -49,6 +49,8 @@ class Room(Home):
         self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> subprocess.Popen[str]:
         """Start the program as the user, to whom all belongs that is there by now."""
+        if self.warm and self.user == "self" and not self.around:
+            return super().start(*arguments, env=env, stdout=stdout)
         become, python = (nobody.BECOME, nobody.interpreter()) if self.user == "ordinary" else ((), sys.executable)
         if become:
             for path in (self.folder.parent, *self.folder.parent.rglob("*")):
@@ -209,6 +211,7 @@ def drive(
     with ScriptedServer(*steps, *FINISH, rejects=rejects) as server:
         room.point_at(server)
         before = room.picture()
+        room.warm = room.user == "self"
         process = room.start("-c", "-m", "none", *GOAL, *flags, env=env)
         try:
             out, err = process.communicate(stdin, timeout=RUN_PATIENCE)

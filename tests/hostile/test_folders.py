@@ -31,13 +31,16 @@ def finish(
         there.warm = True
         done = there.run(*arguments, stdin=stdin, env=env)
         return done.code, done.text
+    there.warm = False
     process = there.start(*arguments, env=env)
     out, err = process.communicate(stdin, timeout=60)
     assert "Traceback" not in out + err, out + err
     return process.returncode, out + err
 
 
-@pytest.mark.parametrize("program", ["bwrap", "uname", "git"])
+@pytest.mark.parametrize(
+    "program", ["bwrap", *(pytest.param(program, marks=pytest.mark.slow) for program in ("uname", "git"))]
+)
 def test_no_program_is_taken_from_the_folder_by_a_relative_path(there: Room, program: str) -> None:
     there.write(program, f"#!/bin/sh\ntouch {there.folder}/PWNED\nexit 1\n").chmod(0o755)
     with ScriptedServer(command("execute_shell", command_line="true"), *FINISH) as server:
@@ -143,7 +146,8 @@ def test_what_reaches_out_weakens_a_boundary_or_runs_a_program_waits_for_trust(t
     there.write(".env", f"{line}\n")
     before = there.picture()
     name = line.partition("=")[0]
-    for arguments in (["doctor"], ["config"], ["commands"], ["runs"]):
+    every = (["doctor"], ["config"], ["commands"], ["runs"])
+    for arguments in every if name == "AUTOAGENT_PYTHON" else every[1:2]:
         code, text = finish(there, *arguments)
         assert f".env:1 {name}" in text or arguments == ["doctor"], text
         assert "secret-word" not in text
