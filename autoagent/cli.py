@@ -34,11 +34,11 @@ SUBCOMMANDS = {
     "rules": ("rules", "List, add and remove rules of what runs without a question."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),
     "model": ("model", "List, fetch or remove the embedded model."),
-    "test": ("test", "Play scenarios: scripted runs, and what is to come of them."),
+    "test": ("test", "Play scenarios: scripted runs and what they should result in."),
     "trust": ("trust", "Trust a folder with what it brings, or see what is trusted."),
     "setup": ("setup", "Choose a model and describe the agent."),
     "config": ("config", "Show the settings and where each comes from."),
-    "doctor": ("doctor", "Check key, endpoint, model, memory and folders, and say how to mend each."),
+    "doctor": ("doctor", "Check key, endpoint, model, memory and folders, and say how to fix each."),
 }
 
 

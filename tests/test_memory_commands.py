@@ -259,7 +259,7 @@ def test_what_a_terminal_would_obey_is_shown_escaped(call: Callable[..., Result]
 def test_forgetting_what_is_not_there_is_an_error(call: Callable[..., Result]) -> None:
     result = call("forget", "99")
     assert isinstance(result.exception, StateError)
-    assert str(result.exception) == "There is no memory 99; `autoagent memory list` shows which there are."
+    assert str(result.exception) == "There is no memory 99; `autoagent memory list` lists them."
 
 
 def test_an_empty_text_is_a_usage_error(call: Callable[..., Result]) -> None:
@@ -275,7 +275,7 @@ def test_a_sleep_forgets_into_the_trash_from_where_it_comes_back(call: Callable[
     assert call("sleep", "--dry-run", **fading).stdout.startswith("now, in about 1 sleeps  1  ")
     slept = call("sleep", **fading)
     assert slept.stdout == "Forgot 1 memories; 0 fell a level.\n"
-    assert slept.stderr.startswith("There is no dream of them: ")
+    assert slept.stderr.startswith("No dream was made of them: ")
     assert call("list").stderr == "The memory is empty.\n"
     assert call("trash").stdout.endswith("note from user: Tea is hot.\n")
     assert json.loads(call("dreams", "--json").output)[0]["forgotten"] == [1]
@@ -284,7 +284,7 @@ def test_a_sleep_forgets_into_the_trash_from_where_it_comes_back(call: Callable[
     assert "level 0  note from user: Tea is hot." in call("list").output
     result = call("restore", "1")
     assert isinstance(result.exception, StateError)
-    assert str(result.exception) == "There is no memory 1 in the trash; `autoagent memory trash` shows which there are."
+    assert str(result.exception) == "There is no memory 1 in the trash; `autoagent memory trash` lists them."
 
 
 def test_a_dream_is_asked_of_the_model_and_shown(call: Callable[..., Result], server: ScriptedServer) -> None:

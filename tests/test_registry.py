@@ -30,7 +30,7 @@ def test_a_model_is_parsed_into_provider_and_argument(text: str, provider: str, 
 
 @pytest.mark.parametrize("text", ["human:me", "demo:", "demo:x"])
 def test_nothing_stands_behind_a_provider_that_takes_nothing(text: str) -> None:
-    with pytest.raises(ValueError, match=f"^nothing may stand behind {text[:4]}"):
+    with pytest.raises(ValueError, match=f"^nothing may follow {text[:4]}"):
         parse_model(text)
 
 

@@ -274,7 +274,7 @@ def _names(untrusted: Iterable[UntrustedValue]) -> str:
 
 def _unasked(here: FolderSettings) -> str:
     return (
-        f"This folder brings what counts only once you trust it: {_names(here.waiting)}. Look at it and trust it with "
+        f"This folder sets what counts only once you trust it: {_names(here.waiting)}. Look at it and trust it with "
         f"`autoagent trust`, or {_ELSEWHERE}."
     )
 

@@ -247,7 +247,7 @@ def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
         return
     if sizes:
         megabytes = sum(sizes) / (1 << 20)
-        yield Finding("snapshots", "ok", f"{store} takes {megabytes:,.1f} MB; to delete it costs the undo of all runs")
+        yield Finding("snapshots", "ok", f"{store} takes {megabytes:,.1f} MB; without it no run can be undone")
 
 
 def _terminal(screen: TextIO, env: Mapping[str, str]) -> Finding:

@@ -215,7 +215,7 @@ class Settings:
         scenario="stronger",
     )
     require_sandbox: bool = setting(
-        False, "AUTOAGENT_REQUIRE_SANDBOX", help="stop where no sandbox works", folder="only true"
+        False, "AUTOAGENT_REQUIRE_SANDBOX", help="stop if no sandbox works", folder="only true"
     )
     sandbox_network: bool = setting(
         False,
@@ -593,7 +593,7 @@ def parse(name: str, text: str, called: str) -> Any:
     if kind is tuple:
         parts = tuple(part.strip() for part in text.split(",") if part.strip())
         if text and not parts:
-            raise SettingsError(f"{called}: {text!r} names nothing; write names with commas between, or leave it out.")
+            raise SettingsError(f"{called}: {text!r} names nothing; separate names by commas, or leave it out.")
         return parts
     return Path(text).expanduser() if kind is Path else text
 

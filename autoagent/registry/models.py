@@ -160,7 +160,7 @@ def parse_model(text: str) -> ModelChoice:
     if name == OPENAI.name or not PROVIDERS.knows(name):
         return ModelChoice(OPENAI.name, text)
     if colon and not PROVIDERS.is_added(name) and not PROVIDERS.find(name).takes_argument:
-        raise ValueError(f"nothing may stand behind {name}, as in {text!r}.")
+        raise ValueError(f"nothing may follow {name}, as in {text!r}.")
     return ModelChoice(name, argument)
 
 

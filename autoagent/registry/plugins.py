@@ -48,7 +48,7 @@ class Plugin:
 
         return SetupError(
             f"The plug-in {self.called} ({PREFIX}{self.group}) {problem}. "
-            f"Update {self.distribution}, or take it away: pip uninstall {self.distribution}."
+            f"Update {self.distribution}, or remove it: pip uninstall {self.distribution}."
         )
 
 

@@ -36,7 +36,7 @@ class FirstFailure:
 
 @click.command("bisect")
 @click.argument("run")
-@click.option("--check", required=True, metavar="CMD", help="A shell command that exits 0 where all is well.")
+@click.option("--check", required=True, metavar="CMD", help="A shell command that exits 0 if all is well.")
 @click.pass_context
 def bisect(ctx: click.Context, run: str, check: str) -> None:
     """Find the first step of RUN after which CMD fails in the workspace as it was then.

@@ -18,7 +18,7 @@ from autoagent.terminal.output import echo, echo_json
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: check, status, found, mend.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Test key, endpoint, model, embedder, folders and settings, and say how to mend each.
+    """Test key, endpoint, model, embedder, folders and settings, and say how to fix each.
 
     Exit status: 0 it can run, 2 the settings cannot be used, 3 no model can be used, 1 anything else is broken.
     """

@@ -91,20 +91,20 @@ def forget(ctx: click.Context, id: int) -> None:
     with memory_of_user(trusted_here(ctx.obj).settings) as living:
         found = living.forget(id)
     if not found:
-        raise StateError(f"There is no memory {id}; `autoagent memory list` shows which there are.")
+        raise StateError(f"There is no memory {id}; `autoagent memory list` lists them.")
     echo(f"Forgot {id}.")
 
 
 @memory.command("sleep")
 @click.option("-n", "n", type=click.IntRange(min=1), metavar="N", help="Meet N random memories.")
-@click.option("--dry-run", is_flag=True, help="Only foretell which memories die, and when.")
+@click.option("--dry-run", is_flag=True, help="Only predict which memories are forgotten, and when.")
 @click.option("--consolidate", is_flag=True, help="First merge near-duplicates into one.")
 @click.option("--json", "as_json", is_flag=True, help="One object; with --dry-run a list of them.")
 @click.pass_context
 def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, as_json: bool) -> None:
     """Let memories that are not used fade, and dream of those that are forgotten."""
     if dry_run and consolidate:
-        raise click.UsageError("--dry-run and --consolidate exclude each other.")
+        raise click.UsageError("--dry-run and --consolidate cannot be used together.")
     settings = trusted_here(ctx.obj).settings
     with memory_of_user(settings) as living:
         if dry_run:
@@ -120,7 +120,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
         echo(f"Merged {', '.join(str(memory.id) for memory in group.others)} into {group.kept.id}.")
     echo(f"Forgot {len(dream.forgotten)} memories; {len(dream.fallen)} fell a level.")
     if dream.problem:
-        echo(f"There is no dream of them: {dream.problem}", err=True)
+        echo(f"No dream was made of them: {dream.problem}", err=True)
     elif dream.text:
         echo(dream.text)
 
@@ -165,7 +165,7 @@ def restore(ctx: click.Context, id: int) -> None:
     with memory_of_user(trusted_here(ctx.obj).settings) as living:
         found = living.restore(id)
     if not found:
-        raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` shows which there are.")
+        raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` lists them.")
     echo(f"Restored {id}.")
 
 

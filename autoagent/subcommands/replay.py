@@ -60,7 +60,7 @@ def _verify(state_dir: Path, run: str) -> int:
     all_of_them = counted(prompts, "prompt")
     echo(f"{len(differing):,} of {all_of_them} of {run} differ, first that of step {first.step}{whose}.")
     if others := sorted(_versions(state_dir, run) - {__version__}):
-        echo(f"That may be as the run was of version {', '.join(others)}, and this is {__version__}.")
+        echo(f"The reason may be that the run was of version {', '.join(others)}, and this is {__version__}.")
     return 1
 
 

@@ -42,7 +42,7 @@ from autoagent.terminal.console import Console
     metavar="STEP",
     help="Go back to the end of STEP, the workspace with it; the steps after it do not count any more.",
 )
-@click.option("--force", is_flag=True, help="With --from: also where files were changed since by hand.")
+@click.option("--force", is_flag=True, help="With --from: even if files were changed by hand since.")
 @resume_flags
 @click.pass_context
 def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool, **given: Any) -> None:

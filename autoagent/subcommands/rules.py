@@ -57,5 +57,5 @@ def remove(rule: str) -> None:
     """Revoke RULE, as `autoagent rules list` shows it."""
     saved = saved_rules()
     if not saved.remove(Rule.parse(rule)):
-        raise StateError(f"There is no saved rule {rule!r}; `autoagent rules list` shows which there are.")
+        raise StateError(f"There is no saved rule {rule!r}; `autoagent rules list` lists them.")
     echo(f"Revoked the rule {Rule.parse(rule)}.")

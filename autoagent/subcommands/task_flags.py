@@ -22,7 +22,7 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
     if len(given.get("ai_goals") or ()) > MOST_GOALS:
         raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MOST_GOALS} are taken.")
     if given.get("gpt3only") and given.get("gpt4only"):
-        raise click.UsageError("--gpt3only and --gpt4only exclude each other.")
+        raise click.UsageError("--gpt3only and --gpt4only cannot be used together.")
 
 
 def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tuple[Goal, ...]:

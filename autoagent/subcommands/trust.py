@@ -19,7 +19,7 @@ from autoagent.terminal.output import echo, echo_list, minute
 @click.command("trust")
 @click.argument("folder", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--list", "lists", is_flag=True, help="List the folders that are trusted, and with what.")
-@click.option("--revoke", is_flag=True, help="Trust FOLDER with nothing any more.")
+@click.option("--revoke", is_flag=True, help="No longer trust FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
 @click.pass_context
 def trust(ctx: click.Context, folder: Path, lists: bool, revoke: bool, as_json: bool) -> None:
@@ -59,7 +59,7 @@ def _trust(here: FolderSettings) -> None:
 
 def _revoke(folder: Path) -> None:
     if Trusted(user_state_path(os.environ)).remove(folder):
-        echo(f"{plain(str(folder))} is trusted with nothing any more.")
+        echo(f"{plain(str(folder))} is no longer trusted.")
     else:
         echo(f"{plain(str(folder))} was not trusted.")
 

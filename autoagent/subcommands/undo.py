@@ -22,7 +22,7 @@ from autoagent.workspace.lock import sole_writer
 @click.argument("run")
 @click.option("--to", type=click.IntRange(min=0), metavar="STEP", help="As it was after STEP; 0: before the first.")
 @click.option("--redo", is_flag=True, help="Take the last undo back.")
-@click.option("--force", is_flag=True, help="Also where files were changed since by hand; a snapshot keeps them.")
+@click.option("--force", is_flag=True, help="Even if files were changed by hand since; a snapshot keeps them.")
 @click.pass_context
 def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) -> None:
     """Take the workspace of RUN back to what it was before its last step that changed something.
@@ -31,7 +31,7 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
     is told when the run is resumed. Nothing outside the workspace is undone.
     """
     if to is not None and redo:
-        raise click.UsageError("--to and --redo exclude each other.")
+        raise click.UsageError("--to and --redo cannot be used together.")
     settings = trusted_here(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     with ExitStack() as held:

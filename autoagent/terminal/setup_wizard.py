@@ -55,7 +55,7 @@ def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = Non
     """
     try:
         if propose is not None:
-            terminal.say("Say in one sentence what the agent shall do; Enter alone lets you give name, role and goals.")
+            terminal.say("Say in one sentence what the agent should do, or press Enter to give name, role and goals.")
             wish = terminal.ask("I want it to: ").strip()
             if wish.lower() not in ("", "manual", "--manual"):
                 task = _proposed(terminal, propose, wish)
@@ -198,7 +198,7 @@ def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) 
 
     Raises SetupError at the end of the input: no model is set up, and nobody sets one up.
     """
-    terminal.say("No model is set up yet. Which one shall think?")
+    terminal.say("No model is set up yet. Which model do you want to use?")
     terminal.say("  1  OpenAI, with your API key")
     terminal.say(f"  2  a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})")
     menu: dict[str, Callable[[], Choice]] = {"1": lambda: _openai(terminal), "2": lambda: _server(terminal, find())}

@@ -77,7 +77,7 @@ def test_a_server_that_ignores_tools_now_is_noticed_by_its_replies(served: Home,
     server.add(Reply("I will list the files now."), *FINISH)
     done = served.run(*RUN)
     assert done.code == 0, done.text
-    assert "does not heed any more how it is asked (tools); from here on it is asked by schema" in " ".join(
+    assert "no longer obeys the way it is asked (tools); from here on it is asked by schema" in " ".join(
         done.text.split()
     )
 

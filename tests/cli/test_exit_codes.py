@@ -150,11 +150,11 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
         (GOAL * 6, "--ai-goal was given 6 times; at most 5 are taken"),
         (["--ai-name", "A"], "give at least one --ai-goal"),
         (["--ai-goal", " "], "--ai-goal is empty"),
-        (["--gpt3only", "--gpt4only"], "--gpt3only and --gpt4only exclude each other"),
+        (["--gpt3only", "--gpt4only"], "--gpt3only and --gpt4only cannot be used together"),
         (["--commands", "dance", *GOAL], "neither a command nor a category 'dance'"),
         (["-m", "pinecone"], "must be one of local"),
         (["--sandbox", "box"], "--sandbox: must be one of auto, bubblewrap, landlock, none, not 'box'."),
-        (["--model", "human:me"], "--model: nothing may stand behind human, as in 'human:me'."),
+        (["--model", "human:me"], "--model: nothing may follow human, as in 'human:me'."),
         (["-C", "missing.yaml"], "missing.yaml: there is no such file"),
         (["-P", "missing.yaml", *GOAL], "missing.yaml: there is no such file"),
         (["--dance"], "No such option"),
@@ -288,7 +288,7 @@ def test_a_state_folder_that_is_a_file_is_said_so(home: Home, arguments: list[st
 def test_flags_that_cannot_be_used_are_told_before_anything_is_asked(home: Home, flags: list[str]) -> None:
     done = home.run(*flags, stdin="3\nn\n")
     assert done.code == 2
-    assert "Which one shall think?" not in done.text
+    assert "Which model do you want to use?" not in done.text
     assert list(home.folder.iterdir()) == []
 
 

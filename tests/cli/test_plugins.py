@@ -56,15 +56,15 @@ def test_doctor_and_commands_name_what_plugins_add(gambler: Home, tmp_path: Path
         "home of gambler 1.0 (memory): one SQLite memory for all folders": "ok",
         "gambler of gambler 1.0 (commands): roll_dice": "ok",
         "The plug-in broken of broken 1.0 (autoagent.commands) cannot be loaded: ModuleNotFoundError: No module named "
-        "'a_package_that_is_missing'. Update broken, or take it away: pip uninstall broken.": "warn",
+        "'a_package_that_is_missing'. Update broken, or remove it: pip uninstall broken.": "warn",
         "The plug-in human of taking 1.0 (autoagent.models) cannot be used: the name is one of autoagent's own, which "
-        "stays. Update taking, or take it away: pip uninstall taking.": "warn",
+        "stays. Update taking, or remove it: pip uninstall taking.": "warn",
         "The plug-in home of late 1.0 (autoagent.memory) cannot be used: home of gambler 1.0 has the name already. "
-        "Update late, or take it away: pip uninstall late.": "warn",
+        "Update late, or remove it: pip uninstall late.": "warn",
         "The plug-in gambler of late 1.0 (autoagent.commands) cannot be used: it has no list of COMMANDS. Update late, "
-        "or take it away: pip uninstall late.": "warn",
+        "or remove it: pip uninstall late.": "warn",
         "The plug-in x of taking 1.0 (autoagent.model) cannot be used: the groups are autoagent.commands, "
-        "autoagent.models, autoagent.memory, autoagent.embedders, autoagent.sandbox. Update taking, or take it away: "
+        "autoagent.models, autoagent.memory, autoagent.embedders, autoagent.sandbox. Update taking, or remove it: "
         "pip uninstall taking.": "warn",
     }
     listed = gambler.run("commands")
@@ -95,7 +95,7 @@ def test_a_plugin_that_breaks_or_takes_a_name_costs_no_run(home: Home, tmp_path:
     assert chosen.code == 3
     assert chosen.err == (
         "autoagent: The plug-in lost of broken 1.0 (autoagent.memory) cannot be loaded: SystemExit: no licence. "
-        "Update broken, or take it away: pip uninstall broken.\n"
+        "Update broken, or remove it: pip uninstall broken.\n"
     )
 
 

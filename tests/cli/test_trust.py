@@ -108,7 +108,7 @@ def test_trusted_it_is_not_asked_again_and_the_users_key_stays_at_home(cloned: H
     cloned.write(".env", dotenv)
     done = cloned.run("-c", *GOAL)
     assert done.code == 3
-    assert "This folder brings what counts only once you trust it: .env:3 AUTOAGENT_PYTHON." in done.err
+    assert "This folder sets what counts only once you trust it: .env:3 AUTOAGENT_PYTHON." in done.err
 
 
 def test_what_set_up_writes_itself_is_trusted(home: Home, server: ScriptedServer) -> None:

