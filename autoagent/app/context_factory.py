@@ -1,4 +1,4 @@
-"""What an agent works with: the context of its commands, with a memory and a sandbox that are its alone."""
+"""Opens the context of an agent's commands, with a memory and a sandbox of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings that hold where the program was started, and the gate that what the folder brings goes through."""
+"""The settings of the folder where the program was started, and the gate for what the folder brings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `autoagent doctor` looks at. Every check gives findings and raises nothing."""
+"""The checks of `autoagent doctor`. Every check gives findings and raises nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of this state folder that are taken up again: where they stand, and with which settings and task they go on."""
+"""Earlier runs of this state folder that are resumed: their state, and the settings and task they continue with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts once more, from the log: what went into each, whether it is what was sent, what it is without a memory."""
+"""Rebuilds prompts from the log: what went into each, whether it is what was sent, and what it is without a memory."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator
 
 
 class _Sources:
-    """What a prompt is made of, folded from the events before it, as by the process that made it."""
+    """The parts of a prompt, folded from the events before it as by the process that built it."""
 
     def __init__(self, events: Sequence[Event], counter: Callable[[str], Count]) -> None:
         self.start = next(event for event in reversed(events) if isinstance(event, RunStarted))

@@ -1,4 +1,4 @@
-"""Taking a workspace to what it was at another time: what undo, resume --from, fork and bisect share."""
+"""Restores a workspace to an earlier or later state: shared by undo, resume --from, fork and bisect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the rules that the user has saved are kept, for the folder the program runs in."""
+"""The place of the user's saved rules, for the folder the program runs in."""
 
 from __future__ import annotations
 

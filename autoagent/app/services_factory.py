@@ -1,4 +1,4 @@
-"""What the commands of a run can reach beside their workspace, as the settings want it: programs, the web, media."""
+"""Opens what the commands of a run can reach besides their workspace: programs, the web, media."""
 
 from __future__ import annotations
 

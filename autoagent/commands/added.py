@@ -12,7 +12,7 @@ from autoagent.registry.plugins import Plugin, plugins
 
 @dataclass(frozen=True, slots=True)
 class AddedCommands:
-    """What one plug-in adds, and in a line what is wrong with it, '' for nothing."""
+    """The commands of one plug-in, and in a line what is wrong with it, '' for nothing."""
 
     plugin: Plugin
     commands: tuple[Command, ...]

@@ -1,4 +1,4 @@
-"""What a command may touch. Never the agent, the console or the settings as a whole."""
+"""The context of a command: all that it may touch. Never the agent, the console or the settings as a whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autoagent.workspace.gate import Workspace
 
 
 class _Absent:
-    """Stands for what a run was not given: whatever is asked of it is refused."""
+    """A stand-in for what a run was not given: any use of it is refused."""
 
     def __init__(self, what: str) -> None:
         self._what = what

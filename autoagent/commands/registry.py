@@ -64,7 +64,7 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: what is known of it, its function, its preview, its condition and the risk of its calls."""
+    """A command: its spec, its function, its preview, its condition and the risk of its calls."""
 
     spec: CommandSpec
     function: Callable[..., str | CommandOutput]

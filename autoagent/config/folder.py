@@ -1,4 +1,4 @@
-"""What the folder a program is started in may set by itself: somebody else may have written what is in it.
+"""The settings that the folder a program is started in may set by itself: somebody else may have written them.
 
 Each setting declares beside its default which of these permissions a folder has. What reaches out, weakens a boundary
 or runs a program counts only once the user has trusted the folder with it.

@@ -1,4 +1,5 @@
-"""What a scenario of `autoagent test` may set, which somebody else may have written: nothing wider than the user's own.
+"""The bounds of a scenario of `autoagent test`, which somebody
+else may have written: nothing wider than the user's own.
 
 Whoever plays it names the user's settings in a variable of the environment, and each process of the scenario is held to
 them when it has read its own, wherever these come from. Each setting declares what a scenario may do with it.

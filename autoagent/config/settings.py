@@ -347,7 +347,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings that hold, and for each of them by name where it came from: `.env:3`, `default`, `flag`.
+    """The settings in effect, and by name where each came from: `.env:3`, `default`, `flag`.
 
     `untrusted` is what the folder would set but does not count, as the user has not trusted it; `unsent` says in a line
     each which keys of the user's are not sent to an address that only the folder names.

@@ -1,4 +1,4 @@
-"""What the user has trusted, in a folder of his own: a file for each folder, with a digest of each thing in it.
+"""The record of what the user has trusted: a file for each folder, with a digest of each thing in it.
 
 Not covered: somebody who can write into the user's own folders can trust for him.
 """

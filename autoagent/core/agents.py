@@ -9,7 +9,7 @@ from autoagent.core.memory import Origin
 
 @dataclass(frozen=True, slots=True)
 class SubAgent:
-    """An agent that another one has started, as it stands. `commands` are those it may use.
+    """A sub-agent at one moment, as its starter sees it. `commands` are those it may use.
 
     `status` is `running`, `asking` (it waits until the user has answered a question of it) or as in Outcome, and
     `reason` then why it ended. `said` is what it said last, and `origin` what that comes from, after all it has read.

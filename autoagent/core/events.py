@@ -67,7 +67,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(RunStarted):
-    """A process took the run up again, with the settings that hold from here."""
+    """A process resumed the run, with the settings that hold from here."""
 
     type: ClassVar[str] = "resumed"
 
@@ -84,7 +84,7 @@ class Recalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tainted(Labelled):
-    """A recalled memory has brought into the run what it did not carry before: `untrusted` text, `private` data."""
+    """A recalled memory brought new labels into the run: `untrusted` text, `private` data."""
 
     type: ClassVar[str] = "tainted"
     memory: int
@@ -110,7 +110,7 @@ class Prompted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried(Event):
-    """Something did not work at once, and why: the model had to be asked again, or the memory could not be used.
+    """Something failed at first, and why: the model had to be asked again, or the memory could not be used.
 
     `shortened`: the model was asked with a shorter history, as the prompt did not fit.
     """
@@ -186,7 +186,7 @@ class Decided(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback(Event):
-    """Words of the user to the agent."""
+    """A message of the user to the agent."""
 
     type: ClassVar[str] = "feedback"
     text: str
@@ -194,7 +194,7 @@ class Feedback(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemNotice(Event):
-    """Words of the program to the agent: that it goes round in circles."""
+    """A message of the program to the agent, such as that it goes round in circles."""
 
     type: ClassVar[str] = "noticed"
     text: str
@@ -202,7 +202,7 @@ class SystemNotice(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentMessage(Labelled):
-    """Words of another agent of the run to this one: which agent, and what the words carry.
+    """A message from another agent of the run to this one, with the labels of its text.
 
     They may be `untrusted` and `private`; `changed` is what the other one has changed.
     """
@@ -272,7 +272,7 @@ class Undone(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound(Event):
-    """The user goes back to the end of step `to`: what came after it does not count any more, but for what it cost.
+    """The user goes back to the end of step `to`: later steps no longer count, except for what they cost.
 
     `tree` is what the workspace is taken to, '' if no snapshot says what it was.
     """

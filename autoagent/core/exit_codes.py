@@ -1,4 +1,4 @@
-"""How a run that has ended is told to whoever started the program. 2, which is not here, is bad usage."""
+"""The exit code for each way a run can end. 2, which is not here, is bad usage."""
 
 EXIT_CODES = {
     "finished": 0,

@@ -1,4 +1,4 @@
-"""The long-term memory as records: what is recalled, left out, dreamt and counted."""
+"""The long-term memory as records: memories recalled, left out, dreamt and counted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RetrievedMemory:
-    """A memory that came back: `score` says how well it fits the query, as whoever found it counts that.
+    """A memory found by a query; `score` says how well it fits, on the scale of whoever found it.
 
     `t` is when it was stored or last came back (seconds since the epoch), `level` how firmly it is kept.
     """
@@ -63,7 +63,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """What a recall came to: the memories returned, best first, and the candidates it left out.
+    """The outcome of a recall: the memories returned, best first, and the candidates left out.
 
     `problem`: why nothing could be found by its meaning, so that words alone decided; '' if it could.
     """
@@ -75,7 +75,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to become of a memory, if its time and level are still as they were `seen`.
+    """A change of a memory, made only if its time and level are still as they were `seen`.
 
     `level` None: it is forgotten, and goes to the trash. `source` None: it stays as it is.
     """
@@ -89,7 +89,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Dream:
-    """What a sleep came to: the memories that fell a level, those forgotten (ids), and the dream made of the latter.
+    """The outcome of a sleep: the memories that fell a level, those forgotten (ids), and the dream made of these.
 
     `text` is '' if nothing was forgotten, or if no dream could be made of it: `problem` then says why.
     `trusted` is False once a fragment came from an untrusted source, `private` True once one was the user's own.
@@ -106,7 +106,7 @@ class Dream:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a store holds: how many texts, its bytes, the newest embedder ('' for none), its dimension, and where."""
+    """The figures of a store: its texts, bytes, newest embedder ('' for none), dimension, and where it is."""
 
     count: int
     bytes: int

@@ -1,4 +1,4 @@
-"""What goes to a model and what comes back: messages, completions, usage, thoughts, replies."""
+"""The records exchanged with a model: messages, completions, usage, thoughts, replies."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Embedder(Protocol):
 
 
 class Memory(Protocol):
-    """What is kept across steps, runs and processes."""
+    """The memory across steps, runs and processes."""
 
     def add(
         self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
@@ -377,7 +377,7 @@ class SubAgents(Protocol):
 
 
 class Inbox(Protocol):
-    """What reaches an agent from those it works with."""
+    """The messages to an agent from those it works with."""
 
     def take(self) -> Sequence[Event]:
         """Return what came in since the last call, to be recorded. Raises StopRun if this agent is to end."""

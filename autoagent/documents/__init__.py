@@ -1,4 +1,4 @@
-"""Documents as text: which kind some bytes are, and what they say.
+"""Documents as text: recognises their kind and reads what they say.
 
 PDF, DOCX, XLSX and HTML are taken apart by libraries in a process of its own (`isolated`), under limits of time and
 memory; CSV, JSON, Markdown, XML and plain text are text already (`plain`).

@@ -1,4 +1,4 @@
-"""Bytes as text, whatever their server says of their encoding."""
+"""Bytes as text, whatever their server claims about the encoding."""
 
 from __future__ import annotations
 

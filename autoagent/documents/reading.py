@@ -1,4 +1,4 @@
-"""What reading a document gives, and its limits."""
+"""The result of reading a document, and its limits."""
 
 from __future__ import annotations
 

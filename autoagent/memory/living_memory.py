@@ -82,7 +82,8 @@ class LifeRules:
 
 @dataclass(frozen=True, slots=True)
 class ForgettingForecast:
-    """What is to become of a memory that is not used: it is forgotten by as many sleeps that meet it, from a time on.
+    """The forecast for a memory that is not used: after how
+    many sleeps that meet it, and from when, it is forgotten.
 
     `now`: the next sleep that meets it forgets it. `sleeps`: as many are to be expected until then, as each meets but
     some of the memories.

@@ -31,7 +31,8 @@ LINE = 3  # tokens of the mark and the line break around a memory
 
 @dataclass(frozen=True, slots=True)
 class RankingWeights:
-    """How much counts what. `words`, `recency`, `level` and `diversity` are from 0 (not at all) to 1 (nothing else).
+    """The weights of a ranking. `words`, `recency`, `level`
+    and `diversity` go from 0 (not at all) to 1 (nothing else).
 
     `breadth`: candidates that each search gives, for each memory asked for. `words`: beside cosines. `half_life`:
     seconds. `floor`: a memory that shares no word with the query is too far when its cosine is below this part of the

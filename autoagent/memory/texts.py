@@ -1,4 +1,4 @@
-"""What a text goes through before it is stored or searched for: made valid, cut where it is long, taken by its words.
+"""Prepares a text to be stored or searched for: made valid, cut if it is long, split into words.
 
 The words are the same for every server that indexes them, whatever its locale.
 """

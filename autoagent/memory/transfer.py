@@ -51,7 +51,7 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What the files hold; the ids of the memories are -1. The `t` of what is in the trash is when it was forgotten."""
+    """The contents of the files; the ids of the memories are -1. `t` in the trash is the time of forgetting."""
 
     memories: tuple[RetrievedMemory, ...]
     trash: tuple[RetrievedMemory, ...]
@@ -74,7 +74,7 @@ class Counts:
 
 
 class TakenOver:
-    """Satisfies Embedder: knows the vectors of a file where the embedder is the one they are of, and asks it else."""
+    """Satisfies Embedder: knows the vectors of a file if they are its embedder's, and asks the embedder for others."""
 
     def __init__(self, embedder: Embedder, vectors: Vectors) -> None:
         self._embedder = embedder

@@ -1,4 +1,4 @@
-"""The vectors of all memories as one embedder makes them: which rows of its file they are, and which are nearest.
+"""The vectors of all memories by one embedder: which rows of its file they are, and which are nearest.
 
 No vector is compared with a query before it was compared with its checksum. Vectors that are searched in whole are so
 once in a process, before the first search; those under sign bits when their bits are made, and again one by one, by a
@@ -37,7 +37,7 @@ FIND = "SELECT id FROM spaces WHERE embedder = ? AND dim = ?"
 
 
 class VectorSpace:
-    """One line of the table `spaces` and its file. A memory is in it with a row, or wanting one."""
+    """One line of the table `spaces` and its file. A memory has a row in it, or wants one."""
 
     def __init__(self, db: sqlite3.Connection, folder: Path, id: int, dim: int) -> None:
         self._db = db

@@ -1,4 +1,4 @@
-"""What is known of hosted models by name: price, context length, whether they reason before they answer.
+"""The table of hosted models by name: price, context length, whether they reason before they answer.
 
 Data, not logic: a name that is not here has an unknown price, never a price of 0. From OpenAI's price list as of
 November 2026, standard processing; what it has shut down by then (gpt-4, gpt-3.5-turbo, o3-mini ...) is left out. Not

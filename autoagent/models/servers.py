@@ -1,4 +1,4 @@
-"""Which models an OpenAI-compatible server offers, and which servers run on this machine."""
+"""Finds the models of an OpenAI-compatible server, and the servers running on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What came of a request: the HTTP status and the JSON body, or status 0 and the problem."""
+    """The answer to a request: the HTTP status and the JSON body, or status 0 and the problem."""
 
     status: int
     body: Any = None

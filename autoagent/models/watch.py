@@ -1,4 +1,4 @@
-"""A listener that sees to the limits of a run while a model is waited for."""
+"""A listener that enforces the limits of a run while a model is waited for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from autoagent.core.protocols import Listener
 
 
 class Watch:
-    """Passes on what it hears. `heed` gives the seconds that are left, `before_retry` looks whether another request
-    may be paid for; both raise StopRun where not."""
+    """Passes on what it hears. `heed` gives the seconds left, `before_retry`
+    checks whether another request is affordable; both raise StopRun if not.
+    """
 
     def __init__(self, listener: Listener, heed: Callable[[], float], before_retry: Callable[[], None]) -> None:
         self._listener = listener

@@ -108,7 +108,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpClient:
-    """Gets over HTTP what the guard lets be reached. It keeps nothing from one call to the next."""
+    """Fetches over HTTP what the guard allows. It keeps nothing from one call to the next."""
 
     guard: NetworkGuard
     user_agent: str = f"autoagent/{__version__}"

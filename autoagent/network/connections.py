@@ -29,7 +29,8 @@ Connect = Callable[[str, int], socket.socket]
 
 
 class Deadline:
-    """Ends a conversation `seconds` after its begin: its sockets are shut down, whatever waits for them goes on.
+    """Ends a conversation `seconds` after its start: its sockets
+    are shut down, so that whatever waits for them goes on.
 
     A limit on each wait would not do: a server that sends a byte now and then would hold us for ever.
     """

@@ -1,4 +1,4 @@
-"""Fetching a file that may be large: piece by piece to the disk, taken up again where it broke off.
+"""Downloads a file that may be large: piece by piece to the disk, resumed where it broke off.
 
 What came so far is taken up only where the server can say that the file is still the same: the name that the part
 is opened by stands for the URL, the file's ETag or date, and its size. Without these it begins anew.

@@ -1,4 +1,4 @@
-"""What an error of the network libraries came from: they keep that in three places."""
+"""Finds the causes of errors of the network libraries, which keep them in three places."""
 
 from __future__ import annotations
 

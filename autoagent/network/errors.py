@@ -1,4 +1,4 @@
-"""What went wrong on the way to a server, in words: where errors of requests, urllib3 and ssl become ours.
+"""Describes network failures in words: translates errors of requests, urllib3 and ssl into ours.
 
 Nothing that the server said is repeated: its words are not the program's.
 """

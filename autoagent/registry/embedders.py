@@ -1,4 +1,4 @@
-"""What makes vectors of texts for the memory: the embedders."""
+"""The embedders, which make vectors of texts for the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the long-term memory can be kept: its backends."""
+"""The backends of the long-term memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who can think: the providers of models, and what `--model` says, parsed."""
+"""The providers of models, and the parser of `--model`."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ PROVIDERS = Table("models", Provider, (OPENAI, LOCAL, HUMAN, REPLAY, DEMO))
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """What `--model` says: the name of a provider, and what it is to open ('' for its usual)."""
+    """A parsed `--model`: the name of a provider, and what it is to open ('' for its usual)."""
 
     name: str
     argument: str

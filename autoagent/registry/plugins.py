@@ -1,4 +1,5 @@
-"""What other distributions add by entry points, in the groups `autoagent.models`, `autoagent.memory` and so on.
+"""Plug-ins: what other distributions add by entry points, in
+the groups `autoagent.models`, `autoagent.memory` and so on.
 
 Looking for them reads the entry points of every installed distribution (some milliseconds) and imports none of them:
 one is imported when it is asked for by its name, or when all are shown. Commands are, where a run's are put together.

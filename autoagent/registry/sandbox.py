@@ -1,4 +1,4 @@
-"""What can hold the programs that the agent starts: the kinds of sandbox."""
+"""The kinds of sandbox for the programs that the agent starts."""
 
 from __future__ import annotations
 

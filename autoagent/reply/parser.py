@@ -1,4 +1,4 @@
-"""From what a model said to the command in it, or to the reason why there is none.
+"""From a model's reply to the command in it, or to the reason why there is none.
 
 A reply is repaired only where the repair has one meaning (see lenient_json) and then checked against the command's
 schema; it is never completed and never guessed at. Every refusal is written for the model: what is wrong, and where.

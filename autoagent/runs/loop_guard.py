@@ -18,8 +18,8 @@ QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A call that ran: in which step, how what it gave begins, and the hash of that; `outside`: it came from there;
-    `ok`: it did not fail.
+    """A call that ran: its step, the beginning of its result and the hash
+    of it. `outside`: the result came from outside; `ok`: it did not fail.
 
     The whole text is not kept: a run may read for days.
     """

@@ -1,4 +1,4 @@
-"""Where a run stands: a fold over the log that says what a resumed run goes on with."""
+"""The point a run has reached: a fold over the log that tells a resumed run where to continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standstill: whether the agent gets anywhere, as a fold over the log. docs/runs.md tells its rules.
+"""Standstill detection: whether the agent makes progress, as a fold over the log. docs/runs.md has its rules.
 
 A step is progress where it brings something new: a text that was not read before, a state of the workspace that was
 not there before, other words to somebody, a goal whose check passes now. Every other step counts as one step without
@@ -63,7 +63,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Standstill:
-    """Add every event in order; after each step, `alarm` says who is to hear that nothing is new, and `says` what."""
+    """Add every event in order; after each step, `alarm` says whom to tell of a standstill, and `says` what."""
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs

@@ -1,4 +1,4 @@
-"""Where a sub-agent stands: a fold over its events, in this process or an earlier one."""
+"""The state of a sub-agent: a fold over its events, in this process or an earlier one."""
 
 from __future__ import annotations
 

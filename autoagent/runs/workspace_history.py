@@ -1,4 +1,4 @@
-"""The way of the workspace through a run: a fold over the log that says what it was when, and what can be undone.
+"""The history of the workspace through a run: a fold over the log that knows each state and what can be undone.
 
 Steps are those of the run itself; what a sub-agent changed meanwhile is part of the step it happened in.
 """
@@ -12,7 +12,7 @@ from autoagent.core.events import Event, Returned, Rewound, Snapshot, Started, U
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A step that changed the workspace, the command that did, and the trees before and after it."""
+    """A step that changed the workspace, its command, and the trees before and after it."""
 
     step: int
     command: str
@@ -21,7 +21,7 @@ class Turn:
 
 
 class WorkspaceHistory:
-    """Add every event in order, also those that do not count any more: what they led to can still be restored.
+    """Add every event in order, even those that no longer count: what they led to can still be restored.
 
     `tree` is the newest snapshot, `first` the oldest one, '' if there is none. `level` is the last step whose
     changes are in the workspace, `turns` are those that changed it, also the ones that were undone and may come back.

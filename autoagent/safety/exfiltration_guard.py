@@ -45,8 +45,8 @@ NAMED = 3  # sources and pieces of private data that a warning names
 
 
 class AccessObserver:
-    """What a call has been shown of the workspace, judged at the moment it was: a source of tainted files, '' for none,
-    and whether there was a file of the user's. Satisfies workspace.Observer.
+    """Notes what a call was shown of the workspace: `source`, the source of a tainted file
+    ('' for none), and `private`, whether a file was the user's. Satisfies workspace.Observer.
 
     `could`: a program of the call could have read a file of the user's, whatever it then did to it.
     """

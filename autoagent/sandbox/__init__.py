@@ -1,4 +1,4 @@
-"""Where the agent's programs run: the boundary around them, and the limits on them.
+"""The sandbox of the agent's programs: the boundary around them, and the limits on them.
 
 May import the rooms of rank 1 and core. Hands out `Programs`, which satisfies the `Sandbox` of commands, and the kinds
 of boundary that the registry opens.

@@ -1,4 +1,4 @@
-"""The kind that rests on bubblewrap: namespaces of its own for everything, and in them only what a program needs.
+"""The sandbox by bubblewrap: namespaces of its own for everything, and in them only what a program needs.
 
 A program sees the workspace, the system's programs, a few files of /etc, the Python interpreter, a /proc with itself
 alone, and a private /tmp. The agent's own files in the workspace are covered.
@@ -38,7 +38,7 @@ _PAGE = 512  # bytes that an empty folder in memory may have
 
 
 class Bubblewrap:
-    """Satisfies program.Boundary. Raises SetupError where bubblewrap is not there."""
+    """Satisfies process.Boundary. Raises SetupError if bubblewrap is missing."""
 
     name = "bubblewrap"
     confines = True
@@ -98,7 +98,7 @@ class Bubblewrap:
 
 
 class Cover:
-    """Hides the agent's own files in a workspace, also those that are not there yet.
+    """Hides the agent's own files in a workspace, including those that do not exist yet.
 
     To mount over what is not there, an empty file has to be put in its place, or in that of the first folder missing on
     the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the last takes it away.

@@ -1,4 +1,4 @@
-"""Files of a workspace that are files elsewhere as well, by a hard link: to write to one is to write outside.
+"""Files of a workspace that have hard links elsewhere: to write to one is to write outside.
 
 They are looked for when a sandbox is opened, since none can be made from inside one.
 

@@ -1,4 +1,4 @@
-"""What a process does to itself, once and for all, to become a confined one: Landlock, seccomp, no capabilities."""
+"""Confines the calling process once and for all: Landlock, seccomp, no capabilities."""
 
 from __future__ import annotations
 

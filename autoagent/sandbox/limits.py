@@ -1,4 +1,4 @@
-"""How much a program may take."""
+"""The limits on a program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _THREADS_EACH = 16  # of a process, in the mean
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What one program and all that it starts may take together; `file` is for each file. Two programs take it twice.
+    """The resources that one program and its descendants may take
+    together; `file` is for each file. Two programs may take them twice.
 
     `seconds` is the time from start to end of a program that is waited for; `cpu` that of processors, which counts in
     the background too. `memory` and `file` are bytes. Of the output, the first `head` and the last `tail` bytes are

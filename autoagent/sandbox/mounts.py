@@ -1,4 +1,4 @@
-"""What of the machine a program sees, and its environment: built from nothing, so that no key of ours is in it."""
+"""The parts of the machine that a program sees, and its environment: built from nothing, so without keys of ours."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from autoagent.workspace.gate import Workspace, shown
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A program that runs on, and its end once it has come."""
+    """A program in the background, and its end once it has come."""
 
     background: BackgroundProcess
     program: Process

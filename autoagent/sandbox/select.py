@@ -1,4 +1,4 @@
-"""Which kind of sandbox there is to be."""
+"""Chooses the kind of sandbox."""
 
 from __future__ import annotations
 

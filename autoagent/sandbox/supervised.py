@@ -1,4 +1,4 @@
-"""The two kinds that rest on the supervisor, for where namespaces are not to be had: Landlock, and nothing at all.
+"""The two sandboxes by the supervisor, for machines without usable namespaces: Landlock, and no boundary at all.
 
 Under Landlock, seccomp and the loss of all capabilities a program can read the system's programs, a few files of /etc
 and the Python interpreter, and write to the workspace and to a temporary folder of its own. It cannot make sockets, and
@@ -27,7 +27,7 @@ from autoagent.workspace.gate import Workspace
 
 
 class _Supervised(ABC):
-    """What both kinds do alike. Raises SetupError where not even what ends the programs can be had."""
+    """The part that both kinds share. Raises SetupError if not even the means to end programs are there."""
 
     def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
         if not seccomp.is_known():
@@ -51,7 +51,7 @@ class _Supervised(ABC):
 
 
 class Unconfined(_Supervised):
-    """Satisfies program.Boundary. Programs see everything that the user of the agent does."""
+    """Satisfies process.Boundary. Programs see everything that the user of the agent does."""
 
     name = "none"
     confines = False
@@ -69,7 +69,7 @@ class Unconfined(_Supervised):
 
 
 class Landlock(_Supervised):
-    """Satisfies program.Boundary. Raises SetupError if the kernel has no Landlock, or one that is too old."""
+    """Satisfies process.Boundary. Raises SetupError if the kernel has no Landlock, or one that is too old."""
 
     name = "landlock"
     confines = True

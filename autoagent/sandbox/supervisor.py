@@ -1,4 +1,4 @@
-"""The process between the agent and a program where no PID namespace holds the tree together.
+"""The process between the agent and a program when no PID namespace holds the tree together.
 
 It is started as a program of its own. It adopts whatever loses its parent; and when the program ends, when it is told
 to (SIGTERM), or when the agent dies, however that happens, it kills all that is beneath it. That is one group of

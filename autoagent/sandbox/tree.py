@@ -1,4 +1,4 @@
-"""The processes beneath another one. What is imported here is imported for every program that is supervised.
+"""The process tree beneath a process. Its imports are loaded for every program that is supervised.
 
 Not psutil: it takes a tenth of a second to import, for each of these programs.
 """

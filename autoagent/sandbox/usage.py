@@ -1,4 +1,4 @@
-"""What a process and its descendants use."""
+"""The resources that a process and its descendants use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES, _THREADS, _PAGES = slice(11, 15), 17, 21  # of the fields of /proc/PID/s
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Of a whole tree: its processes and how many threads they have, bytes of memory, seconds of CPU.
+    """The usage of a whole tree: its processes and how many threads they have, bytes of memory, seconds of CPU.
 
     `memory` counts a page once for each process that maps it. `cpu` includes that of children that have ended.
     """

@@ -1,4 +1,4 @@
-"""Compares what came of a session with what was expected; each difference becomes a line or a few for a person."""
+"""Compares the outcome of a session with what was expected; each difference becomes a few lines for a person."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRITTEN = 200  # characters of a part, as it is repeated
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """What came of a session that ended by itself. `events` are numbers by type; `folder` is as it was left.
+    """The outcome of a session that ended by itself. `events` are numbers by type; `folder` is as it was left.
 
     Of the script, `replies` were left over and `surplus` too few; of the answers, `answers` were left over.
     """

@@ -1,4 +1,4 @@
-"""Reads a scenario's file; whatever in it cannot be meant is named with its line."""
+"""Reads a scenario's file; whatever in it makes no sense is reported with its line."""
 
 from __future__ import annotations
 

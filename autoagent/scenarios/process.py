@@ -47,7 +47,7 @@ _CONTROL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a process: its exit code (None: the time was over), what it showed, what was made of the answers.
+    """The outcome of a process: its exit code (None: it timed out), its screen, and what was made of the answers.
 
     `typed` answers were asked for; at `ends` more questions the input had ended.
     """

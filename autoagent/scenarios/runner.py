@@ -31,7 +31,7 @@ _STATE_DIR = "AUTOAGENT_STATE_DIR"
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of a scenario: `problems` where it is not what was expected, with the last session's screen.
+    """The outcome of a scenario: `problems` if it is not what was expected, with the last session's screen.
 
     `folder` is where it was played, None if that is deleted.
     """
@@ -73,7 +73,7 @@ def play(
 
 
 class _Stage:
-    """Where the sessions of a scenario are played, until `end` (as time.monotonic counts).
+    """Plays the sessions of a scenario in its folder, until `end` (as time.monotonic counts).
 
     `held` are variables that bound it, `usual` is the state folder of those whose arguments name no other.
     """

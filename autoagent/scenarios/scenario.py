@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
-    """What is to become of the file at `path`: its whole `content`, a `pattern` to be found in it, or `absent`."""
+    """An expectation of the file at `path`: its whole `content`, a `pattern` to be found in it, or `absent`."""
 
     place: str
     path: str
@@ -36,7 +36,7 @@ class ExpectedFile:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is to come of a session. The parts of the screen come one after another, those of the prompts anywhere.
+    """The expected outcome of a session. The parts of the screen come in order, those of the prompts anywhere.
 
     `commands` and `events` (by type) are numbers of this session alone; None and missing ones may be any.
     """
@@ -65,7 +65,7 @@ class ScenarioSession:
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """A file that is there beforehand, at `path`: with this content, or copied from `source`, also a whole folder."""
+    """A file that exists beforehand, at `path`: with this content, or copied from `source`, which may be a folder."""
 
     path: str
     content: str = ""

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on the loopback interface whose model says what a script has it say."""
+"""An OpenAI-compatible endpoint on the loopback interface whose model replies as a script says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP to a provider that the user has chosen: of pictures, of transcripts, of a voice.
+"""HTTP to a provider that the user has chosen: of pictures, transcripts or a voice.
 
 Its address comes from the user's settings, so no network guard stands before it, and one on this machine is as good as
 any other. Neither proxies nor credentials are taken from the environment, and redirects are not followed: the key
@@ -37,7 +37,7 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ProviderAnswer:
-    """What a provider answered: its media type without parameters, and its bytes."""
+    """The answer of a provider: its media type without parameters, and its bytes."""
 
     provider: str
     media_type: str
@@ -59,7 +59,7 @@ class ProviderAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where requests go. `url_variable` and `key_variable` are the settings that a failure may be mended with.
+    """The address that requests go to. A failure may be fixed by the settings `url_variable` and `key_variable`.
 
     `headers` go with every request and hold the `key`, in the form that this provider wants it.
     """

@@ -1,4 +1,4 @@
-"""Whoever decides: asks for a verdict on a proposal, and gives the user the word after Ctrl-C."""
+"""Authorization: asks for a verdict on a proposal, and gives the user the word after Ctrl-C."""
 
 from __future__ import annotations
 

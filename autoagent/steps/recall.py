@@ -1,4 +1,4 @@
-"""The long-term memory in a step: what comes to mind before the model is asked, and what is kept of the step."""
+"""The long-term memory in a step: what is recalled before the model is asked, and what is kept of the step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEFT_OUT = 20  # of the candidates a recall left out: as many are worth a line o
 
 
 class StepMemory:
-    """A run goes on without its memory: what does not work is recorded, and nothing is recalled or kept."""
+    """The memory of a run. Failures are recorded, not raised: then nothing is recalled or kept."""
 
     def __init__(self, state: RunState, memory: Memory, user: Authorization) -> None:
         self._state = state

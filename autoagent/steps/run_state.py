@@ -56,7 +56,7 @@ class Policy:
 
 
 class RunState:
-    """Nothing is in it that is not folded from events, so a resumed run is the same as one that never stopped.
+    """The state of a run: every fold over its events. A resumed run has the same state as one that never stopped.
 
     `key` is that of a sub-agent, whose events stand in the log of the run that started it.
     """

@@ -1,4 +1,4 @@
-"""One agent's place among the others: those it has started, and what others have to say to it."""
+"""The mailbox of an agent: the sub-agents it has started, and the messages for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
 
 
 class Mailbox:
-    """An agent's place among the others; satisfies SubAgents and Inbox.
+    """The mailbox of an agent; satisfies SubAgents and Inbox.
 
     `member` is the agent's own, None for the run's. The agent's thread uses it; others put events here, and wake it.
     """

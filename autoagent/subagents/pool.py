@@ -41,7 +41,7 @@ PATIENCE = 3.0  # seconds until a sub-agent that is to end is left to its thread
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """What the sub-agents of a run have from its own agent: its log, its budget, its commands and its name."""
+    """The log, the budget, the commands and the name of the run's own agent, which its sub-agents share."""
 
     log: Recorder
     budget: Budget
@@ -279,7 +279,7 @@ class WorkerPool:
 
 
 class _Leading(Outer):
-    """The authorizer of the run's own agent, with something to do beside what it does at Ctrl-C."""
+    """The authorizer of the run's own agent: at Ctrl-C the sub-agents, too, forfeit what they were allowed."""
 
     def __init__(self, inner: Authorizer, forfeit: Callable[[], None]) -> None:
         super().__init__(inner)

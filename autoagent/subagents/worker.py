@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a sub-agent is to be built with.
+    """The parts that a sub-agent is built with.
 
     `place` names it in the memory; `origin` is what its task comes from. `interruptible` goes around whatever may be
     cut short, and `when_stopped` takes what lets go, called from another thread, of what the agent may be waiting for.
@@ -181,7 +181,7 @@ class _Log:
 
 
 class _Referring:
-    """A sub-agent's authorizer: has the pool see to its questions."""
+    """A sub-agent's authorizer: passes its questions to the pool."""
 
     def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
         self._pool = pool
@@ -198,7 +198,7 @@ class _Referring:
 
 
 class _Heeding:
-    """A sub-agent's listener: shows nothing, and cuts short what it listens to where the agent is to end."""
+    """A sub-agent's listener: shows nothing, and cuts short what it listens to if the agent is to end."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check

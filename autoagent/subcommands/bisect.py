@@ -28,7 +28,7 @@ SHOWN = 600  # characters of what a check printed, its end
 
 @dataclass(frozen=True, slots=True)
 class FirstFailure:
-    """The place of the first failure in a row, None if there is none; how often was checked."""
+    """The index of the first failure in a row, None if there is none, and the number of checks made."""
 
     first: int | None
     checks: int

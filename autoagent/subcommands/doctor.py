@@ -1,4 +1,4 @@
-"""`autoagent doctor`: can it run here, and what is to be mended. The checks are in `app/diagnosis.py`."""
+"""`autoagent doctor`: whether it can run here, and what to fix. The checks are in `app/diagnosis.py`."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class _Moment(click.ParamType[float]):
 
 
 class _OfRegistry(click.Option):
-    """Its help, which names what the registry knows, is made when it is shown: a start needs none."""
+    """An option whose help names what the registry knows, and is built only when shown: a start needs none."""
 
     def __init__(self, *args: Any, say: Callable[[], str], **more: Any) -> None:
         super().__init__(*args, **more)

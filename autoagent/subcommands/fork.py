@@ -1,4 +1,4 @@
-"""`autoagent fork`: a new run that shares the history of another one up to a step, and takes another turn there."""
+"""`autoagent fork`: a new run that shares the history of another one up to a step, and diverges there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autoagent replay`: a run once more from its log, to look at it or to prove that the log explains it."""
+"""`autoagent replay`: shows a run again from its log, or verifies that the log explains it."""
 
 from __future__ import annotations
 

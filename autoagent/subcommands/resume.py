@@ -1,4 +1,4 @@
-"""`autoagent resume`: going on with a run where it stopped, or from one of its steps."""
+"""`autoagent resume`: continues a run where it stopped, or from one of its steps."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def preload(settings: Settings) -> None:
 
 
 class _Proposals:
-    """Asks the model to turn a wish into a task; keeps what that cost."""
+    """Asks the model to turn a wish into a task; keeps the cost of that."""
 
     def __init__(self, model: Model, listener: Listener) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""`autoagent setup`: choose the model, say what the agent is to be, and write both down."""
+"""`autoagent setup`: choose the model, describe the agent, and save both."""
 
 from __future__ import annotations
 

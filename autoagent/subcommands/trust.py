@@ -1,4 +1,4 @@
-"""`autoagent trust`: what a folder brings that counts only once the user trusts it, and what he has trusted."""
+"""`autoagent trust`: what a folder brings that counts only once the user trusts it, and what is trusted."""
 
 from __future__ import annotations
 

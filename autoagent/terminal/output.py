@@ -1,4 +1,4 @@
-"""What a subcommand prints. All of it passes here, so that nothing of a file, a log or a page steers the terminal."""
+"""The output of subcommands. All of it passes here, so that nothing in a file, a log or a page steers the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screen says: pure functions from records to lines that fit the terminal.
+"""Renders records as lines that fit the terminal. Pure functions.
 
 Everything that a model, a file or a user wrote is escaped, and stands behind an indent or a bar, so that it can
 neither command the terminal nor pose as a line of the program. The program's own words are ASCII.
@@ -64,7 +64,7 @@ _CODES: Mapping[Ink, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """What the lines are made for: the columns of the terminal, and whether it shows colours."""
+    """The terminal that lines are made for: its columns, and whether it shows colours."""
 
     columns: int
     color: bool

@@ -1,4 +1,4 @@
-"""The questions before the first step: which model, and what the agent is to be and to reach."""
+"""The questions before the first step: which model to use, and what the agent is and should reach."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULT_GOALS = (
 
 
 class SetupTerminal(Protocol):
-    """Where the questions are asked."""
+    """The terminal on which the questions are asked."""
 
     def say(self, text: str) -> None:
         """Show a line."""
@@ -182,7 +182,7 @@ def _proposal_lines(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the menu came to: environment variables to set, and whether to keep them in `.env`."""
+    """The choice made in the menu: environment variables to set, and whether to keep them in `.env`."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     save: bool = False

@@ -1,4 +1,4 @@
-"""What the screen says of sub-agents: each line stands behind the name of its agent, so that none can be mistaken."""
+"""Renders events of sub-agents: each line begins with the name of its agent, so that none can be mistaken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as such: made safe to show, masked, quoted, counted in tokens, wrapped, paged.
+"""Functions on texts: made safe to show, masked, quoted, counted in tokens, wrapped, paged.
 
 May import core. Hands out pure functions, `Redactor` and the token count.
 """

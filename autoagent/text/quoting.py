@@ -55,7 +55,7 @@ _TAGS = re.compile("[\U000e0000-\U000e0fff]+")  # invisible letters, which a mod
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands before and behind a text from outside."""
+    """The marks before and after a text from outside."""
 
     opening: str
     closing: str

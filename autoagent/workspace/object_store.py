@@ -33,7 +33,7 @@ _HEAD = 1024  # bytes that surely unpack to the head of an object: `blob 12345` 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a tree says of one name in it: the mode as git has it, type and permissions, and the object's id."""
+    """An entry of a tree: the mode as git has it, type and permissions, and the object's id."""
 
     mode: int
     id: str

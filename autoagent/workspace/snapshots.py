@@ -1,4 +1,4 @@
-"""Snapshots of the workspace: what it held at different times, so that it can hold it again.
+"""Snapshots of the workspace: its contents at different times, so that they can be restored.
 
 A snapshot is a tree of git objects (see objects), outside the workspace. It has files with their permissions, symbolic
 links as links, and folders, empty ones too. What lies in the workspace is never run and never interpreted: a repository
@@ -46,7 +46,7 @@ Stamp = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came of a restoration: the files that were brought back, changed or deleted, and what was left as it is."""
+    """The result of a restoration: the files brought back, changed or deleted, and those left as they are."""
 
     changed: tuple[str, ...]
     left: tuple[str, ...]
@@ -54,7 +54,7 @@ class Restored:
 
 @dataclass(slots=True)
 class _Look:
-    """What one look at the workspace has found: the trees of its folders, and what is not kept and why."""
+    """The result of one scan of the workspace: the trees of its folders, and what is not kept and why."""
 
     trees: dict[str, dict[str, Node]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)  # and their modes, parents before what is in them
@@ -239,7 +239,7 @@ class Snapshots:
 
 
 class _Restoration:
-    """Makes folders hold other trees than they do. `left` says what was not touched, and why."""
+    """Changes folders from one tree to another. `left` says what was not touched, and why."""
 
     def __init__(self, workspace: Workspace, objects: ObjectStore, tree: Callable[[str], Tree]) -> None:
         self._workspace = workspace

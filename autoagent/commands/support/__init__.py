@@ -1,4 +1,4 @@
-"""What several commands, or one long one, work with: diffs, encodings, shell lines, searches, summaries.
+"""The tools shared by several commands, or used by one long one: diffs, encodings, shell lines, searches, summaries.
 
 May import what commands may, and their declarations. Hands out plain functions to the modules of commands alone.
 """

@@ -1,4 +1,4 @@
-"""How a memory lies in Redis, and the commands that put it there and take it away. All keys begin with the prefix.
+"""The layout of a memory in Redis, and the commands that store and delete it. All keys begin with the prefix.
 
 about        hash: `version` of this layout, `spaces` (how many), `next` id
 m:ID         hash: a memory; `forgotten` is when it went to the trash

@@ -1,4 +1,4 @@
-"""What `autoagent doctor` finds of the embedded model: whether its runtime and its weights are here."""
+"""The findings of `autoagent doctor` on the embedded model: whether its runtime and its weights are here."""
 
 from __future__ import annotations
 

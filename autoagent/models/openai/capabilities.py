@@ -1,4 +1,4 @@
-"""What was found out about talking to a model, kept in a file so that it is found out once.
+"""The known capabilities of each model, kept in a file so that they are probed only once.
 
 A cache, not a record: a file that is missing, damaged or cannot be written costs one more probe and nothing else.
 """
@@ -29,14 +29,14 @@ class Capability:
 
 
 class Capabilities:
-    """The ways of all models in one JSON file (mode 0600); with no path, they last as long as this object."""
+    """The capabilities of all models in one JSON file (mode 0600), or in memory if there is no path."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._by_model: dict[str, Capability] = {}
 
     def get(self, endpoint: str, model: str) -> Capability:
-        """Return the known way to this model at this base URL, or an empty one."""
+        """Return what is known of this model at this base URL, or an empty record."""
         key = f"{endpoint} {model}"
         if key not in self._by_model:
             self._by_model[key] = _capability(self._read().get(key))

@@ -71,7 +71,7 @@ _READY = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the user says of a model, which comes before what the table and the server know.
+    """The user's settings for a model, which take precedence over what the table and the server know.
 
     `window` is in tokens. `asking` is how it is asked, whatever it takes; None: as is found out.
     """

@@ -1,4 +1,4 @@
-"""What `autoagent doctor` finds of an endpoint: whether it answers, takes the key, and has the models."""
+"""The findings of `autoagent doctor` on an endpoint: whether it answers, takes the key, and has the models."""
 
 from __future__ import annotations
 

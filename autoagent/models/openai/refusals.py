@@ -1,4 +1,4 @@
-"""What an endpoint's no means: its statuses, its words and its silence, as our errors.
+"""Translates an endpoint's refusals, by status, words or silence, into our errors.
 
 Servers say the same thing in many ways. What tells one from another is here, and what is shown of their words is one
 line without a key.
@@ -41,7 +41,7 @@ class Refused(ModelError):
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Makes errors of what one endpoint says. `connect` and `silence` in seconds, as it was waited for."""
+    """Makes errors of what one endpoint says. `connect` and `silence` are the seconds it was waited for."""
 
     base_url: str
     host: str

@@ -31,7 +31,8 @@ Stage = Literal["unreached", "refused", "begun"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Attempts for `patience` seconds from the first fault on; of those that may have to be paid, so many at most.
+    """How long to retry: `patience` seconds from the first
+    fault on, with at most so many attempts that may be charged.
 
     `at_first`: the patience with an address at which nothing has ever answered, as it may be wrong. The n-th wait is
     under `first * 2**n` seconds; none that we choose is longer than `longest`. `sleep`, `clock` (seconds since the
@@ -58,7 +59,7 @@ class Policy:
 
 
 class Fault(Exception):
-    """An attempt failed in a way that may pass. `after`: seconds that the server asks to wait.
+    """An attempt that failed in a way that may pass. `after`: seconds that the server asks to wait.
 
     `refusal`: what to raise where this very request may be what the server fails at (a 500 to every request that
     offers tools), and it did so twice.

@@ -1,4 +1,4 @@
-"""Timers that share one thread, and what breaks the silence of an endpoint so that its user knows it is waited for.
+"""Timers that share one thread, and the heartbeat that tells the user of an endpoint's silence.
 
 Not threading.Timer: a thread for each costs half a millisecond, several times a request, and nearly all are cancelled.
 """

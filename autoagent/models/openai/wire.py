@@ -1,4 +1,4 @@
-"""The messages of a prompt as an endpoint takes them; not every model can have every one of them.
+"""Puts the messages of a prompt into the form an endpoint takes; not every model takes every one.
 
 What a chat template cannot render is refused with a word on roles. Then the messages go in a plainer form, found out as
 refused parameters are: by asking again.

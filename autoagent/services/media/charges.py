@@ -1,4 +1,4 @@
-"""What a picture or a transcript cost, from what its answer says was used and OpenAI's price list as of November 2026.
+"""The cost of a picture or a transcript, from the usage in its answer and OpenAI's price list as of November 2026.
 
 A model that is not listed here, an answer that says nothing of its use, and another company's prices are not known:
 their cost is None, never 0. On a machine of one's own nothing costs anything.

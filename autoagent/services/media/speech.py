@@ -49,14 +49,14 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What is to be run to be heard: a program, and what it reads on standard input."""
+    """A program that speaks a text, and what it reads on standard input."""
 
     argv: Sequence[str]
     data: bytes = b""
 
 
 class SpeechSource(Protocol):
-    """Where the voice comes from."""
+    """A source of spoken texts."""
 
     def utter(self, text: str) -> AbstractContextManager[Utterance]:
         """Return the utterance of a text, usable inside the context. Raises CommandError, which says why not."""

@@ -33,7 +33,7 @@ SHA256 = {
 
 
 class Unusable(Exception):
-    """Why nothing can be heard."""
+    """The reason why nothing can be transcribed."""
 
 
 def weights(packages: tuple[str, ...] = PACKAGES) -> dict[str, bytes]:
