@@ -152,7 +152,7 @@ def _fail(error: BaseException) -> int:
     if isinstance(error, StopRun):  # before there was a run to end
         _tell(f"autoagent: {reason}")
         return EXIT_CODES[error.outcome.status]
-    if isinstance(error, OSError):  # met where nothing else says what it is about
+    if isinstance(error, OSError):  # an error that nothing else describes
         what = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
         _tell(f"autoagent: {what} cannot be used: {error.strerror}.")
         _abandon(sys.stdout)
@@ -167,7 +167,7 @@ def _debug_is_set() -> bool:
         from autoagent.app.current import look
 
         return look({}).settings.debug
-    except Exception:  # settings that cannot be read ask for nothing, and may be what the error is about
+    except Exception:  # unreadable settings ask for nothing, and may be the cause of the error
         return False
 
 

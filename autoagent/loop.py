@@ -92,7 +92,7 @@ class Agent:
         state.budget.check_command()
         state.step += 1
         if waiting := state.resume.waiting:
-            state.budget.check_time(self._clock())  # it is paid for already
+            state.budget.check_time(self._clock())  # already paid for
             known = self._further[-len(waiting) :]
             return Completion((known or waiting)[0], Usage())
         memories = yield from self._memory.recall()
@@ -194,7 +194,7 @@ class Agent:
         while self._inbox is not None:
             try:
                 arrived = self._inbox.take()
-            except KeyboardInterrupt:  # before the question of another agent could be put
+            except KeyboardInterrupt:  # before another agent's question could be asked
                 yield from self._user.interrupted()
                 continue
             for event in arrived:

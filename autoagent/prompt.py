@@ -157,7 +157,7 @@ def build(
 
 def _trigger(goals: Sequence[Goal], met: Collection[int], failing: Mapping[int, str], *, begun: bool) -> str:
     listed = _numbered([f"{goal.text}{_state(number, met, failing)}" for number, goal in enumerate(goals)])
-    if not begun:  # a small model that is asked what it did makes up that it did
+    if not begun:  # a small model asked what it did will claim to have done it
         asked = f"Use the first command for these goals:\n{listed}"
     elif goals and len(met) == len(goals):
         asked = f"These goals are met, as their checks say:\n{listed}\nUse task_complete."

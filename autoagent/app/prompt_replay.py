@@ -108,7 +108,7 @@ def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator
         if isinstance(event, Prompted):
             yield event, sources[event.agent].prompt(event).sha256 == event.sha256
         own.append(event)
-        if isinstance(event, (RunStarted, Rewound)):  # a process folds what counts by then from the beginning
+        if isinstance(event, (RunStarted, Rewound)):  # a process folds the events that count from the beginning
             sources[event.agent] = _Sources(_effective(own), counter)
         elif event.agent in sources:
             sources[event.agent].add(event)

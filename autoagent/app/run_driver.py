@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from autoagent.terminal.signals import Interrupts
 
 
-LAST_WORDS_SECONDS = 10.0  # that the voice may take to end what it says, once the run has ended
+LAST_WORDS_SECONDS = 10.0  # seconds the voice may take to finish once the run has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def drive(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog], setup_usa
 
 @contextmanager
 def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
-    """With --json, report an end that no log can hold as an `ended` event as well; except bad usage."""
+    """With --json, report an end that no log can hold as an `ended` event as well, except bad usage."""
     try:
         yield
     except (ForUser, StopRun, KeyboardInterrupt) as error:
@@ -97,9 +97,9 @@ def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
                 outcome = Outcome("interrupted", "Ended by Ctrl-C.")
             else:
                 outcome = Outcome("setup" if isinstance(error, SetupError) else "failed", str(error))
-            reason = Redactor().mask(outcome.reason)  # the settings, and with them what else is secret, are not known
+            reason = Redactor().mask(outcome.reason)  # the settings, and so other secrets, are unknown here
             ended = Ended(status=outcome.status, reason=reason, t=time.time())
-            with suppress(OSError):  # nobody reads it, and the error is told all the same
+            with suppress(OSError):  # nobody reads it, and the error is reported anyway
                 echo(json.dumps(to_json(ended)))
         raise
 
@@ -169,7 +169,7 @@ def _warn(settings: Settings, console: Console, context: Context) -> None:
 
 
 def _pool(plan: RunPlan, build: Build, leader: Leader, rulebook: Rulebook, interrupts: Interrupts) -> WorkerPool:
-    """The sub-agents of the run, overseen by the user at the same console."""
+    """Open the sub-agents of the run, overseen by the user at the same console."""
     from autoagent.subagents.pool import Oversight, WorkerPool
 
     settings, console = plan.settings, plan.console

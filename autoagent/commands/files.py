@@ -365,7 +365,7 @@ def _encoded(text: str, like: Decoded) -> bytes:
 
 
 def _diff(context: Context, filename: str, before: str, after: str) -> str:
-    name = context.workspace.display(filename)  # where a link leads is what the person has to see
+    name = context.workspace.display(filename)  # the person has to see where a link leads
     return unified(name, before, after)
 
 

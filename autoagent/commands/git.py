@@ -36,7 +36,7 @@ BYTES_LIMIT = 1 << 30  # of these files together; its history is one file, which
 _OLDEST_GIT = (2, 37)  # the first to take http.curloptResolve; one before would resolve the name by itself
 _REFS = "/info/refs?service=git-upload-pack"
 _ADVERTISEMENT = "application/x-git-upload-pack-advertisement"
-# Some servers answer programs alone that call themselves git.
+# Some servers answer only programs that call themselves git.
 _PROBE_HEADERS = {"User-Agent": "git/2 (autoagent)", "Git-Protocol": "version=2"}
 
 _ENVIRONMENT: Mapping[str, str] = {

@@ -14,7 +14,7 @@ from autoagent.config.settings import Settings
 from autoagent.core.commands import Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError
 
-PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; the providers take no more, or drop the rest unsaid
+PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; providers refuse more, or silently drop it
 RECORDING_LIMIT = 25_000_000  # bytes, which is what OpenAI's endpoint takes
 TWEET_LIMIT = 280
 NAME_LIMIT = 40  # characters of a picture's name that come from its prompt

@@ -19,7 +19,7 @@ from autoagent.core.window import SMALL_WINDOW
 _OWN = ("files", "code", "web", "git", "media", "agents", "memory", "system")
 
 _AUTOGPT = "autogpt.commands."  # before the names of its modules, which its settings hold
-_AUTOGPT_ALONE = ("times",)  # its modules that none of the commands here stand for
+_AUTOGPT_ALONE = ("times",)  # its modules without a counterpart among the commands here
 
 
 def own_commands() -> tuple[Command, ...]:

@@ -94,7 +94,7 @@ def _has_no_lists(held: Settings) -> bool:
     return not (held.shell_command_control or held.shell_allowlist or held.shell_denylist)
 
 
-# Whether the value is allowed, given what holds without it. A permission that is not here allows nothing.
+# Whether the value is allowed, given the one in effect without it. A permission that is not here allows nothing.
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "free": lambda value, now, held, folder: True,
     "limit": lambda value, now, held, folder: _is_tighter(value, now),

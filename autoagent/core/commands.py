@@ -81,8 +81,8 @@ class CommandSpec:
     aliases: tuple[str, ...] = ()
     repeatable: bool = False  # the same call may give another result though nothing here changed: the time, a page
     effects: Effects | None = None
-    keywords: tuple[str, ...] = ()  # it is offered in a small window where the goals hold one of them
-    always_offered: bool = False  # whatever the goals hold
+    keywords: tuple[str, ...] = ()  # offered in a small window if the goals contain one of them
+    always_offered: bool = False  # offered whatever the goals say
     autogpt: tuple[str, ...] = ()  # the modules of AutoGPT that it stands for, without "autogpt.commands."
 
     def signature(self) -> str:

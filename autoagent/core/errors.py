@@ -45,7 +45,7 @@ class ReplyError(ForModel):
 class ForUser(AutoagentError):
     """Its text is one line for the person at the terminal: what is wrong, and what to do."""
 
-    run_began = False  # a log tells how far it came, and holds all the events there are
+    run_began = False  # a log exists and holds all events so far
     exit_code = 1
 
 

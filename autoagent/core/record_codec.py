@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # it is imported when the first record is read
 
 LATEST = 253_402_214_400.0  # seconds since 1970: the last of a year with four digits, in any time zone
 _LARGEST = 2**63 - 1
-_LONG_NUMBER = re.compile(rb"\d{19}")  # in a text it means nothing, and is only looked at twice
+_LONG_NUMBER = re.compile(rb"\d{19}")  # harmless in a text, where it only costs a second look
 
 Record = TypeVar("Record")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SMALL_WINDOW = 16_000  # tokens; below it every command offered is paid for with history
+SMALL_WINDOW = 16_000  # tokens; below it every command offered costs history
 
 _CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock, question, titles, message marks
 

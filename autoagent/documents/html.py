@@ -27,7 +27,7 @@ ADDRESS_LIMIT = 2_000  # characters of a link
 WORDS_LIMIT = 200  # characters of what it stands under, and elements and texts in it that are looked at
 STYLE_LIMIT = 200_000  # characters of style sheets that are looked at
 MAIN_LEAST = 500  # characters of a main text; with less the page is rather a list, a form, a few words
-MAIN_LINKS = 5_000  # with more the page is a list as well, and to look for a main text takes longest there
+MAIN_LINKS = 5_000  # with more the page is a list as well, and the search for a main text takes longest
 
 _UNSHOWN = ("script", "style", "template", "title", "iframe", "object", "svg", "canvas", "datalist")
 _HIDING = re.compile(

@@ -221,7 +221,7 @@ class LivingMemory:
         text, problem = "", ""
         try:
             text = dream(dream_prompt(lost)).strip()
-        except (ForUser, ForModel) as error:  # no model, or one that fails: the sleep has been slept all the same
+        except (ForUser, ForModel) as error:  # no model, or one that fails: the sleep still took place
             problem = str(error)
         trusted, private = all(memory.trusted for memory in lost), any(memory.private for memory in lost)
         found = Dream(text, forgotten, fallen, now, trusted, problem, private)

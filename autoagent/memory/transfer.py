@@ -175,7 +175,7 @@ _LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
 _FIELDS = {"text": str, "kind": str, "source": str, "trusted": bool, "level": int, "run": str, "step": int}
 """What is kept of a memory beside its time, and of which JSON type it is."""
 
-_LARGEST = 2**31 - 1  # of a level and a step: what every backend can count with
+_LARGEST = 2**31 - 1  # highest level and step that every backend can store
 
 
 def _known(memory: RetrievedMemory) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class VectorSpace:
         at = {self._row_of[id]: id for id in ids if id in self._row_of}
         try:
             return {at[row]: vector for row, vector in self._at(sorted(at))}
-        except Damaged:  # the next search mends it; whoever asks for vectors alone can do without
+        except Damaged:  # the next search repairs it; a request for vectors alone can do without
             return {}
 
     def _at(self, rows: Sequence[int]) -> Iterator[tuple[int, Vectors]]:

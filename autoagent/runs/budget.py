@@ -24,7 +24,7 @@ from autoagent.core.model import Price, Usage
 from autoagent.core.outcome import Outcome
 from autoagent.runs.working_time import WorkingTime
 
-FIRST_REPLY = 1000  # tokens; what is expected before there was a reply
+FIRST_REPLY = 1000  # tokens; expected of the first reply
 _REPLIES = 20  # the last ones, by which the next is judged
 _LONGER = 1.25  # than the longest of them, the next one may be
 
@@ -62,7 +62,7 @@ class Budget:
         self._own_commands = 0
         self._own_requests = 0
         self._shares: list[Budget] = []
-        self._is_open = False  # as a share: it is kept back in whole
+        self._is_open = False  # as a share: all of it is reserved
         self._replies: deque[int] = deque(maxlen=_REPLIES)  # their tokens
 
     def add(self, event: Event) -> None:

@@ -51,8 +51,8 @@ Mask = Callable[[Any], Any]
 """Takes secrets out of a JSON value."""
 
 
-# What nothing acts on before another event is synced, and this with it. A process that ends loses none of it either;
-# a power cut may, and the step is thought anew.
+# Events that nothing acts on until a later event is synced, and they with it. A process that ends loses none of them;
+# a power cut may, and the step is then repeated.
 _PASSING = (
     Recalled,
     Tainted,
@@ -203,7 +203,7 @@ class EventLog:
                 shared = b"".join(itertools.islice(file, events))
             path = _new_path(state_dir, clock())
             log = cls(path, path.parent.name, 0, mask, clock)
-            log._take(os.O_CREAT | os.O_EXCL, path.with_name("events.tmp"))  # a run is there with all of it, or not
+            log._take(os.O_CREAT | os.O_EXCL, path.with_name("events.tmp"))  # a run exists as a whole or not at all
             _write(log._file, shared)
             os.fdatasync(log._file)
             path.with_name("events.tmp").rename(path)
@@ -231,7 +231,7 @@ class EventLog:
                 if not passing and not isinstance(event, _PASSING):
                     os.fdatasync(self._file)
             except OSError as error:
-                # Whatever is on disk of the line now, nothing may follow it before it was looked at.
+                # Whatever part of the line is on disk, nothing may be appended before it was checked.
                 self._broken = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
                 raise StateError(self._broken) from error
             self._seq += 1
@@ -300,7 +300,7 @@ class EventLog:
 
     @property
     def _holder(self) -> Path:
-        return self.path.with_name("holder")  # only tells who; the kernel's lock decides
+        return self.path.with_name("holder")  # informative only; the kernel's lock decides
 
     def _drop_torn_line(self) -> None:
         size = os.fstat(self._file).st_size

@@ -51,7 +51,7 @@ from autoagent.text.quoting import Marks, defuse, name_source, split
 from autoagent.text.redaction import TOLD, holds_mask
 from autoagent.text.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
 
-OPENING = "Use the first command."  # a small model takes a statement here for the text that it is to write
+OPENING = "Use the first command."  # a small model would take a statement here for the text it should write
 _NOTHING = "(no result)"
 _KEPT_FAILURES = 3
 _DONE_SHOWN = 10
@@ -125,7 +125,7 @@ class History:
         self._estimated = 0
         self.scale = 1.0  # tokens as the server counts them, for each of ours
         self.reply_tokens = 0  # what is kept free for the reply
-        self._too_long = math.inf  # so many tokens of ours, or less, are the window once a prompt was found too long
+        self._too_long = math.inf  # upper bound of the window, in our tokens, once a prompt was found too long
         self.met: set[int] = set()  # the goals, counted from 0, that their checks found met
         self.failing: dict[int, str] = {}  # the others that have a check, and what that said, if not from outside
         self._started: RunStarted | None = None
@@ -235,7 +235,7 @@ class History:
                 self._waiting = 0
             case Rewound() | Undone():
                 self._waiting = 0
-                self.met.clear()  # nobody knows it of the files that are there now
+                self.met.clear()  # unknown for the files as they are now
                 self.failing.clear()
             case Checked():
                 (self.met.add if event.met else self.met.discard)(event.goal)
@@ -325,7 +325,7 @@ class History:
 
         if call := whole(thoughts, args):
             return call
-        for part in (1, 2, 4, 8):  # what JSON escapes takes more tokens than it had
+        for part in (1, 2, 4, 8):  # JSON escapes take more tokens than the text had
             room = max(16, limit // (len(args) + len(thoughts) + 1) // part)
             shorter = [
                 {key: shorten(v, room, self._count) if isinstance(v, str) else v for key, v in values.items()}

@@ -90,7 +90,7 @@ class LoopGuard:
                 self.barred_names.clear()
                 self._insisted = ""
                 self._returned(self._pending, event)
-            case Feedback() | Resumed():  # the user had the word, and may have changed anything
+            case Feedback() | Resumed():  # the user intervened, and may have changed anything
                 self.barred_names.clear()
                 self._results.clear()
 

@@ -36,15 +36,15 @@ Alarm = Literal["", "model", "user", "stop"]
 """Who is to hear of a standstill now; `stop` ends the run."""
 
 ALARMS: tuple[Alarm, ...] = ("", "model", "user", "stop")
-ROUNDS = (3, 4, 6)  # times that the very same came without progress, at which each alarm is raised
-STEPS = (8, 12, 20)  # steps without progress, of whatever kind, at which it is
+ROUNDS = (3, 4, 6)  # repetitions of the very same outcome without progress at which each alarm is raised
+STEPS = (8, 12, 20)  # steps without progress, of whatever kind, at which it is raised
 NUMBERS = 4  # results that differ from an earlier one in numbers alone, for each step that is counted
 COMPARED = 50_000  # characters of a result in which what varies is set aside
 WAITS = 25  # looks at what still goes on, and waits for it, for each step that is counted
 
-_UNIT = NUMBERS * WAITS  # a step without progress; whole numbers give the same verdict however they are added up
+_UNIT = NUMBERS * WAITS  # weight of a step without progress; integers add up the same in any order
 
-# What varies by itself. Not every number: that of the tests that fail is the news.
+# What varies by itself. Not every number: the count of failing tests is progress.
 _VARYING = re.compile(
     r"""
       \b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?(?:Z|[+-]\d\d:?\d\d)?   # 2026-01-31T12:00:00Z
@@ -101,7 +101,7 @@ class Standstill:
                 self._count_outside(("met", event.goal))
             case AgentMessage():
                 self._count_outside(("told", event.sender, without_varying(event.text)))
-            case Feedback() | Resumed():  # the user had the word, and may have changed anything
+            case Feedback() | Resumed():  # the user intervened, and may have changed anything
                 self._changes.clear()
                 self._rest.clear()
                 self._nearly.clear()
@@ -121,7 +121,7 @@ class Standstill:
 
     def _returned(self, call: Call, event: Returned) -> None:
         key = _key(call)
-        if event.wants_a_look:  # the end was put off: whatever is said of that, nothing is new
+        if event.wants_a_look:  # the end was put off: nothing is new, whatever the text says
             self._count(_END)
         elif event.meta.repeat:
             self._count(self._newest.get(key, key))
@@ -139,11 +139,11 @@ class Standstill:
         known = self._changes if changed else self._rest
         leads_on = bool(changed) and self._state == "new"
         if leads_on:
-            self._nearly.clear()  # the number of what is left to do is news
+            self._nearly.clear()  # a new number of things left to do is progress
         if outcome in known or (changed and self._state == "old"):
             if meta.waits is not None:
                 self._count(outcome, _UNIT // WAITS if meta.waits else _UNIT, again=0)
-            else:  # to add the same line for ever leads on too, so it counts
+            else:  # adding the same line for ever changes files too, so it counts
                 self._count(outcome, again=0 if leads_on else 1)
         elif nearly in self._nearly and has_failed:
             self._count(outcome, again=0)

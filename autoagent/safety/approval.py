@@ -373,7 +373,7 @@ class Continuous:
         return self._ask.interrupted()
 
     def waits_on(self, reason: str) -> bool:
-        return False  # there was patience for an agent that is left alone
+        return False  # the patience was for an unattended agent
 
 
 class Outer:
@@ -414,7 +414,7 @@ class FailClosed(Outer):
             return self._inner.decide(proposal)
         except StopRun:
             raise
-        except Exception as error:  # whatever broke, nobody has allowed the call
+        except Exception as error:  # whatever failed, nobody has allowed the call
             reason = f"Whether it may run could not be decided ({type(error).__name__}: {error})."
             return Verdict(False, "fault", reason)
 

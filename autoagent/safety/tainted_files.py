@@ -26,7 +26,7 @@ from autoagent.core.errors import StateError
 from autoagent.core.record_codec import lines_of
 from autoagent.workspace.gate import folder_named
 
-LOOKED_AT = 20_000  # files, in search of one of the user's own; where there are more, one is taken to be there
+LOOKED_AT = 20_000  # files searched for one of the user's own; if there are more, one is assumed
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ class Process:
     def end(self) -> None:
         """Have it end; from any thread."""
         with self._lock:
-            if self._process.returncode is None:  # or the number may be another's by now
+            if self._process.returncode is None:  # or the pid may be another's by now
                 os.killpg(self._process.pid, self._launch.ending)
 
     def _watch(self) -> str:

@@ -39,7 +39,7 @@ def open_sandbox(
     if required and not any(tried.confines for tried in kinds):
         raise SetupError(f"A sandbox is required, and --sandbox {kind} is none: leave out one of the two.")
     python = python or sys.executable
-    python_places(python)  # that it does not work is no reason for a weaker kind
+    python_places(python)  # its failure must not lead to a weaker kind
     reasons: list[str] = []
     for tried in kinds:
         if required and not tried.confines:

@@ -21,7 +21,7 @@ GOOGLE = "https://customsearch.googleapis.com/customsearch/v1"
 GOOGLE_LARGEST = 10  # hits that it gives at once
 ENGINES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # of ddgs, in the order they are asked
 ROUNDS = 2  # through all of them
-PAUSE = 2.0  # seconds between the rounds: what was too fast for them is not a moment later
+PAUSE = 2.0  # seconds between the rounds, for engines that limit the rate
 TIMEOUT = 15.0  # seconds of silence
 ANSWER_LIMIT = 4_000_000  # bytes
 

@@ -40,7 +40,7 @@ class Execution:
         if changing:
             yield from self.snapshot()
         before = state.resume.tree
-        yield state.record(Started(call=call), passing=not changing)  # a look that a power cut hides is taken again
+        yield state.record(Started(call=call), passing=not changing)  # a look lost in a power cut is repeated
         began, interrupted = self._clock(), False
         seen = state.guard.observe(call)
         workspace = self._context.workspace.observed(seen)
@@ -90,7 +90,7 @@ class Execution:
             for program in self._context.sandbox.programs():
                 if program.exit is None:
                     self._context.sandbox.stop(program.pid)
-        with suppress(StateError):  # the end is recorded all the same, and undo names what differs
+        with suppress(StateError):  # the end is recorded anyway, and undo names what differs
             yield from self.snapshot()
 
     # What the model is shown ---------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Execution:
         """Return the result with the paths that have changed since the snapshot `before`."""
         if self._snapshots is None or not (changed := self._snapshots.changed(before, self._state.resume.tree)):
             return result
-        if proposal.risk != "write":  # programs sync nothing, and what a step is said to have done shall last
+        if proposal.risk != "write":  # programs do not sync, and what a step is recorded to have done must survive
             self._context.workspace.sync(changed)
         return replace(result, meta=replace(result.meta, changed=tuple(changed)))
 

@@ -14,7 +14,7 @@ from autoagent.steps.run_state import Events, RunState
 
 RECALLED = 10  # memories asked for at every step
 RECALLED_CHARACTERS = 400  # of each memory; a prompt shows no more
-LEFT_OUT = 20  # of the candidates a recall left out: as many are worth a line of the log
+LEFT_OUT = 20  # candidates left out of a recall that the log names
 
 
 class StepMemory:

@@ -94,7 +94,7 @@ class WorkerPool:
         self._interruptible, self._held = oversight.interruptible, oversight.held
         self._patience = patience
         self._members: list[RunningWorker] = []
-        self._lock = threading.Lock()  # of whoever appends for a sub-agent, or changes who there is
+        self._lock = threading.Lock()  # held to append for a sub-agent, or to change the members
         self._unshown: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Proposal]] = deque()
 
@@ -181,7 +181,7 @@ class WorkerPool:
                 member.thread.start()
                 with self._interruptible() if reached else nullcontext():
                     problem = ready.get()
-            except BaseException:  # Ctrl-C or a signal: whoever starts it will never know its key
+            except BaseException:  # Ctrl-C or a signal: its starter will never know its key
                 member.stop(Outcome("stopped", "Its start was interrupted."))
                 raise
             if problem:
@@ -250,7 +250,7 @@ class WorkerPool:
             outcome = stop.outcome
         except (ForUser, ForModel) as error:
             outcome = Outcome("failed", str(error))
-        except Exception as error:  # a fault of ours in one agent must not take the others with it
+        except Exception as error:  # a bug in one agent must not end the others
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
         self._end(member, member.state.outcome or outcome)
         if not built:

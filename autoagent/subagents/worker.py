@@ -127,7 +127,7 @@ class RunningWorker:
         for member in self.mailbox.members:
             member.stop(Outcome("stopped", "The agent that started it has ended."))
         for let_go in self._lets_go:
-            with contextlib.suppress(Exception):  # what does not let go is left to its thread
+            with contextlib.suppress(Exception):  # whatever fails to stop is left to its thread
                 let_go()
 
     def now(self) -> SubAgent:

@@ -43,7 +43,7 @@ def test(ctx: click.Context, files: tuple[Path, ...], keep: bool, as_json: bool,
         ctx.exit(2)
     rows: list[dict[str, Any]] = []
     state = (ctx.obj or {}).get("state_dir")
-    with Interrupts().installed() as interrupts, interrupts.allowed():  # what is ended cleans up behind it
+    with Interrupts().installed() as interrupts, interrupts.allowed():  # an interrupted test cleans up after itself
         for scenario in scenarios:
             played = play(scenario, keep=keep, state=Path(state) if state else None, bounds=bounds)
             rows.append(_row(scenario, played))

@@ -56,7 +56,7 @@ class WordLlamaEmbedder:
     def __init__(self) -> None:
         self._table = _load_wordllama()
         # It would keep the pieces of 10,000 texts, some kilobytes each, which do not come again.
-        with suppress(AttributeError):  # an older tokenizer cannot be told so
+        with suppress(AttributeError):  # an older tokenizer has no such switch
             self._table.tokenizer.model._resize_cache(0)
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:

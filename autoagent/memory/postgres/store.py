@@ -30,7 +30,7 @@ BATCH = 256  # texts embedded together, and stored in one transaction
 SLACK = 32  # neighbours looked up beyond those asked for: some of the nearest are to be skipped
 EF_SEARCH = 200  # neighbours HNSW keeps in sight: recall@10 of 10,000 real text vectors .994; pgvector's own 40: .972
 MOST_EF = 1000  # pgvector allows no more
-MOST_WORDS = 64  # of a query; what a long one is about it says with fewer
+MOST_WORDS = 64  # words of a query; a long one is described by fewer
 MOST_MATCHES = 5_000  # memories that are ranked by a word, counted for each word
 
 Skip = Collection[tuple[str, int]]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 VERSION = 1
 BATCH = 256  # texts embedded together
 SLACK = 32  # candidates ranked beyond those asked for
-MOST_WORDS = 64  # of a query; what a long one is about it says with fewer
+MOST_WORDS = 64  # words of a query; a long one is described by fewer
 MOST_MATCHES = 20_000  # memories that are ranked by a word, counted for each word: meanwhile the server serves no other
 
 Skip = Collection[tuple[str, int]]

@@ -33,7 +33,7 @@ FETCH = 500  # memories looked up by one query
 WORDS = 100  # of a query, that are looked for
 MATCHES = 300  # memories that are ranked by their words, at some microseconds each
 MATCHES_OF_ONE = 10_000  # that are ranked where no word of the query is in fewer than MATCHES
-COUNTED = 10_000  # words of which it is kept in how many memories they are
+COUNTED = 10_000  # words whose memory counts are cached
 DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level"

@@ -54,7 +54,7 @@ class Capabilities:
             "window": known.window,
             "thinks": known.thinks,
         }
-        with contextlib.suppress(OSError):  # a cache that cannot be written is a probe more next time, not a failure
+        with contextlib.suppress(OSError):  # an unwritable cache costs one more probe next time, no more
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(self._path) as file:
                 file.write(json.dumps(lines, indent=1, sort_keys=True).encode())

@@ -30,7 +30,7 @@ from autoagent.models.openai.refusals import Refused
 from autoagent.models.openai.response import ResponseParts, tokens_in
 from autoagent.text.tokens import PER_MESSAGE
 
-UNKNOWN_WINDOW = 8192  # tokens; what a model has of which neither the table nor its server tells more
+UNKNOWN_WINDOW = 8192  # tokens; assumed if neither the table nor the server knows the window
 
 _REASONING_ROOM = 16_000  # tokens; reasoning is paid from the reply's limit, so as much is added there and kept free
 
@@ -57,7 +57,7 @@ _CARRIER: Mapping[Asking, re.Pattern[str]] = {
 # Names in a model list that stand for its context length: vLLM, OpenRouter, Groq, Mistral, LM Studio.
 _WINDOW_KEYS = ("max_model_len", "context_length", "context_window", "max_context_length", "loaded_context_length")
 
-# The probe is as small as it can be: on a small machine every token of it is felt.
+# The probe is as small as possible: on a small machine every token is felt.
 _PROBE_MESSAGES = (Message("user", "Are you ready? Answer with one word, yes or no."),)
 _PROBE_TOKENS = 64
 _THINKING_PROBE_TOKENS = 2048  # where the first were spent on thinking
@@ -311,7 +311,7 @@ class OpenAIModel:
                 without = (*without, name)
                 continue
             if without != self._known.without:
-                self._note(without=without)  # only now: going without them did help
+                self._note(without=without)  # only now: leaving them out did help
             if answer.thought and not self._known.thinks:
                 self._note(thinks=True)
             return answer, retries
@@ -360,7 +360,7 @@ class OpenAIModel:
     def _listed_window(self) -> int:
         try:
             every = self._endpoint.models()
-        except (ModelError, SetupError):  # a list is a courtesy; what is wrong shows at the first completion
+        except (ModelError, SetupError):  # the list is optional; real problems show at the first completion
             return self._known.window or UNKNOWN_WINDOW
         # a server of one model may answer to any name
         listed = next((m for m in every if m["id"] == self.name or len(every) == 1), {})

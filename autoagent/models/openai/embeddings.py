@@ -20,7 +20,7 @@ from autoagent.text.sanitize import valid
 _AT_ONCE = 128  # texts in one request
 _FEW = 8  # texts that a step embeds
 _REST = 60.0  # seconds for which an endpoint that did not answer is left alone: no step waits for it twice
-_LIMIT = 8000  # tokens of one text; OpenAI's embedders end at 8191
+_LIMIT = 8000  # tokens of one text; OpenAI's embedders take at most 8191
 
 
 class OpenAIEmbedder:

@@ -46,7 +46,7 @@ Read = Callable[[str, Iterable[bytes]], T]
 """Makes something of a content type and the chunks of a body; raises Broken where they hold only a part of it."""
 
 OPENAI = "https://api.openai.com/v1"
-ERROR_LIMIT = 100_000  # bytes of an answer that says no
+ERROR_LIMIT = 100_000  # bytes of a refusal that are read
 MOST_REDIRECTS = 20
 END_SECONDS = 0.1  # for the end of an answer that has said all; waiting longer would cost more than a new connection
 

@@ -40,7 +40,7 @@ PLAYERS = (
     ("paplay",),
 )
 
-# All that a program gets of the environment: no key is among it.
+# The whole environment of a program: it holds no key.
 _ENVIRONMENT = (
     *("PATH", "HOME", "LANG", "TMPDIR", "DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS"),
     *("XDG_RUNTIME_DIR", "PULSE_SERVER", "PULSE_COOKIE", "PIPEWIRE_REMOTE", "ALSA_CONFIG_PATH", "AUDIODEV"),

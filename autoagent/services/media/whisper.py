@@ -66,7 +66,7 @@ def hear(recording: bytes) -> str:
     from av.error import FFmpegError
     from faster_whisper import WhisperModel
 
-    threads = max(1, (os.cpu_count() or 1) - 1)  # with none left for the rest of the machine, all of it slows down
+    threads = max(1, (os.cpu_count() or 1) - 1)  # one core stays free, or the whole machine slows down
     model = WhisperModel("base", device="cpu", compute_type="int8", cpu_threads=threads, files=weights())
     try:
         segments, _ = model.transcribe(io.BytesIO(recording), vad_filter=True)  # else it invents words in silence
