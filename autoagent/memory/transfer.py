@@ -73,7 +73,7 @@ class Counts:
     doubted: int = 0
 
 
-class TakenOver:
+class ImportedVectors:
     """Satisfies Embedder: knows the vectors of a file if they are its embedder's, and asks the embedder for others."""
 
     def __init__(self, embedder: Embedder, vectors: Vectors) -> None:

@@ -376,7 +376,7 @@ class Continuous:
         return False  # the patience was for an unattended agent
 
 
-class Outer:
+class AuthorizerWrapper:
     """An authorizer around another one, to which it leaves all that it does not decide itself."""
 
     def __init__(self, inner: Authorizer) -> None:
@@ -392,7 +392,7 @@ class Outer:
         return self._inner.waits_on(reason)
 
 
-class RuleAuthorizer(Outer):
+class RuleAuthorizer(AuthorizerWrapper):
     """Allows what a rule lets through, without a question and in spite of a warning; leaves all else to `inner`."""
 
     def __init__(self, rulebook: Rulebook, inner: Authorizer) -> None:
@@ -406,7 +406,7 @@ class RuleAuthorizer(Outer):
         return self._inner.decide(proposal)
 
 
-class FailClosed(Outer):
+class FailClosed(AuthorizerWrapper):
     """Refuses where `inner` fails, so that decide raises StopRun and KeyboardInterrupt alone."""
 
     def decide(self, proposal: Proposal) -> Verdict:

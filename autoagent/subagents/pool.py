@@ -32,7 +32,7 @@ from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Task
 from autoagent.runs.budget import Budget
-from autoagent.safety.approval import Outer
+from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.subagents.mailbox import Mailbox
 from autoagent.subagents.worker import Build, RunningWorker
 
@@ -144,7 +144,7 @@ class WorkerPool:
 
     def leading(self, authorizer: Authorizer) -> Authorizer:
         """Return the authorizer of the run's own agent: what it forfeits at Ctrl-C, the sub-agents forfeit too."""
-        return _Leading(authorizer, self._forfeit)
+        return _LeaderAuthorizer(authorizer, self._forfeit)
 
     def _forfeit(self) -> None:
         for member in list(self._members):
@@ -278,7 +278,7 @@ class WorkerPool:
         return stamped
 
 
-class _Leading(Outer):
+class _LeaderAuthorizer(AuthorizerWrapper):
     """The authorizer of the run's own agent: at Ctrl-C the sub-agents, too, forfeit what they were allowed."""
 
     def __init__(self, inner: Authorizer, forfeit: Callable[[], None]) -> None:

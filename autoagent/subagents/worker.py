@@ -108,8 +108,8 @@ class RunningWorker:
             budget=self.budget,
             log=log,
             mailbox=self.mailbox,
-            authorizer=_Referring(self._pool, self),
-            listener=_Heeding(self.check),
+            authorizer=_ReferringAuthorizer(self._pool, self),
+            listener=_StoppableListener(self.check),
             interruptible=self._interruptible,
             when_stopped=self._lets_go.append,
         )
@@ -180,7 +180,7 @@ class _Log:
         return iter(())
 
 
-class _Referring:
+class _ReferringAuthorizer:
     """A sub-agent's authorizer: passes its questions to the pool."""
 
     def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
@@ -197,7 +197,7 @@ class _Referring:
         return False
 
 
-class _Heeding:
+class _StoppableListener:
     """A sub-agent's listener: shows nothing, and cuts short what it listens to if the agent is to end."""
 
     def __init__(self, check: Callable[[], None]) -> None:

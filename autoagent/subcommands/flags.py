@@ -57,7 +57,7 @@ class _Moment(click.ParamType[float]):
             self.fail(f"{error}.", param, ctx)
 
 
-class _OfRegistry(click.Option):
+class _RegistryOption(click.Option):
     """An option whose help names what the registry knows, and is built only when shown: a start needs none."""
 
     def __init__(self, *args: Any, say: Callable[[], str], **more: Any) -> None:
@@ -114,14 +114,14 @@ _RUN_FLAGS = (
     click.option("-l", "--continuous-limit", type=_whole(1), metavar="N",
                  help="With -c: at most N commands, and 2 N + 3 requests to the model."),
     click.option("--model", metavar="NAME",
-                 cls=_OfRegistry, say=_models),
+                 cls=_RegistryOption, say=_models),
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
-                 cls=_OfRegistry, say=_backends),
+                 cls=_RegistryOption, say=_backends),
     click.option("--allow", multiple=True, metavar="RULE",
                  help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
-    click.option("--sandbox", metavar="NAME", cls=_OfRegistry, say=_sandboxes),
+    click.option("--sandbox", metavar="NAME", cls=_RegistryOption, say=_sandboxes),
     click.option("--require-sandbox", is_flag=True, default=None, help="Stop where no sandbox works."),
     click.option("-b", "--browser-name", metavar="NAME",
                  help="chromium or firefox: read pages through a headless browser."),

@@ -233,7 +233,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
     exported = transfer.read(file, say)
     embedder = lazy_embedder(settings)
     if exported.vectors is not None:
-        embedder = transfer.TakenOver(embedder, exported.vectors)
+        embedder = transfer.ImportedVectors(embedder, exported.vectors)
     with memory_of_user(settings, embedder) as living:
         counts = transfer.import_into(living.store, living.journal, exported, trusted=trusted)
         there = len(living)

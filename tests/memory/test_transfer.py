@@ -79,7 +79,7 @@ def test_vectors_are_taken_over_where_the_embedder_is_the_same(backend: Backend,
     source.close()
     found = transfer.read(path)
     assert found.vectors is not None
-    target = backend.open(transfer.TakenOver(Untouched(), found.vectors))
+    target = backend.open(transfer.ImportedVectors(Untouched(), found.vectors))
     transfer.import_into(target, None, found, trusted=True)
     assert target.take_usage() == Usage()
     assert exported(target, tmp_path / "again.jsonl") == first
@@ -93,7 +93,7 @@ def test_another_embedder_embeds_anew(backend: Backend, tmp_path: Path) -> None:
     found = transfer.read(path)
     assert found.vectors is not None
     embedder = BagOfWords(32)
-    target = backend.open(transfer.TakenOver(embedder, found.vectors))
+    target = backend.open(transfer.ImportedVectors(embedder, found.vectors))
     transfer.import_into(target, None, found)
     assert "red apples" in embedder.embedded
     assert target.near("red apples", 1)[0].text == "red apples"

@@ -30,7 +30,7 @@ from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai.body import LARGEST, Broken, TooLong, read_object, unpacked, within
 from autoagent.models.openai.refusals import Refusals, Refused, error_in
-from autoagent.models.openai.response import ToldInStream
+from autoagent.models.openai.response import StreamError
 from autoagent.models.openai.retry import Fault, Policy, persist
 from autoagent.models.openai.timers import LONGEST, Heartbeat, Timers
 from autoagent.network.addresses import is_private
@@ -74,7 +74,7 @@ _OWN_MACHINE = RequestTimeouts(
 )  # a CPU may read a long prompt for minutes before its first word
 
 
-class _SaidNo(Exception):
+class _RefusedAnswer(Exception):
     """An answer whose status says no, with the beginning of its body."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -190,7 +190,7 @@ class Endpoint:
                 answer = read(response.headers.get("content-type", ""), unpacked(chunks, packing))
                 self._read_out(response, chunks)
                 return answer
-        except _SaidNo as error:
+        except _RefusedAnswer as error:
             raise self._refusals.of_status(error.status, error.headers, error_in(error.body), body) from error
         except openai.APIConnectionError as error:
             if listener:
@@ -200,7 +200,7 @@ class Endpoint:
             if listener:
                 listener.heed()
             raise self._refusals.of_connection(error) from error
-        except ToldInStream as error:
+        except StreamError as error:
             raise self._refusals.of_status(200, {}, error.error, body) from error
         except Broken as error:
             raise Fault(f"{self.host}: {error}") from error
@@ -211,7 +211,7 @@ class Endpoint:
         """POST the body, or GET without one; silence ends with the seconds `left`. The response still streams.
 
         Raises:
-            _SaidNo: its status says no.
+            _RefusedAnswer: its status says no.
             SetupError: it redirects to where the request may not go.
             Fault: it redirects in a circle.
         """
@@ -227,7 +227,7 @@ class Endpoint:
             try:
                 got = ask(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
                 return cast("httpx2.Response", got)
-            except _SaidNo as no:
+            except _RefusedAnswer as no:
                 location = no.headers.get("location")
                 if no.status not in _REDIRECTS or not location:
                     raise
@@ -253,7 +253,7 @@ class Endpoint:
         return there.geturl()
 
     def _refuse(self, response: httpx2.Response) -> None:
-        """Note that there is an answer; raise _SaidNo for a status that is no success.
+        """Note that there is an answer; raise _RefusedAnswer for a status that is no success.
 
         It has as much of the body as comes in bounded time.
         """
@@ -274,7 +274,7 @@ class Endpoint:
             pass  # the status counts; of the reason there is what came until then
         finally:
             cancel()
-        raise _SaidNo(response.status_code, response.headers, bytes(said[:ERROR_LIMIT]))
+        raise _RefusedAnswer(response.status_code, response.headers, bytes(said[:ERROR_LIMIT]))
 
     @property
     def _is_plain_http(self) -> bool:

@@ -28,7 +28,7 @@ _THINKS = re.compile(r"\s*(<(think|thinking|thought|reasoning)>|<\|channel\|>ana
 _THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mistral; OpenRouter, Ollama, newer vLLM
 
 
-class ToldInStream(Exception):
+class StreamError(Exception):
     """The server put an error into a stream that began well; `error` is what it said."""
 
     def __init__(self, error: Any) -> None:
@@ -98,7 +98,7 @@ class ResponseParts:
         Raises:
             Broken: it ends before it finished, or is no chat completion.
             TooLong: it has more than LARGEST bytes, or says more than LONGEST characters or MOST_CALLS calls.
-            ToldInStream: the server reports an error in it.
+            StreamError: the server reports an error in it.
         """
         chunks = within(chunks, LARGEST)
         if "json" in content_type:  # the server does not stream
@@ -114,7 +114,7 @@ class ResponseParts:
 
     def _take(self, chunk: Mapping[str, Any], heard: Callable[[str], None]) -> None:
         if error := chunk.get("error"):
-            raise ToldInStream(error)
+            raise StreamError(error)
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
         for choice in _list(chunk.get("choices")):
@@ -122,7 +122,7 @@ class ResponseParts:
             self._add(fields.get("delta") or fields.get("message"), heard)
             finish = _string(fields.get("finish_reason"))
             if finish == "error":
-                raise ToldInStream(fields.get("error") or "an error, without a reason")
+                raise StreamError(fields.get("error") or "an error, without a reason")
             self.finish = finish or self.finish
 
     def _add(self, said: Any, heard: Callable[[str], None]) -> None:
@@ -220,7 +220,7 @@ def _events(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         if name == "data":
             data.append(value.removeprefix(" "))
         elif name == "error":  # older llama.cpp
-            raise ToldInStream(value.strip())
+            raise StreamError(value.strip())
         elif not line and data:
             if data[0].startswith("[DONE]"):
                 return
