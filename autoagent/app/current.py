@@ -86,7 +86,7 @@ class FolderSettings:
 def settings_here(flags: Mapping[str, Any] | None) -> Settings:
     """Load all layers in this folder under these flags, for commands that only read: nobody is asked.
 
-    What the folder is not trusted with is left out, and named on standard error. Raises as `look` does.
+    Untrusted values are left out, and named on standard error. Raises as `look` does.
     """
     here = look(flags)
     here.tell()
@@ -162,8 +162,8 @@ def explicit_settings(names: Iterable[str]) -> dict[str, Any]:
 def claimed_state(settings: Settings) -> Iterator[None]:
     """Make the state folder before anything is written into it, and note it as the user's own.
 
-    One with something in it is his already, or the gate would not have let it through. Where nothing came into it, it
-    goes again. What cannot be kept of that is said.
+    One that is not empty is the user's already, or the gate would have refused it. If it stays empty, it is removed.
+    Failures to note it are reported.
     """
     state = Path.cwd() / settings.state_dir
     if is_empty(state):

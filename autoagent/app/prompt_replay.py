@@ -99,7 +99,7 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
 def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator[tuple[Prompted, bool]]:
     """Yield each prompt of a run and its sub-agents, in order, and whether the log leads to exactly what was sent.
 
-    As `trace`, for all of them in one pass.
+    Does as `trace`, for all of them in one pass.
     """
     recorded: dict[str, list[Event]] = {}
     sources: dict[str, _Sources] = {}

@@ -62,9 +62,9 @@ class RunPlan:
 def drive(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog], setup_usage: Usage | None = None) -> int:
     """Run the agent to its end, show what happens, say how it ended and how to go on, and return the exit code.
 
-    The log is opened last: what cannot be opened before it leaves no empty run behind. Only then are the user's
-    warnings said. `open_log` may change the workspace, which is this process's alone by then, and mark files of it as
-    tainted. `setup_usage` is what the model was paid before. Raises ForUser.
+    The log is opened last, so that a failure to open anything else leaves no empty run behind. Warnings are shown only
+    then. `open_log` may change the workspace, which this process has locked by then, and mark files as tainted.
+    `setup_usage` is what the model was paid before. Raises ForUser.
     """
     settings, console = plan.settings, plan.console
     with _opened(plan, open_log, setup_usage) as (agent, pool, log):

@@ -129,8 +129,8 @@ def describe(
 ) -> RunStarted:
     """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
 
-    What was protected where the run began stays so, wherever it is resumed. Raises SettingsError if the system
-    prompt leaves no room for a history in the model's window.
+    Paths protected when the run began stay protected, wherever it is resumed. Raises SettingsError if the system prompt
+    leaves no room for a history in the model's window.
     """
     import json
 

@@ -32,8 +32,8 @@ def builder(
 ) -> Build:
     """Return the function that builds the sub-agents of a run; the arguments are those of the run's own agent.
 
-    What is opened is used by one thread alone, but for a model and an embedder that are declared as shared. A
-    sub-agent's programs are its own and end with it.
+    Everything opened is used by one thread alone, except a model and an embedder declared as shared. A sub-agent's
+    programs are its own and end with it.
     """
     from autoagent.app.context_factory import open_context
     from autoagent.app.restoring import open_snapshots

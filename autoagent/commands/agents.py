@@ -1,6 +1,6 @@
 """Commands on sub-agents: they work in the background while the agent that started them goes on.
 
-What a sub-agent says carries what that agent has read: its words are as untrusted, and as private, as its sources.
+A sub-agent's words carry the labels of what it has read: they are as untrusted, and as private, as its sources.
 """
 
 from __future__ import annotations

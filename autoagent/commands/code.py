@@ -1,6 +1,6 @@
 """The commands that run programs, all of them in the sandbox, and those that ask the model about code.
 
-A Python program is run from the very bytes that were checked and shown: they go to the interpreter on standard input,
+A Python program runs from the exact bytes that were checked and shown: they go to the interpreter on standard input,
 and the file is not read again.
 """
 

@@ -1,6 +1,6 @@
 """JSON schemas made from command specs: of a command's arguments, of a whole reply, of native tools.
 
-A model that is bound to these cannot write a malformed command; one that is not is checked against the same specs.
+A model constrained by these cannot write a malformed command; any other is checked against the same specs.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pathlib import Path
 def replacing(path: Path, mode: int = 0o600) -> Iterator[BufferedRandom]:
     """Yield a file to fill, which replaces `path` once the block ends well and it is on disk.
 
-    A reader and a crash see the old content or the new. Raises OSError; no part of the file stays then.
+    A reader and a crash see the old content or the new. Raises OSError, and leaves no partial file behind.
     """
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new")
     try:

@@ -131,7 +131,7 @@ class Memory(Protocol):
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
         """Let n random memories fade (None: the usual number); `dream` is asked, once, to make one of those forgotten.
 
-        A dream that cannot be made undoes nothing. Nothing forgotten: nothing is asked, and the dream is empty.
+        A failed dream undoes nothing. If nothing was forgotten, the model is not asked and the dream is empty.
         """
 
     def forget(self, memory: int) -> bool:
@@ -153,8 +153,8 @@ class MemoryStore(Protocol):
     def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
         """Keep a text durably, with level 0; its id, or None for a text without content.
 
-        A text that is there already keeps its id and level; its time, run and step are those given; once untrusted it
-        stays so. A text in the trash comes back as if it were new.
+        A text already stored keeps its id and level and gets the given time, run and step; once untrusted it stays so.
+        A text in the trash is restored as if new.
         """
 
     def find(self, text: str) -> RetrievedMemory | None:
@@ -309,8 +309,8 @@ class Web(Protocol):
         """Fetch a file, going on after what an earlier try left of it; its size in bytes. The size limit is the user's.
 
         `part` opens what is left of one version of the file, or a new file, to read and write; the version is named by
-        16 hexadecimal digits. `progress` hears bytes so far and in all (None: not known). Raises with the part empty
-        where a later try could not go on from it.
+        16 hexadecimal digits. `progress` hears bytes so far and in all (None: not known). If it raises and a later try
+        could not continue from the part, the part is empty.
         """
 
     def pin(self, url: str) -> tuple[str, int, str]:
@@ -363,7 +363,7 @@ class SubAgents(Protocol):
     ) -> SubAgent:
         """Start an agent in the background: what it is for, what it is to do, and the only commands it may use.
 
-        With no `commands` it may use all that this agent may, but for those about the user.
+        Without `commands` it may use all of this agent's, except those that involve the user.
         """
 
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:

@@ -1,9 +1,9 @@
 """The budget: hard ceilings on money, tokens, seconds, commands and requests to the model, as a fold over the log.
 
-Every call counts, also one whose reply could not be used. A ceiling is checked before a call, with the reply that is
-to be expected from what was written so far, so that it is not passed and then noticed; a reply that grows longer is
-cut where the ceiling is (`allowance`). Money cannot be counted where the price is unknown: that is said once, and the
-other ceilings hold, as does this one for what is known.
+Every call counts, also one whose reply could not be used. A ceiling is checked before a call, including the reply
+expected from earlier ones, so that it is not noticed too late; a reply that grows longer is cut where the ceiling is
+(`allowance`). Money cannot be counted where the price is unknown: that is said once, and the other ceilings hold, as
+does this one for what is known.
 
 A sub-agent has a share of what its starter has left. It is kept back there in whole while the sub-agent runs, and
 counts with what was really spent once it is given back, so that no ceiling is passed however many run at once.

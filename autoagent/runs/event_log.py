@@ -103,8 +103,7 @@ def find_run(state_dir: Path, prefix: str) -> str:
 def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iterator[Event]:
     """Yield the events of a run without taking its lock; a torn last line is skipped.
 
-    With `kinds` only those of these types, which takes a tenth of the time: of the others just the beginning of the
-    line is looked at.
+    With `kinds` only those of these types, which takes a tenth of the time: of other lines only the beginning is read.
     """
     yield from _events(_path(state_dir, run), {kind.type for kind in kinds} or EVENTS.keys())
 

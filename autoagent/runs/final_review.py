@@ -78,8 +78,8 @@ class FinalReview:
     ) -> str:
         """Set the goals beside the files as they are now.
 
-        `read` gives a file's text or raises CommandError; `is_there` says whether there is a file, and shows nothing of
-        it; `quote` puts marks around a text that comes from outside.
+        `read` gives a file's text or raises CommandError; `is_there` says whether a file exists, without showing it;
+        `quote` puts marks around a text that comes from outside.
         """
         if not self._due:
             return ""

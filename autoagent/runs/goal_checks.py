@@ -54,7 +54,7 @@ class GoalChecks:
         """Run the checks and yield the outcome of each; `run`
         runs one, and raises CommandError if that cannot be done.
 
-        `labels` is asked what is carried by the words of a program that has just run.
+        `labels` returns the labels of the output of a program that has just run.
         """
         for number, goal in enumerate(self._goals):
             if goal.check is None:

@@ -141,7 +141,7 @@ class History:
     def messages(self) -> list[Message]:
         """The messages, the user's first, then each reply and its result; empty before the first reply.
 
-        Without native tool calls, which are shown to no model that does not make them, user and assistant take turns.
+        Without native tool calls, which only a model that makes them is shown, user and assistant take turns.
         """
         if not self._begun:
             return []
@@ -178,7 +178,7 @@ class History:
     def newest(self) -> str:
         """The newest step as text, to be remembered and to recall by; '' before the first reply.
 
-        What in it comes from outside has no marks: whoever shows it puts them around the whole.
+        Text from outside in it has no marks: whoever shows it puts them around the whole.
         """
         if not self._exchanges:
             return ""
@@ -339,8 +339,8 @@ class History:
         """Render the reply in the response format, as it should
         have been written; long arguments keep head and tail.
 
-        Where the format is bound by a schema, the history need not show it: of the thoughts the first one is enough,
-        and a small model is not tempted to write the same plan again.
+        If a schema enforces the format, the history need not show it: the first thought is enough, and a small model is
+        not tempted to repeat the plan.
         """
         assert self._started is not None, "a run's first event is RunStarted"
         names = THOUGHTS if self._started.asking == "text" else THOUGHTS[:1]

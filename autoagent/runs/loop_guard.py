@@ -34,7 +34,7 @@ class Earlier:
 def refusal(earlier: Earlier, failing: str = "") -> str:
     """Tell the model that a barred repeat is done or has failed, and where to go from there.
 
-    `failing`: the goals whose checks fail, for which it will not do to have done it.
+    `failing`: the goals whose checks fail, so that repeating the call does not help.
     """
     gave = "" if earlier.outside else f"It gave: {earlier.begins} "  # no marks fit in here
     if not earlier.ok:

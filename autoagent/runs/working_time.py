@@ -1,7 +1,6 @@
 """The time that an agent has worked: a fold over its events, and a clock that goes on from the newest of them.
 
-What passes between two processes of a run is no work, nor is the time in which a person is waited for, nor that in
-which the machine is suspended.
+Time between two processes of a run does not count, nor does waiting for a person, nor suspension of the machine.
 """
 
 from __future__ import annotations

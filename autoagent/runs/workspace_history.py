@@ -1,6 +1,6 @@
 """The history of the workspace through a run: a fold over the log that knows each state and what can be undone.
 
-Steps are those of the run itself; what a sub-agent changed meanwhile is part of the step it happened in.
+Steps are the run's own; changes by a sub-agent are part of the step during which they happened.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Who may run a command: the answers a person can give, and the authorizers that give them.
 
-Whatever is not plainly an authorization runs nothing: look-alikes are asked again, failures refuse. A proposal with a
-warning (see guard) is answered for itself: nothing that was allowed in advance covers it but a rule of the user's.
+Nothing runs without a plain authorization: look-alikes are asked about again, failures refuse. A proposal with a
+warning (see exfiltration_guard) needs an answer of its own: no advance authorization covers it except a rule of the
+user's.
 """
 
 from __future__ import annotations

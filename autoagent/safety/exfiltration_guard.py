@@ -151,7 +151,7 @@ class ExfiltrationGuard:
     def label(self, call: Call, result: Result, seen: AccessObserver) -> Result:
         """Return the result marked as `untrusted` and `private` if it carries either.
 
-        Where it quotes in marks of its own (a look back, a check), the source is `quoted`.
+        If its text already has marks around its quotes (a look back, a check), the source is `quoted`.
         """
         if result.meta.repeat:  # it shows nothing, but names the step that did
             return result

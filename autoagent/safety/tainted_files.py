@@ -64,8 +64,7 @@ class TaintedFiles:
     def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
         """Record files or folders as tainted by `source` from this event on; what is not there is passed over.
 
-        `shared`: they may hold what is the user's own as well. Events that are folded once more, for a run that is
-        resumed, change nothing.
+        `shared`: they may hold the user's own data as well. Folding events again, for a resumed run, changes nothing.
         """
         fresh = []
         for path in paths:
@@ -83,8 +82,8 @@ class TaintedFiles:
         """Take up the marks of the workspace `origin`, of which this one is a copy from when the log of `runs` had so
         many events.
 
-        Marks of these runs that are later than that count only where the file is here as they left it there. What is
-        not as it was left there, or may not be, counts as the user's own too.
+        Later marks of these runs count only if the file is here as they left it there. A file that has changed, or may
+        have, counts as the user's own too.
         """
         theirs = TaintedFiles(self._path, origin)
         found: dict[str, Mark] = {}

@@ -23,7 +23,7 @@ def build_step_prompt(
 ) -> Prompt:
     """Build the prompt of a step; `left` is the line that states what is left of the limits, `zone` as in Prompted.
 
-    All it is made of is in the log, from which it can be built again (see prompt_replay).
+    All of its parts are in the log, so it can be rebuilt (see prompt_replay).
     """
     facts = StepFacts(
         goals=start.task.goals,

@@ -181,7 +181,7 @@ class Mailbox:
     def _commands_for(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
         """Return a sub-agent's commands: those wanted of this agent's, or all, and what ends its run.
 
-        What asks the user, or does not declare whether it does, is for the run's own agent alone.
+        Commands that ask the user, or do not declare whether they do, are reserved for the run's own agent.
         """
         names = {name: spec.name for spec in self._commands for name in (spec.name, *spec.aliases)}
         if unknown := [name for name in wanted if name not in names]:

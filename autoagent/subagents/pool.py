@@ -166,8 +166,8 @@ class WorkerPool:
     ) -> RunningWorker:
         """Start a sub-agent in its thread; return it built, known to its starter and about to run.
 
-        A signal cuts short only the wait for it to be built, and then it ends: none runs that its starter does not
-        know. Raises CommandError if it may not or cannot be started.
+        A signal interrupts only the wait for it to be built, and then ends it: none runs unknown to its starter. Raises
+        CommandError if it may not or cannot be started.
         """
         reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
         with self._held() if reached else nullcontext():

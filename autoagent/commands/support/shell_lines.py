@@ -118,7 +118,7 @@ def risk_of(line: str) -> Risk:
     """Return `irreversible` if the line plainly deletes,
     overwrites or publishes, `network` if it plainly reaches out.
 
-    Everything else is `run`, also a mere look: what a program does is not to be read off its name.
+    Everything else is `run`, even a mere look: a program's name does not tell what it does.
     """
     risks = {_risk(words) for words in _commands(line)}
     return next((risk for risk in ("irreversible", "network") if risk in risks), "run")
