@@ -1,7 +1,7 @@
 """The loop: think, parse, authorize, execute, store.
 
 All state of the Agent is folded from the events it records, so a resumed run is the same as one that never stopped.
-Each event is on disk before it is yielded, and `Started` is on disk before a command runs.
+Each event is written before it is yielded, and synced before anything that cannot be repeated follows.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from fakes import ScriptedModel
 
+from autoagent.app.run_factory import ModelCaller
 from autoagent.core.commands import Call
 from autoagent.core.errors import StopRun
 from autoagent.core.events import Ended, Prompted, Rejected, Resumed, RunStarted, Spent, Started, SystemNotice, Undone
@@ -147,3 +149,18 @@ def test_a_share_that_was_cut_to_what_is_left_tells_its_own_limit() -> None:
     share.add(prompted)
     with pytest.raises(StopRun, match=r"^The limit of 2 requests to the model is reached\.$"):
         share.check(1, 1, None, 0.0)
+
+
+def test_what_a_command_asks_a_model_costs_what_was_cut_short_too() -> None:
+    class CutShort(ScriptedModel):
+        owed = Usage(7, 3, 0, 0.01)
+
+        def take_usage(self) -> Usage:
+            owed, self.owed = self.owed, Usage()
+            return owed
+
+    model = CutShort(["Yes."], report=lambda messages: Usage(5, 1, 0, 0.02))
+    caller = ModelCaller(model, str)
+    assert caller("Are you ready?") == "Yes."
+    assert caller.take_usage() == Usage(12, 4, 0, 0.03)
+    assert caller.take_usage() == Usage()

@@ -424,6 +424,13 @@ def test_of_a_call_that_failed_is_said_what_failed_and_what_to_try(bench: Bench)
     assert not any("done already in step" in prompt[-1].content for prompt in model.prompts)
 
 
+def test_what_failed_on_the_network_may_be_tried_again(bench: Bench) -> None:
+    clone = say("clone_repository", url="https://127.0.0.1:9/r.git", clone_path="r")
+    events = list(bench.agent(ScriptedModel(finish([clone, clone]))).run())
+    assert [event.ok for event in events if isinstance(event, Returned)][:2] == [False, False]
+    assert not [event for event in events if isinstance(event, Decided) and not event.allowed]
+
+
 def test_an_end_that_is_put_off_is_no_failure(bench: Bench) -> None:
     model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="x")]))
     assert list(bench.agent(model).run())[-1].status == "finished"

@@ -21,7 +21,7 @@ from autoagent.commands.registry import Registry
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Call
 from autoagent.core.commands import Result as CommandResult
-from autoagent.core.errors import ModelError, SettingsError, StateError
+from autoagent.core.errors import ModelError, ReplyError, SettingsError, StateError
 from autoagent.core.memory import Dream, Origin, Recall
 from autoagent.core.model import Usage
 from autoagent.memory.embedders.builtin import embedded
@@ -76,6 +76,12 @@ def test_what_the_agent_remembers_it_can_recall(context: Context, living: Living
 def test_an_old_argument_name_is_taken(context: Context) -> None:
     assert run(context, "memory_add", string="Tea is hot.").ok
     assert "Tea is hot." in run(context, "recall", input="hot tea").text
+
+
+def test_an_argument_under_both_of_its_names_is_not_lost(context: Context) -> None:
+    with pytest.raises(ReplyError, match="'text' of memory_add is given twice, as 'Tea' and as 'Milk'; give it once"):
+        run(context, "memory_add", text="Tea", string="Milk")
+    assert run(context, "memory_add", text="Tea", string="Tea").ok
 
 
 def test_an_empty_text_is_a_failure_and_an_empty_memory_is_not(context: Context) -> None:

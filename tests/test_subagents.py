@@ -575,6 +575,25 @@ def test_the_ceiling_of_the_run_holds_over_all_and_a_share_over_its_agent(bench:
     assert tally.step == max(event.step for event in bench.log(""))
 
 
+def test_one_for_which_there_is_no_thread_takes_no_place(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    def boss() -> Iterator[str]:
+        monkeypatch.setattr(threading.Thread, "start", none_left)
+        yield ANNA
+        yield ANNA
+        yield WAIT
+        yield from DONE
+
+    bench.at_once = 1
+    bench.scripts = {"": boss(), "2": [*DONE]}
+    bench.go()
+    assert bench.results()[0].text == "The agent cannot be started: can't start new thread."
+    assert bench.results()[1].ok
+
+
 def test_one_that_cannot_be_built_never_was(bench: Bench) -> None:
     bench.scripts = {"": [ANNA, say("list_agents"), *DONE], "1": SetupError("there is no key")}
     bench.go()

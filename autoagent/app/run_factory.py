@@ -229,8 +229,8 @@ class ModelCaller:
         return completion.text
 
     def take_usage(self) -> Usage:
-        """Return what was spent since the last call."""
-        usage, self._usage = self._usage, Usage()
+        """Return what was spent since the last call, replies that were cut short included."""
+        usage, self._usage = self._usage + self._model.take_usage(), Usage()
         return usage
 
 

@@ -190,10 +190,19 @@ class Registry:
         """Return the call under its present name, with its arguments under theirs, of the right types and no extras.
 
         Raises:
-            ReplyError: an unknown name (the nearest is named), a missing, unknown or mistyped argument.
+            ReplyError: an unknown name (the nearest is named), a missing, unknown or mistyped argument, or one that is
+                given under two of its names with two values.
         """
         spec = self._find(call.name).spec
-        given = {_present_name(spec, key): value for key, value in call.args.items()}
+        given: dict[str, Any] = {}
+        for key, value in call.args.items():
+            name = _present_name(spec, key)
+            if name in given and given[name] != value:
+                raise ReplyError(
+                    f"The argument {name!r} of {spec.name} is given twice, as {given[name]!r} and as {value!r}; "
+                    "give it once."
+                )
+            given[name] = value
         known = {p.name: p for p in spec.parameters}
         if unknown := [key for key in given if key not in known]:
             raise ReplyError(f"{spec.name} has no argument {unknown[0]!r}; it is {spec.signature()}.")
@@ -222,7 +231,7 @@ class Registry:
         return Proposal(call, command.spec, preview or "This changes nothing.", changes=bool(preview), risk=risk)
 
     def execute(self, call: Call, context: Context) -> Result:
-        """Run a checked call. The one boundary where a failure becomes a value; only StopRun and Ctrl-C pass."""
+        """Run a checked call. A CommandError and an OSError become a failed Result; anything else propagates."""
         try:
             output = self._commands[call.name].function(context, **call.args)
         except CommandError as error:

@@ -52,7 +52,7 @@ class Effects:
         from_outside: its result, a failure too, may hold text from outside, and so may the files it writes.
         asks_user: its result holds an answer of the user; only the run's own agent can have it.
         tells_agents: what it is given, another agent reads, which may do anything that agent can.
-        amends: the files that it changes stay whose they were, as it does not write them anew.
+        amends: the files that it changes stay whose they were: not all of their content is this run's.
         ends_run: the run ends with it, so that every agent has it.
         pages_results: it shows parts of an earlier step's result, which carry what that result does.
     """

@@ -19,7 +19,10 @@ from autoagent.core.web import SearchResults, WebPage
 
 
 class Listener(Protocol):
-    """Hears, as it happens, what cannot wait for the next event. Nothing it does may fail the run."""
+    """Hears, as it happens, what cannot wait for the next event.
+
+    It must not raise, but for StopRun where that is named.
+    """
 
     def text(self, delta: str) -> None:
         """Receive a piece of the reply that is streaming in."""
@@ -216,7 +219,7 @@ class Authorizer(Protocol):
         """Return the verdict; one with `args` allows nothing but asks for the call to be proposed again with these.
 
         Raises StopRun if the user ends the run, or if nobody can answer; KeyboardInterrupt if Ctrl-C comes
-        when there is no question. Nothing else: whoever may fail is put into permissions.FailClosed.
+        when there is no question. Nothing else: whoever may fail is put into safety.approval.FailClosed.
         """
 
     def interrupted(self) -> str:
@@ -406,7 +409,9 @@ class Recorder(Protocol):
         """Return a JSON value as the log would hold it: without secrets."""
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
-        """Stamp the event with run, seq and time; return it once it is on disk. Raises StateError if it cannot be.
+        """Stamp the event with run, seq and time; return it once it is written, and synced unless that may wait.
+
+        Raises StateError if it cannot be.
 
         A `passing` one survives the end of the process, and a power cut as soon as another one has followed.
         """

@@ -75,7 +75,7 @@ def parse_sandbox(text: str) -> str:
 
 
 def is_stronger(name: str, than: str) -> bool:
-    """Return whether a kind is at least as strong as another wherever it works; where it does not, nothing is run.
+    """Return whether a kind is certainly stronger than another; none is stronger than itself.
 
     `auto` may come to the weakest. Of a plug-in's it is not known.
     """

@@ -100,7 +100,10 @@ class LoopGuard:
         """
         if proposal.changes or proposal.spec.repeatable or proposal.spec.risk == "read":
             return None
-        return self._results.get(_key(proposal.call))
+        earlier = self._results.get(_key(proposal.call))
+        if earlier and not earlier.ok and proposal.spec.risk == "network":
+            return None  # what failed out there may work now
+        return earlier
 
     def same(self, call: Call, text: str) -> Earlier | None:
         """Return the earlier run of this call, if it is a look that has just shown the same text again."""
@@ -119,7 +122,7 @@ class LoopGuard:
     def _returned(self, call: Call, event: Returned) -> None:
         key, digest = _key(call), hash(event.text)
         spec = self._specs.get(call.name)
-        if event.ok and (spec is None or spec.risk != "read"):
+        if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another
         if event.known:
             begins, outside = event.text[:QUOTED_CHARACTERS], bool(event.meta.untrusted)

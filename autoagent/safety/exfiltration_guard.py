@@ -46,7 +46,7 @@ NAMED = 3  # sources and pieces of private data that a warning names
 
 class AccessObserver:
     """Notes what a call was shown of the workspace: `source`, the source of a tainted file
-    ('' for none), and `private`, whether a file was the user's. Satisfies workspace.Observer.
+    ('' for none), and `private`, whether a file was the user's. Satisfies workspace.gate.Observer.
 
     `could`: a program of the call could have read a file of the user's, whatever it then did to it.
     """

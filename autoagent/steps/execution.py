@@ -83,7 +83,7 @@ class Execution:
             yield self._state.record(Snapshot(tree=tree))
 
     def close(self) -> Events:
-        """End the programs that were started, and keep the workspace as they leave it."""
+        """Where snapshots are kept, end the programs that were started and keep the workspace as they leave it."""
         if self._snapshots is None or not self._state.resume.tree:
             return
         with suppress(CommandError):  # there is no sandbox

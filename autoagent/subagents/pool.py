@@ -181,6 +181,9 @@ class WorkerPool:
                 member.thread.start()
                 with self._interruptible() if reached else nullcontext():
                     problem = ready.get()
+            except RuntimeError as error:  # the system gives no further thread
+                self._end(member, Outcome("failed", str(error)))
+                raise CommandError(f"The agent cannot be started: {error}.") from None
             except BaseException:  # Ctrl-C or a signal: its starter will never know its key
                 member.stop(Outcome("stopped", "Its start was interrupted."))
                 raise

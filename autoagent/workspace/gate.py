@@ -3,7 +3,7 @@
 A path is resolved to its physical place first, so that links inside the workspace work, and that place is checked.
 Then it is opened from the root down with no link followed at all: what is swapped in between makes the opening
 fail, never lead out. The kernel does this in one step where it has openat2 (Linux 5.6), a walk over the folders
-does elsewhere. New content always gets a new inode, so a hard link is never written through.
+does elsewhere. A file with further hard links is never written through: it gets a new inode.
 
 No library opens beneath a folder without following links; Python's pathlib follows them.
 
@@ -58,7 +58,6 @@ class WorkspaceEntry:
     path: str
     kind: Literal["file", "folder", "link", "special", "unreadable"]
     size: int = 0
-    written_ns: int = 0
 
 
 class Observer(Protocol):
@@ -116,7 +115,7 @@ class Workspace:
             return None
         except OSError as error:
             raise CommandError(_reason(error, path)) from error
-        return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
+        return WorkspaceEntry(where, _kind(status.st_mode), status.st_size)
 
     def read(self, path: str, limit: int) -> bytes:
         """Read the first `limit` bytes of a regular file."""

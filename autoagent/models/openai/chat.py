@@ -181,8 +181,8 @@ class OpenAIModel:
 
     def take_usage(self) -> Usage:
         """See protocols.Model."""
-        setup_usage, self._pending_usage = self._pending_usage, Usage()
-        return setup_usage
+        usage, self._pending_usage = self._pending_usage, Usage()
+        return usage
 
     def _asking(self, listener: Listener | None) -> Asking:
         asking = self._forced or self._known.asking
