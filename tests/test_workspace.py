@@ -83,7 +83,7 @@ def test_write_read_append_delete(workspace: Workspace) -> None:
     assert workspace.read("a/b/c.txt", 100) == b"one\ntwo\n"
     assert workspace.read("a/b/c.txt", 5) == b"one\nt"
     found = workspace.find("a/b/c.txt")
-    assert found == WorkspaceEntry("a/b/c.txt", "file", 8)
+    assert found == WorkspaceEntry("a/b/c.txt", "file", 8, (workspace.root / "a/b/c.txt").stat().st_mtime_ns)
     workspace.delete("a/b/c.txt")
     assert workspace.find("a/b/c.txt") is None
     assert [(entry.path, entry.kind) for entry in workspace.walk()] == [("a", "folder"), ("a/b", "folder")]

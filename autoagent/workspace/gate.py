@@ -58,6 +58,7 @@ class WorkspaceEntry:
     path: str
     kind: Literal["file", "folder", "link", "special", "unreadable"]
     size: int = 0
+    written_ns: int = 0  # compared: a folder that is as large as before may hold something else
 
 
 class Observer(Protocol):
@@ -115,7 +116,7 @@ class Workspace:
             return None
         except OSError as error:
             raise CommandError(_reason(error, path)) from error
-        return WorkspaceEntry(where, _kind(status.st_mode), status.st_size)
+        return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
 
     def read(self, path: str, limit: int) -> bytes:
         """Read the first `limit` bytes of a regular file."""
