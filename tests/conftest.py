@@ -12,7 +12,7 @@ from server import ScriptedServer
 
 # A busy machine is no failure: neither a slow example nor slow generation of one is an error.
 hypothesis.settings.register_profile(
-    "shared machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "shared machine", max_examples=50, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("shared machine")
 

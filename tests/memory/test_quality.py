@@ -9,7 +9,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+pytestmark = pytest.mark.slow  # each runs a benchmark
 
 
 def printed_by(script: str) -> str:
