@@ -27,6 +27,9 @@ OFFLINE = (
 )
 
 
+REACHED = (0, 4, 8)  # what counts is the file; the model may end the run, a limit, or the guard against standing still
+
+
 def own_network() -> list[str]:
     """The command that starts another one in a new network namespace. Without one the test is skipped; CI fails."""
     unshare = shutil.which("unshare")
@@ -61,11 +64,11 @@ def run_offline(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
 def tries(folder: Path) -> Iterator[Path]:
     """A folder for each try: a model of 1.5B parameters does not reach every goal at the first one.
 
-    Four at most, and none that begins after eight minutes.
+    Four at most, and none that begins after five minutes.
     """
     begin = time.monotonic()
     for number in range(4):
-        if time.monotonic() < begin + 480:
+        if time.monotonic() < begin + 300:
             yield folder / str(number)
 
 
@@ -84,7 +87,7 @@ def _facts_are_written(folder: Path) -> bool:
     print(done.stdout, done.stderr)  # for whoever reads why none of the tries did
     summary = workspace / "summary.txt"
     written = summary.read_text() if summary.exists() else ""
-    return done.returncode == 0 and all(fact in written for fact in ("9", "42000", "1482", "12"))
+    return done.returncode in REACHED and all(fact in written for fact in ("9", "42000", "1482", "12"))
 
 
 def test_a_python_file_that_can_be_imported(tmp_path: Path) -> None:
@@ -107,4 +110,4 @@ def _a_module_is_written(folder: Path) -> bool:
         text=True,
         check=False,
     )
-    return done.returncode == 0 and check.stdout == "Hello, Ada!\n"
+    return done.returncode in REACHED and check.stdout == "Hello, Ada!\n"
