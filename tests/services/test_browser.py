@@ -168,7 +168,7 @@ def test_a_page_that_grows_is_cut() -> None:
 
 LOOK_AROUND = """
 from pathlib import Path
-from autoagent.core.web import Page
+from autoagent.core.web import WebPage
 from autoagent.services import browser
 
 def fetch(url, *, limit):
@@ -179,7 +179,7 @@ def fetch(url, *, limit):
             continue
         if b"--headless" in started and b"autoagent-browser-" in environment:
             print("the key" if b"sk-secret" in environment else "nothing")
-    return Page(url, "text/html", b"<script>fetch('/look')</script>")
+    return WebPage(url, "text/html", b"<script>fetch('/look')</script>")
 
 browser.render("http://h.example/", limit=10**6, fetch=fetch, name="chromium")
 """
