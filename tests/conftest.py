@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 
@@ -22,11 +21,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda number, frame: None)
-
-
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Half as many again as there are processors: much of a test's time is spent waiting for other processes."""
-    return round(len(os.sched_getaffinity(0)) * 1.5)
 
 
 @pytest.fixture
