@@ -47,7 +47,7 @@ def own_network() -> list[str]:
 def run_offline(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
     """`autoagent` on the embedded model in an empty folder, in a network namespace that leads nowhere."""
     flags = [flag for goal in goals for flag in ("--ai-goal", goal)]
-    limits = ("-l", "8", "--max-seconds", "240")
+    limits = ("-l", "8", "--max-seconds", "150")
     who = ("--ai-name", "Clerk", "--ai-role", "an assistant that works with files")
     return subprocess.run(
         [*own_network(), sys.executable, "-c", OFFLINE, "--model", "local", "-c", *limits, *who, *flags],
@@ -64,11 +64,11 @@ def run_offline(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
 def tries(folder: Path) -> Iterator[Path]:
     """A folder for each try: a model of 1.5B parameters does not reach every goal at the first one.
 
-    Four at most, and none that begins after five minutes.
+    Six at most, of two and a half minutes, and none that begins after ten.
     """
     begin = time.monotonic()
-    for number in range(4):
-        if time.monotonic() < begin + 300:
+    for number in range(6):
+        if time.monotonic() < begin + 600:
             yield folder / str(number)
 
 
