@@ -22,7 +22,9 @@ from autoagent.reply.lenient_json import DEPTH, UnreadableJson, read_object
 from autoagent.reply.parser import parse, written
 from autoagent.reply.written_reply import MOST_BRACES, find_command
 
-CASES = yaml.safe_load((Path(__file__).parent / "replies" / "cases.yaml").read_text(encoding="utf-8"))
+REPLIES = Path(__file__).parent / "replies"
+STYLES = yaml.safe_load((REPLIES / "styles.yaml").read_text(encoding="utf-8"))
+CASES = yaml.safe_load((REPLIES / "cases.yaml").read_text(encoding="utf-8")) + STYLES
 
 
 @command("read_file", "Read a file", risk="read")
@@ -55,7 +57,7 @@ def wait(context: Context, seconds: float, times: int = 1) -> str:
     return str(seconds)
 
 
-@command("do_nothing", "Do nothing", risk="read")
+@command("do_nothing", "Do nothing", risk="read", ignored=["reason"])
 def do_nothing(context: Context) -> str:
     return ""
 
@@ -82,7 +84,8 @@ def refusal(text: str = "", *calls: ToolCall, truncated: bool = False) -> str:
 
 
 def test_there_are_many_different_cases() -> None:
-    assert len({case["reply"] for case in CASES}) == len(CASES) >= 60
+    assert len({case["reply"] for case in CASES}) == len(CASES)
+    assert len(STYLES) >= 60
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=c["why"]) for c in CASES if "runs" in c])

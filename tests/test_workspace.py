@@ -89,7 +89,19 @@ def test_write_read_append_delete(workspace: Workspace) -> None:
     assert [(entry.path, entry.kind) for entry in workspace.walk()] == [("a", "folder"), ("a/b", "folder")]
 
 
-@pytest.mark.parametrize("path", ["n.txt", "./n.txt", "a/../n.txt", "a//../n.txt", "{root}/n.txt", "{root}/a/../n.txt"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "n.txt",
+        "./n.txt",
+        "a/../n.txt",
+        "a//../n.txt",
+        "{root}/n.txt",
+        "{root}/a/../n.txt",
+        "/workspace/n.txt",
+        "/auto_gpt_workspace/a/../n.txt",
+    ],
+)
 def test_every_way_to_name_a_file_inside_is_accepted(workspace: Workspace, path: str) -> None:
     (workspace.root / "a").mkdir()
     named = path.format(root=workspace.root)
@@ -116,6 +128,8 @@ REFUSED = [
     ("../x", "outside the workspace"),
     ("a/../../x", "outside the workspace"),
     ("/etc/x", "outside the workspace"),
+    ("/workspace/../etc/x", "outside the workspace"),
+    ("/workspace//etc/../../x", "outside the workspace"),
     ("/", "outside the workspace|names a folder"),
     ("..", "outside the workspace"),
     ("../outside/secret.txt", "outside the workspace"),

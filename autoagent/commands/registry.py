@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import math
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -51,6 +53,7 @@ ARGUMENT_ALIASES: Mapping[str, str] = {
     "content": "text",
     "dir": "directory",
     "folder": "directory",
+    "basename": "name",
 }
 
 
@@ -88,6 +91,9 @@ def command(
     keywords: Iterable[str] = (),
     always_offered: bool = False,
     autogpt: Iterable[str] = (),
+    meant_by: Iterable[str] = (),
+    ignored: Iterable[str] = (),
+    stand_in: str = "",
 ) -> Callable[[Callable[..., str | CommandOutput]], Command]:
     """Make a typed function a command. Its category is the name of its module where none is given.
 
@@ -96,7 +102,7 @@ def command(
     nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
     `repeatable` says that the same call may give another result although nothing changed here. A command that does not
     declare its `effects` is asked about at every call, and its results count as text from outside and as private.
-    `keywords`, `always_offered` and `autogpt` are as in CommandSpec.
+    `keywords`, `always_offered`, `autogpt`, `meant_by`, `ignored` and `stand_in` are as in CommandSpec.
     """
 
     def register(function: Callable[..., str | CommandOutput]) -> Command:
@@ -113,6 +119,9 @@ def command(
             tuple(keywords),
             always_offered,
             tuple(autogpt),
+            tuple(meant_by),
+            tuple(ignored),
+            stand_in,
         )
         return Command(spec, function, preview, available, assess)
 
@@ -155,13 +164,24 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
 class Registry:
     """The commands of one run, in a fixed order.
 
-    `switched_off` maps names of known commands that cannot be used here to the reason.
+    `switched_off` maps names of known commands that cannot be used here to the reason, `stand_ins` some of them to the
+    command that takes their calls.
     """
 
-    def __init__(self, commands: Iterable[Command], switched_off: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        commands: Iterable[Command],
+        switched_off: Mapping[str, str] | None = None,
+        stand_ins: Mapping[str, str] | None = None,
+    ) -> None:
         self._commands = {c.spec.name: c for c in commands}
         self.switched_off = dict(switched_off or {})
-        self._aliases = {alias: c for c in self._commands.values() for alias in c.spec.aliases}
+        self.stand_ins = dict(stand_ins or {})
+        self._named: dict[str, Command] = {}
+        for names in (lambda spec: (spec.name,), lambda spec: spec.aliases, lambda spec: (spec.label,)):
+            for one in self._commands.values():
+                for name in names(one.spec):
+                    self._named.setdefault(_folded(name), one)
 
     @property
     def specs(self) -> tuple[CommandSpec, ...]:
@@ -180,7 +200,7 @@ class Registry:
         kept = [c for name, c in self._commands.items() if name in wanted]
         left_out = [c.spec for name, c in self._commands.items() if name not in wanted]
         off = {name: reason for spec in left_out for name in (spec.name, *spec.aliases)}
-        return Registry(kept, {**self.switched_off, **off})
+        return Registry(kept, {**self.switched_off, **off}, self.stand_ins)
 
     def without(self, names: Collection[str], reason: str) -> Registry:
         """Return the registry with these commands switched off for a reason."""
@@ -197,6 +217,8 @@ class Registry:
         given: dict[str, Any] = {}
         for key, value in call.args.items():
             name = _present_name(spec, key)
+            if name in spec.ignored:
+                continue
             if name in given and given[name] != value:
                 raise ReplyError(
                     f"The argument {name!r} of {spec.name} is given twice, as {given[name]!r} and as {value!r}; "
@@ -244,18 +266,29 @@ class Registry:
         return Result(call.id, True, output)
 
     def _find(self, name: str) -> Command:
-        wanted = name.strip()
-        found = self._commands.get(wanted) or self._aliases.get(wanted)
+        """Return the command of a name, an alias or a label, in any case.
+
+        Raises ReplyError, which names the nearest.
+        """
+        wanted, folded = name.strip(), _folded(name)
+        found = self._named.get(folded)
         if found is not None:
             return found
-        if reason := self.switched_off.get(wanted):
-            offered = ", ".join(self._commands)
+        offered = ", ".join(self._commands)
+        if reason := self.switched_off.get(folded):
+            if (stand_in := self.stand_ins.get(folded, "")) in self._commands:
+                return self._commands[stand_in]
             raise ReplyError(f"The command {wanted!r} cannot be used here: {reason}. The commands are: {offered}.")
-        folded = wanted.lower().replace(" ", "_").replace("-", "_")
-        names = [*self._commands, *self._aliases]
-        near = difflib.get_close_matches(folded, names, n=1, cutoff=0.6)
-        hint = f" Did you mean {self._find(near[0]).spec.signature()}?" if near else ""
-        raise ReplyError(f"There is no command {wanted!r}.{hint} The commands are: {', '.join(self._commands)}.")
+        meant = next((one for one in self._commands.values() if folded in one.spec.meant_by), None)
+        near = difflib.get_close_matches(folded, self._named, n=1, cutoff=0.6)
+        meant = meant or (self._named[near[0]] if near else None)
+        hint = f" Did you mean {meant.spec.signature()}?" if meant else ""
+        raise ReplyError(f"There is no command {wanted!r}.{hint} The commands are: {offered}.")
+
+
+def _folded(name: str) -> str:
+    """Return the name as all spellings of it have it: `Read File` is read_file."""
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
 def _present_name(spec: CommandSpec, name: str) -> str:
@@ -268,7 +301,7 @@ def _present_name(spec: CommandSpec, name: str) -> str:
 def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
     """Convert the value to the parameter's type; a number or boolean written as a string is taken for what it says."""
     kind = parameter.kind
-    if isinstance(value, str) and kind in ("integer", "number", "boolean"):
+    if isinstance(value, str) and kind != "string":
         value = _from_text(kind, value)
     if kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
         value = _finite(spec, parameter, value)
@@ -306,10 +339,21 @@ def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
 
 
 def _from_text(kind: str, text: str) -> Any:
+    """Return what a text says of another type, or the text; one text is a list of one."""
     folded = text.strip().lower()
+    if kind == "array":
+        return _list_from_text(text)
     if kind == "boolean":
         return {"true": True, "false": False}.get(folded, text)
     try:
         return int(folded) if kind == "integer" else float(folded)
     except ValueError:
         return text
+
+
+def _list_from_text(text: str) -> list[Any]:
+    if text.strip().startswith("["):
+        with suppress(ValueError, RecursionError):  # not JSON: one item that begins with a bracket
+            items = json.loads(text)
+            return items if isinstance(items, list) else [text]
+    return [text] if text.strip() else []

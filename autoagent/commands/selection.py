@@ -65,14 +65,17 @@ def available(settings: Settings) -> Registry:
         reason = f"the category {category} is switched off (DISABLED_COMMAND_CATEGORIES)"
         off.update(dict.fromkeys(_meant("DISABLED_COMMAND_CATEGORIES", category), reason))
     usable, reasons = [], {}
+    stand_ins: dict[str, str] = {}
     for command in all_commands():
         spec = command.spec
         reason = off.get(spec.name) or _reason(command, settings)
         if reason:
             reasons.update(dict.fromkeys((spec.name, *spec.aliases), reason))
+            if spec.stand_in and spec.name not in off:
+                stand_ins.update(dict.fromkeys((spec.name, *spec.aliases), spec.stand_in))
         else:
             usable.append(command)
-    return Registry(usable, reasons)
+    return Registry(usable, reasons, stand_ins)
 
 
 def _reason(command: Command, settings: Settings) -> str:

@@ -35,7 +35,7 @@ def ask_user(
     return f"The user answered: {context.ask(question, timeout)}"
 
 
-@command("do_nothing", "Do nothing", risk="read", repeatable=True, effects=Effects())
+@command("do_nothing", "Do nothing", risk="read", repeatable=True, effects=Effects(), ignored=["reason"])
 def do_nothing(context: Context) -> str:
     return "No action performed."
 

@@ -64,7 +64,15 @@ def web_search(context: Context, query: Query, num_results: Count = 8) -> Comman
     return _listed(query, context.web.search(_checked(query), _within(num_results)))
 
 
-@command("google", "Search with Google", risk="network", available=_has_google, effects=_OUTSIDE, autogpt=_SEARCH)
+@command(
+    "google",
+    "Search with Google",
+    risk="network",
+    available=_has_google,
+    effects=_OUTSIDE,
+    autogpt=_SEARCH,
+    stand_in="web_search",
+)
 def google(context: Context, query: Query, num_results: GoogleCount = 8) -> CommandOutput:
     return _listed(query, context.web.google(_checked(query), _within(num_results)))
 

@@ -84,6 +84,9 @@ class CommandSpec:
     keywords: tuple[str, ...] = ()  # offered in a small window if the goals contain one of them
     always_offered: bool = False  # offered whatever the goals say
     autogpt: tuple[str, ...] = ()  # the modules of AutoGPT that it stands for, without "autogpt.commands."
+    meant_by: tuple[str, ...] = ()  # names that models make up for what it does: not taken, but it is named then
+    ignored: tuple[str, ...] = ()  # arguments that models add, and that change nothing
+    stand_in: str = ""  # the command that takes its calls where it cannot be used itself
 
     def signature(self) -> str:
         """Render the signature: `web_search(query, num_results=8)`."""

@@ -17,6 +17,7 @@ from autoagent.core.command_schema import THOUGHTS
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.model import Completion, Reply, Thoughts, ToolCall
+from autoagent.reply.call_forms import echo_of_template, plain_name
 from autoagent.reply.lenient_json import UnreadableJson, excerpt, read_object
 from autoagent.reply.written_reply import find_command
 
@@ -101,7 +102,7 @@ def _tool_call_as_reply(call: ToolCall, text: str) -> dict[str, Any]:
     if rest := arguments[end:].strip(" \n\r\t]}"):
         raise ReplyError(f"The arguments of {excerpt(call.name)} go on after their object: {excerpt(rest)}.")
     thoughts = args.pop("thoughts", None) or text.strip()
-    return {"thoughts": thoughts, "command": {"name": call.name, "args": args}}
+    return {"thoughts": thoughts, "command": {"name": plain_name(call.name), "args": args}}
 
 
 def _tool_call_as_text(call: ToolCall, text: str) -> str:
@@ -160,13 +161,11 @@ def _prose(value: Any) -> str:
 
 def _refuse_template(thoughts: Thoughts, name: str, args: Mapping[str, Any]) -> None:
     """Raise ReplyError if the response format was sent back as it came, as small models do: no word of it is meant."""
-    echo = name if _word(name) == "command_name" else ""
+    echo = echo_of_template(name, args)
     if (thoughts.text.strip(), thoughts.reasoning.strip()) == ("thought", "reasoning"):
         echo = echo or "thought"
     for key, value in args.items():
-        if _word(key) == "arg_name":
-            echo = echo or key
-        elif isinstance(value, str) and (inside := _IN_BRACKETS.fullmatch(value.strip())):
+        if isinstance(value, str) and (inside := _IN_BRACKETS.fullmatch(value.strip())):
             word = _word(inside[1])
             if word == _word(key) or word in _PLACEHOLDERS or "_" in word:  # several words: an argument's help
                 echo = echo or value.strip()

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoagent.core.errors import ReplyError
+from autoagent.reply.call_forms import as_reply, headed_reply, header_before, is_template
 from autoagent.reply.lenient_json import UnreadableJson, excerpt, place, read_object, same
 
 MOST_BRACES = 100  # that hold no object; each may be looked at up to the end of the reply, so their number is bounded
@@ -24,12 +25,15 @@ _MARK = re.compile(
     rf"(?P<brace>\{{)|<(?P<tag>{_THINKING})(?:\s[^<>]*)?>|</(?P<end_tag>{_THINKING})\s*>"
     r"|\[(?P<bracket>think)\]|\[/(?P<end_bracket>think)\]|◁(?P<triangle>think)▷|◁/(?P<end_triangle>think)▷"
     rf"|<\|(?:begin_of|start)_(?P<token>{_THINKING})\|>|<\|end(?:_of)?_(?P<end_token>{_THINKING})\|>"
-    r"|<\|(?P<end_channel>channel)\|>\s*final\b[^<{]*<\|message\|>|<(?P<end_channel_>channel)\|>"
+    r"|<\|(?P<end_channel>channel)\|>\s*(?:final\b|commentary\s+to=)[^<{]*(?:<\|constrain\|>[^<{]*)?<\|message\|>"
+    r"|<(?P<end_channel_>channel)\|>"
     r"|<\|(?P<channel>channel)\|?>",
     re.IGNORECASE,
 )
 _NO_WORDS = re.compile(  # fences, addresses, control tokens, and marks that prompts ask for around an answer
-    r"```[\w+-]*|\w+://[!-~]+|<\|[^|<>\s]{1,40}\|>|[<\[]/?(?:content|answer|final_answer|response|reply|output|result|json|s)[>\]]",
+    r"```[\w+-]*|\w+://[!-~]+|<\|[^|<>\s]{1,40}\|>|<\uff5c[^\uff5c<>\s]{1,40}\uff5c>"
+    r"|[<\[]/?(?:content|answer|final_answer|response|reply|output|result|json|s"
+    r"|tools?|tool_calls?|tool_code|function_calls?|function)[>\]]",
     re.IGNORECASE,
 )
 _FENCE_BEFORE = re.compile(r"```[\w+-]*\s*\Z")
@@ -37,10 +41,12 @@ _FENCE_AFTER = re.compile(r"\s*```")
 
 # Words that deny, doubt, set an example or quote. Denial is looked for in other languages as well: the goals may be in
 # one of them. A word too many costs a refusal, which says what to do; one too few could run what was not meant.
+_EXAMPLE = r"examples?|e\.g|instance|such as|samples?|template"
+_SETS_EXAMPLE = re.compile(rf"\b(?:{_EXAMPLE})\b", re.IGNORECASE)
 _DOUBT = re.compile(
     r"\b(?:no|not|never|none|nothing|neither|nor|without|cannot|\w+n['\u2019]t|dont|wont|instead|rather|avoid\w*|refus\w*"
     r"|reject\w*|forbid\w*|forbidden|prohibit\w*|wrong\w*|mistak\w+|incorrect\w*|invalid|unsafe|danger\w*|malicious\w*"
-    r"|ignor\w+|examples?|e\.g|instance|such as|samples?|hypothe\w+|drafts?|template|pretend|imagine|suppose|would"
+    rf"|ignor\w+|{_EXAMPLE}|hypothe\w+|drafts?|pretend|imagine|suppose|would"
     r"|could|might|may|maybe|perhaps|unless|until|wait|only if|if (?:you|the user|asked|needed|necessary|allowed)"
     r"|once you|says?|said|quot\w+"
     r"|nicht\w*|kein\w*|nie|niemals|ohne|pas|jamais|ne|n['\u2019]\w+|non|nunca|jamás|jamas|sin|não|nem|sem|mai|niet|geen"
@@ -102,6 +108,7 @@ class _Reading:
         self._text = text
         self._found: dict[str, Any] | None = None
         self._other: Mapping[str, Any] | None = None
+        self._template: dict[str, Any] | None = None
         self._before: list[str] = []  # the words before the last command
         self._is_fenced = False
         self._braces: int = thought._braces if thought else 0
@@ -113,10 +120,20 @@ class _Reading:
             members, end = read_object(self._text, start)
         except UnreadableJson as error:
             return self._braces_in_prose(start, error)
-        if "command" not in members:
+        if header := header_before(self._text, start):
+            name, begins = header
+            self.words[-1:] = [self.words[-1][: max(0, len(self.words[-1]) - (start - begins))]]
+            reply: dict[str, Any] | None = headed_reply(name, members)
+        else:
+            reply = as_reply(members)
+        if reply is None:
             self._other = members
-        elif self._found is None or same(self._found["command"], members["command"]):
-            self._found = self._found or members
+        elif is_template(reply):  # the form that was shown, before the answer in it; what introduces it is no doubt
+            self._template = reply
+            self._before += [_SETS_EXAMPLE.sub(" ", words) for words in self.words]
+            self.words = []
+        elif self._found is None or same(self._found["command"], reply["command"]):
+            self._found = self._found or reply
             self._before += self.words
             self.words = []
             fence = _FENCE_BEFORE.search(self._text, max(0, start - 40), start)
@@ -148,6 +165,8 @@ class _Reading:
         """Return the object with the command. Raises ReplyError if it may not have been meant."""
         if self.problem:
             raise self.problem
+        if self._found is None and self._template is not None:
+            return self._template
         if self._found is None:
             raise ReplyError(_nothing_found(self._other))
         before, after = _joined(self._before), _joined(self.words)

@@ -42,6 +42,7 @@ Raises OSError; ELOOP, ENOTDIR or EXDEV where a link is in the way.
 
 MOST_SYNCED = 1_000  # files one by one
 
+_WORKSPACE_NAMES = ("workspace", "auto_gpt_workspace")  # where containers have it, and models therefore look for it
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _MAX_PATH = 4096  # bytes; PATH_MAX of Linux
 _MAX_NAME = 255  # bytes; NAME_MAX of Linux
@@ -246,7 +247,7 @@ class Workspace:
             raise CommandError(f"{shown(path)} {problem}.")
         if of_file and path.endswith(("/", "/.", "/..")):
             raise CommandError(f"{shown(path)} names a folder, not a file.")
-        joined = self.root / path
+        joined = self._joined(path)
         try:
             real = _real(joined) if follow else f"{_real(joined.parent)}/{joined.name}"
         except OSError as error:  # realpath forgives what is missing, not what changes between two looks
@@ -266,6 +267,13 @@ class Workspace:
         if self.is_protected(where):
             raise CommandError(f"{shown(path)} belongs to the agent itself and can be neither read nor written.")
         return where
+
+    def _joined(self, path: str) -> Path:
+        """Return the absolute path; an outside one that begins with a usual name of a workspace is meant inside."""
+        first, _, rest = path.lstrip("/").partition("/")
+        if path.startswith("/") and first in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
+            return self.root / rest.lstrip("/")
+        return self.root / path
 
     def _inside(self, protected: Iterable[Path]) -> frozenset[str]:
         """Return the protected places inside the workspace, relative to its root."""

@@ -117,3 +117,43 @@ def test_the_items_of_a_list_are_checked_too(items: list[object], place: str) ->
     call = Call("1", "write_tests", {"code": "x = 1", "focus": items})
     with pytest.raises(ReplyError, match=f"'focus' of write_tests must be a list of strings; {place}"):
         selection.available(Settings()).check(call)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "meant"),
+    [
+        ("google", {"input": "otters"}, ("web_search", {"query": "otters"})),
+        ("Google", {"query": "otters", "num_results": 3}, ("web_search", {"query": "otters", "num_results": 3})),
+        ("create_file", {"file": "a", "content": "b"}, ("write_to_file", {"filename": "a", "text": "b"})),
+        ("do_nothing", {"reason": "It is done."}, ("do_nothing", {})),
+        (
+            "improve_code",
+            {"suggestions": "faster", "code": "x"},
+            ("improve_code", {"suggestions": ["faster"], "code": "x"}),
+        ),
+        ("write_tests", {"code": "x", "focus": '["a", "b"]'}, ("write_tests", {"code": "x", "focus": ["a", "b"]})),
+        ("write_tests", {"code": "x", "focus": ""}, ("write_tests", {"code": "x", "focus": []})),
+        (
+            "Execute_Python_Code",
+            {"code": "x", "basename": "a.py"},
+            ("execute_python_code", {"code": "x", "name": "a.py"}),
+        ),
+        ("search_files", {"directory": ""}, ("list_files", {"directory": ""})),
+    ],
+)
+def test_the_habits_of_models_have_one_meaning(name: str, args: dict[str, object], meant: tuple[str, object]) -> None:
+    call = selection.available(Settings()).check(Call("1", name, args))
+    assert (call.name, call.args) == meant
+
+
+def test_where_google_can_be_used_it_is() -> None:
+    with_key = Settings(google_api_key="AIza0123456789", google_engine="e")
+    assert selection.available(with_key).check(Call("1", "google", {"input": "otters"})).name == "google"
+    without = selection.available(Settings(disabled_command_categories=("web",)))
+    with pytest.raises(ReplyError, match=r"google.*category web is switched off"):
+        without.check(Call("1", "google", {"input": "otters"}))
+
+
+def test_what_no_command_does_names_the_one_that_comes_near() -> None:
+    with pytest.raises(ReplyError, match=r"no command 'make_directory'. Did you mean write_to_file\(filename, text\)"):
+        selection.available(Settings()).check(Call("1", "make_directory", {"directory": "a"}))
