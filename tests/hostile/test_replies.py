@@ -79,8 +79,7 @@ CALLS: dict[str, tuple[Step, str]] = {
     "D35 truth": (command("recall", query=True), "'query' of recall"),
     "D36 unknown": (command("destroy_everything"), "destroy_everything"),
     "D36 near": (command("delete_fil", filename="kept"), "Did you mean delete_file"),
-    "D36 case": (command("DELETE_FILE", filename="kept"), "Did you mean delete_file"),
-    "D36 spaces": (command("delete file", filename="kept"), "Did you mean delete_file"),
+    "D36 near in capitals": (command("DELETE_FIL", filename="kept"), "Did you mean delete_file"),
     "D36 bidi": (command("delete_file\u202e", filename="kept"), "There is no command 'delete_file\\u202e'"),
     "D36 homoglyph": (command("d\u0435lete_file", filename="kept"), "There is no command"),
     "D38 one of several": (
@@ -92,6 +91,8 @@ CALLS: dict[str, tuple[Step, str]] = {
 }
 
 GOOD_CALLS: dict[str, Step] = {
+    "D36 case": command("WRITE_TO_FILE", filename="case", text="x"),
+    "D36 label": command("Write to file", filename="label", text="x"),
     "D35 number": command("web_search", query="", num_results="3"),
     "D38 both": Reply("I say something too.", (("write_to_file", '{"filename": "both", "text": "x"}'),)),
     "D38 twice": Reply("", (("write_to_file", '{"filename": "same", "text": "x"}'),) * 2),
@@ -134,7 +135,7 @@ def test_d34_d35_a_reply_that_is_no_command_is_refused(written: Section, name: s
 def test_d35_d36_d38_the_run_went_on(called: Section) -> None:
     called.went_on()
     files = {path.name: path.read_text() for path in called.room.workspace.iterdir()}
-    assert files == {"kept": "kept", "both": "x", "same": "x", "legacy": "x"}
+    assert files == {"kept": "kept", **dict.fromkeys(("case", "label", "both", "same", "legacy"), "x")}
     assert called["D35 number"].ran, "a number in quotes is one"
 
 
