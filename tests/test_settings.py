@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autoagent.config.autogpt_env import NOT_USED
+from autoagent.config.autogpt_env import TRANSLATED, UNUSED
 from autoagent.config.dotenv import Variable, read_dotenv, store_variables
 from autoagent.config.folder import LIMITED, UntrustedValue
 from autoagent.config.settings import Loaded, Settings, load, setting, user_config_path, user_state_path
@@ -105,7 +105,8 @@ def test_words_for_false(tmp_path: Path, word: str) -> None:
         ("AUTOAGENT_BUDGET", "inf", "must be a number"),
         ("AUTOAGENT_BUDGET", "-1", "of 0 or more"),
         ("AUTOAGENT_MAX_TOKENS", "1.5", "must be a whole number"),
-        ("MEMORY_BACKEND", "pinecone", "must be one of local"),
+        ("MEMORY_BACKEND", "pinecone", "not supported any more: use local"),
+        ("MEMORY_BACKEND", "cassandra", "must be one of local"),
         ("OPENAI_BASE_URL", "localhost:8080", "must begin with http://"),
         ("EXIT_KEY", "Y", "must differ"),
         ("OPENAI_API_KEY", "sk-1 2", "holds a space"),
@@ -183,7 +184,9 @@ def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
 
 def test_no_variable_is_both_used_and_said_to_be_unused() -> None:
     used = {name for declared in dataclasses.fields(Settings) for name in declared.metadata["env"]}
-    assert used.isdisjoint(NOT_USED)
+    assert used.isdisjoint(UNUSED)
+    assert used.isdisjoint(TRANSLATED)
+    assert TRANSLATED.keys().isdisjoint(UNUSED)
 
 
 # What a folder may set -------------------------------------------------------------------------------------------
@@ -532,5 +535,5 @@ def test_broken_prompt_settings_are_named(tmp_path: Path, text: str, complaint: 
 
 
 def test_a_wrong_value_of_a_flag_is_named_by_the_flag(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--use-memory: must be one of"):
+    with pytest.raises(SettingsError, match=r"^--use-memory: pinecone is not supported any more"):
         load({"memory_backend": "pinecone"}, {}, tmp_path, tmp_path / "none")

@@ -69,6 +69,11 @@ class FolderSettings:
             _say(line)
         self.tell_unsent()
 
+    def tell_notes(self) -> None:
+        """Say what of an AutoGPT folder does nothing here, or something else."""
+        for line in self.loaded.notes:
+            _say(line)
+
     def tell_unsent(self, but: Collection[str] = ()) -> None:
         """Say in a line each which keys are not sent, `but` for those that were told."""
         for line in self.loaded.unsent:

@@ -19,7 +19,7 @@ from autoagent.app.memory_factory import memory_folder
 from autoagent.commands import selection
 from autoagent.commands.selection import all_names
 from autoagent.commands.support.shell_lists import shell_rule
-from autoagent.config.autogpt_env import NOT_USED
+from autoagent.config.autogpt_env import TRANSLATED, UNUSED, is_blank
 from autoagent.config.dotenv import read_dotenv
 from autoagent.config.secrets import secrets_of
 from autoagent.config.settings import Settings
@@ -270,10 +270,14 @@ def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[st
         check = f".env:{variable.line} {name}"
         if variable.problem:
             yield Finding(check, "warn", f"not used: {variable.problem}")
-        elif not variable.value.strip():
-            yield Finding(check, "ok", "empty: counts as not set")
-        elif name in NOT_USED:
-            yield Finding(check, "warn", f"not used: {NOT_USED[name]}")
+        elif is_blank(variable.value):
+            what = "the template's words" if variable.value.strip() else "empty"
+            yield Finding(check, "ok", f"{what}: counts as not set")
+        elif name in UNUSED:
+            missed = variable.value.strip().lower() not in UNUSED[name].stock
+            yield Finding(check, "warn" if missed else "ok", f"not used: {UNUSED[name].reason}")
+        elif name in TRANSLATED:
+            yield Finding(check, "ok", f"used: {TRANSLATED[name]}")
         elif name not in setting_of:
             yield Finding(check, "warn", "not used: neither this program nor AutoGPT knows it")
         elif name in left_out:

@@ -157,7 +157,7 @@ def _opened(
 def _warn(settings: Settings, console: Console, context: Context) -> None:
     """Say what the user should know before the first step."""
     from autoagent.app.saved_rules import tell_old_rules
-    from autoagent.app.services_factory import tell_gaps
+    from autoagent.app.services_factory import tell_browser, tell_gaps
     from autoagent.commands.selection import added
 
     if settings.continuous:
@@ -165,6 +165,7 @@ def _warn(settings: Settings, console: Console, context: Context) -> None:
     for problem in filter(None, (one.problem for one in added())):
         console.warn(problem)
     tell_gaps(context.sandbox, console.warn)
+    tell_browser(settings, console.warn)
     tell_old_rules(settings, console.warn)
 
 

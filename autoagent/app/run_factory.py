@@ -40,6 +40,7 @@ KEPT_SETTINGS = (
     "fast_llm",
     "temperature",
     "window",
+    "fast_window",
     "asking",
     "reply_tokens",
     "prompt_settings_file",

@@ -45,6 +45,25 @@ def tell_gaps(sandbox: Sandbox, say: Callable[[str], None]) -> None:
             say(f"- {gap}")
 
 
+def browser_of(settings: Settings) -> str:
+    """Return the browser that shows pages: the one that is wanted, another one that is here, or '' for none."""
+    if not settings.browser_name:
+        return ""
+    from autoagent.services.browser import usable  # and with it asyncio, which few runs need
+
+    return usable(settings.browser_name)
+
+
+def tell_browser(settings: Settings, say: Callable[[str], None]) -> None:
+    """Say so if the browser that is wanted is not here."""
+    from autoagent.commands.support.extras import BROWSER
+
+    wanted, there = settings.browser_name, browser_of(settings)
+    if there != wanted:
+        why = f"{BROWSER.problem}: {BROWSER.remedy}" if BROWSER.is_missing(settings) else f"{wanted} is not installed"
+        say(f"{why}. Pages are read {f'with {there}' if there else 'without a browser, so their scripts do not run'}.")
+
+
 def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[str, Any]:
     """Return the fields of a Context that the agents of a run share. Nothing is asked or opened yet.
 
@@ -80,15 +99,17 @@ def web_of(settings: Settings) -> Web:
     client = HttpClient(guard, settings.user_agent) if settings.user_agent else HttpClient(guard)
     engine: Search = partial(search.searxng, url=settings.search_url) if settings.search_url else search.search
 
+    name = browser_of(settings)
+
     def render(url: str, limit: int) -> Any:
         from autoagent.services import browser  # and with it asyncio, which few runs need
 
-        return browser.render(url, limit=limit, fetch=client.fetch, name=settings.browser_name)
+        return browser.render(url, limit=limit, fetch=client.fetch, name=name)
 
     return GuardedWeb(
         client,
         engine,
         partial(search.google, key=settings.google_api_key, engine=settings.google_engine),
-        browser=render if settings.browser_name else None,
+        browser=render if name else None,
         download_limit=settings.download_limit * MB,
     )

@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 from autoagent import documents
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, CommandOutput, command
-from autoagent.commands.support.extras import BROWSER
 from autoagent.commands.support.summarize import digest, split
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Effects, ResultMeta
@@ -105,7 +104,6 @@ def _listed(query: str, found: SearchResults) -> CommandOutput:
     "browse_website",
     "Read a web page",
     risk="network",
-    available=BROWSER.reason,
     effects=_OUTSIDE,
     keywords=["web", "page", "site", "http", "www", "url", "internet", "online", "research"],
     autogpt=_PAGES,
@@ -125,7 +123,6 @@ def browse_website(context: Context, url: Url, question: Question) -> CommandOut
     "get_text_summary",
     "Summarise a web page",
     risk="network",
-    available=BROWSER.reason,
     effects=_OUTSIDE,
     keywords=["summar"],
     autogpt=_PAGES,
@@ -141,7 +138,6 @@ def get_text_summary(context: Context, url: Url, question: Question) -> CommandO
     "get_hyperlinks",
     "List the links of a web page",
     risk="network",
-    available=BROWSER.reason,
     effects=_OUTSIDE,
     keywords=["link"],
     autogpt=_PAGES,

@@ -1,38 +1,187 @@
-"""AutoGPT's environment variables that set nothing here, each with the reason; the others are named in Settings."""
+"""What AutoGPT's variables and files mean here, where they are called otherwise; and those that mean nothing, with why.
+
+Those that mean the same under the same name are named in Settings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
 
-NOT_USED: Mapping[str, str] = {
-    variable: reason
-    for reason, variables in {
-        "the agent never leaves its workspace; this cannot be switched off": "RESTRICT_TO_WORKSPACE",
-        "Azure is reached by its OpenAI-compatible address: set OPENAI_API_BASE_URL and OPENAI_API_KEY": (
-            "USE_AZURE AZURE_CONFIG_FILE OPENAI_AZURE_API_BASE OPENAI_AZURE_API_VERSION "
-            "OPENAI_AZURE_DEPLOYMENT_ID OPENAI_AZURE_CHAT_DEPLOYMENT_ID OPENAI_AZURE_EMBEDDINGS_DEPLOYMENT_ID "
-            "OPENAI_API_TYPE OPENAI_API_VERSION"
+from autoagent.core.errors import SettingsError
+
+PROMPT_SETTINGS = Path("prompt_settings.yaml")
+WORKSPACES = (Path("auto_gpt_workspace"), Path("autogpt/auto_gpt_workspace"))
+
+_PLACEHOLDER = re.compile(
+    r"your-[a-z0-9-]+|github_pat_123|api-version-for-azure|(?:[a-z0-9]+-)?deployment-id-for-azure\S*"
+)
+_HEADING = re.compile(r"^#+ *auto-?gpt - general settings", re.IGNORECASE | re.MULTILINE)
+_ITS_OWN = frozenset(
+    {
+        "RESTRICT_TO_WORKSPACE", "BROWSE_CHUNK_MAX_LENGTH", "FAST_TOKEN_LIMIT", "SMART_TOKEN_LIMIT",
+        "PLUGINS_CONFIG_FILE", "ALLOWLISTED_PLUGINS", "WIPE_REDIS_ON_START", "USE_BRIAN_TTS", "SHELL_COMMAND_CONTROL",
+    }
+)  # fmt: skip
+_AZURE_KEYS = ("azure_api_type", "azure_api_base", "azure_api_version", "azure_model_map")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The value that a variable of AutoGPT's, or a key of its azure.yaml, gives to a setting. `over`: whatever else."""
+
+    setting: str
+    variable: str
+    value: str
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Why a variable does nothing here. `stock`: the values, in lower case, with which nothing is missed."""
+
+    reason: str
+    stock: tuple[str, ...]
+
+
+def is_blank(value: str | None) -> bool:
+    """Return whether a variable counts as not set: it is empty, or still holds the words of AutoGPT's template."""
+    return not (value and value.strip()) or _PLACEHOLDER.fullmatch(value.strip()) is not None
+
+
+def is_autogpts(text: str, names: Sequence[str]) -> bool:
+    """Return whether a `.env` was made for AutoGPT: it has the heading of its template, or a variable of its own."""
+    return _HEADING.search(text) is not None or not _ITS_OWN.isdisjoint(names)
+
+
+def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterator[Meaning]:
+    """Yield what these variables set under other names. `redis`: the memory is in Redis.
+
+    Raises SettingsError for one that is not true or false, and for an azure.yaml that cannot be used.
+    """
+    if _is_true(values, "USE_AZURE"):
+        yield from _azure(values, folder)
+    if _is_true(values, "OPENAI_FUNCTIONS"):
+        yield Meaning("asking", "OPENAI_FUNCTIONS", "tools")
+    for variable, provider in (("USE_BRIAN_TTS", "streamelements"), ("USE_MAC_OS_TTS", "offline")):
+        if _is_true(values, variable):
+            yield Meaning("speech_provider", variable, provider)
+    if redis and (given := [name for name in ("REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD") if values.get(name)]):
+        password = f":{quote(values['REDIS_PASSWORD'], safe='')}@" if values.get("REDIS_PASSWORD") else ""
+        place = f"{values.get('REDIS_HOST') or 'localhost'}:{values.get('REDIS_PORT') or 6379}"
+        yield Meaning("memory_url", given[0], f"redis://{password}{place}/0")
+
+
+def _is_true(values: Mapping[str, str], name: str) -> bool:
+    word = values.get(name, "").strip().lower()
+    if word not in ("", "true", "1", "yes", "on", "false", "0", "no", "off"):
+        raise SettingsError(f"{name}: must be true or false (1/0, yes/no, on/off), not {values[name]!r}.")
+    return word in ("true", "1", "yes", "on")
+
+
+def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
+    """Yield address and deployments, of azure.yaml or of the variables that AutoGPT had before it."""
+    base, models = _azure_file(values, folder)
+    base = base or values.get("OPENAI_AZURE_API_BASE", "")
+    if is_blank(base):
+        raise SettingsError(
+            "USE_AZURE is set, but nothing says where: write azure_api_base into azure.yaml, or set OPENAI_BASE_URL to "
+            "https://NAME.openai.azure.com/openai/v1 in place of USE_AZURE."
+        )
+    address = base.rstrip("/")
+    if not address.endswith("/openai/v1"):
+        address = f"{address.removesuffix('/openai')}/openai/v1"
+    yield Meaning("openai_base_url", "azure_api_base", address, over=True)
+    chat = values.get("OPENAI_AZURE_CHAT_DEPLOYMENT_ID") or values.get("OPENAI_AZURE_DEPLOYMENT_ID")
+    deployments = {
+        "smart_llm": (models.get("smart_llm_deployment_id") or models.get("smart_llm_model_deployment_id"), chat),
+        "fast_llm": (models.get("fast_llm_deployment_id") or models.get("fast_llm_model_deployment_id"), chat),
+        "embedding_model": (
+            models.get("embedding_model_deployment_id"),
+            values.get("OPENAI_AZURE_EMBEDDINGS_DEPLOYMENT_ID"),
         ),
-        "whether the model takes native tool calls is found out by asking it": "OPENAI_FUNCTIONS",
-        "the context length is asked from the model; AUTOAGENT_WINDOW overrides it": (
-            "FAST_TOKEN_LIMIT SMART_TOKEN_LIMIT"
-        ),
-        "MEMORY_BACKEND is local, postgres or redis": (
-            "PINECONE_API_KEY PINECONE_ENV MILVUS_ADDR MILVUS_USERNAME MILVUS_PASSWORD MILVUS_SECURE "
-            "MILVUS_COLLECTION WEAVIATE_HOST WEAVIATE_PORT WEAVIATE_PROTOCOL USE_WEAVIATE_EMBEDDED "
-            "WEAVIATE_EMBEDDED_PATH WEAVIATE_USERNAME WEAVIATE_PASSWORD WEAVIATE_API_KEY"
-        ),
-        "where Redis is, with its password, is told by MEMORY_URL: redis://:PASSWORD@HOST:PORT/0": (
-            "REDIS_HOST REDIS_PORT REDIS_PASSWORD"
-        ),
-        "a memory is never wiped by starting; another MEMORY_INDEX is an empty one": "WIPE_REDIS_ON_START",
-        "a browser never shows a window here": "HEADLESS_BROWSER",
-        "long pages are split by what fits the fast model's window": (
-            "BROWSE_CHUNK_MAX_LENGTH BROWSE_SUMMARY_MAX_TOKEN BROWSE_SPACY_LANGUAGE_MODEL"
-        ),
-        "one voice speaks: TEXT_TO_SPEECH_PROVIDER says which": "ELEVENLABS_VOICE_2_ID USE_MAC_OS_TTS USE_BRIAN_TTS",
-        "there are no plugins in this version": "PLUGINS_CONFIG_FILE ALLOWLISTED_PLUGINS DENYLISTED_PLUGINS",
-        "there is no chat service to report to": "CHAT_MESSAGES_ENABLED",
-    }.items()
-    for variable in variables.split()
+    }
+    for setting, (named, older) in deployments.items():
+        if not is_blank(value := named or older):
+            yield Meaning(setting, f"{setting}_deployment_id", str(value), over=True)
+
+
+def azure_file(values: Mapping[str, str]) -> Path:
+    """Return where azure.yaml is, seen from the folder."""
+    return Path(values.get("AZURE_CONFIG_FILE") or "azure.yaml")
+
+
+def _azure_file(values: Mapping[str, str], folder: Path) -> tuple[str, dict[str, str]]:
+    """Return the address and the deployments of azure.yaml; nothing if there is none."""
+    from autoagent.config.yaml_file import read_mapping  # few have one
+
+    path = folder / azure_file(values)
+    if not path.exists():
+        return "", {}
+    entries = read_mapping(path, _AZURE_KEYS)
+    models = entries["azure_model_map"].members() if "azure_model_map" in entries else {}
+    base = entries["azure_api_base"].text() if "azure_api_base" in entries else ""
+    return base, {key: entry.text() for key, entry in models.items()}
+
+
+def notes(variables: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason for which some of these variables do nothing, where that is missed."""
+    reasons: dict[str, list[str]] = {}
+    for name, value in variables.items():
+        unused = UNUSED.get(name)
+        if unused and not is_blank(value) and value.strip().lower() not in unused.stock:
+            reasons.setdefault(unused.reason, []).append(name)
+    return [f"Not used of .env: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+
+
+_GONE_STORES = "memories are kept in SQLite (local), redis or postgres: set MEMORY_BACKEND"
+_UNUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "the agent never leaves its workspace; -w names another folder": {"RESTRICT_TO_WORKSPACE": ("true",)},
+    "Azure's address needs neither: azure.yaml, or OPENAI_BASE_URL, is enough": {
+        "OPENAI_AZURE_API_VERSION": (), "OPENAI_API_TYPE": ("azure", "open_ai"), "OPENAI_API_VERSION": (),
+    },
+    _GONE_STORES: {
+        "PINECONE_API_KEY": (), "PINECONE_ENV": (),
+        "MILVUS_ADDR": ("localhost:19530",), "MILVUS_USERNAME": (), "MILVUS_PASSWORD": (),
+        "MILVUS_SECURE": ("false",), "MILVUS_COLLECTION": ("autogpt",),
+        "WEAVIATE_HOST": ("127.0.0.1", "localhost"), "WEAVIATE_PORT": ("8080",), "WEAVIATE_PROTOCOL": ("http",),
+        "USE_WEAVIATE_EMBEDDED": ("false",), "WEAVIATE_EMBEDDED_PATH": ("/home/me/.local/share/weaviate",),
+        "WEAVIATE_USERNAME": (), "WEAVIATE_PASSWORD": (), "WEAVIATE_API_KEY": (),
+    },
+    "a memory is never wiped by starting; another MEMORY_INDEX is an empty one": {
+        "WIPE_REDIS_ON_START": ("false",),
+    },
+    "a browser never shows a window here": {"HEADLESS_BROWSER": ("true",)},
+    "a long page is split by what fits the window: AUTOAGENT_WINDOW": {
+        "BROWSE_CHUNK_MAX_LENGTH": ("8192", "3000"), "BROWSE_SUMMARY_MAX_TOKEN": ("300",),
+        "BROWSE_SPACY_LANGUAGE_MODEL": ("en_core_web_sm",),
+    },
+    "one voice speaks: ELEVENLABS_VOICE_ID": {"ELEVENLABS_VOICE_2_ID": ()},
+    "there are no plugins in this version": {
+        "PLUGINS_CONFIG_FILE": ("plugins_config.yaml",), "ALLOWLISTED_PLUGINS": (), "DENYLISTED_PLUGINS": (),
+    },
+    "there is no chat service to report to": {"CHAT_MESSAGES_ENABLED": ("false",)},
+}  # fmt: skip
+UNUSED: Mapping[str, Unused] = {
+    variable: Unused(reason, stock) for reason, variables in _UNUSED.items() for variable, stock in variables.items()
 }
+
+TRANSLATED: Mapping[str, str] = {
+    "USE_AZURE": "azure.yaml says where the models are",
+    "AZURE_CONFIG_FILE": "where azure.yaml is, with USE_AZURE",
+    **dict.fromkeys(
+        (
+            "OPENAI_AZURE_API_BASE", "OPENAI_AZURE_DEPLOYMENT_ID", "OPENAI_AZURE_CHAT_DEPLOYMENT_ID",
+            "OPENAI_AZURE_EMBEDDINGS_DEPLOYMENT_ID",
+        ),
+        "with USE_AZURE, where azure.yaml says nothing else",
+    ),
+    "OPENAI_FUNCTIONS": "true: the model is asked by tool calls; else as it is found to take it",
+    "USE_BRIAN_TTS": "true: StreamElements speaks",
+    "USE_MAC_OS_TTS": "true: this machine speaks",
+    **dict.fromkeys(("REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"), "where Redis is, with MEMORY_BACKEND=redis"),
+}  # fmt: skip
+"""AutoGPT's variables that set something under another name, each with what."""

@@ -18,13 +18,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.dotenv import read_dotenv
+from autoagent.config.autogpt_env import is_blank
+from autoagent.config.autogpt_folder import AutoGPTFolder
+from autoagent.config.dotenv import Variable
 from autoagent.config.folder import Permission, UntrustedValue, may_set
 from autoagent.config.scenario_bounds import hold
 from autoagent.config.yaml_file import read_mapping
 from autoagent.core.errors import SettingsError
 from autoagent.registry.embedders import EMBEDDED
-from autoagent.registry.memory import BACKENDS
+from autoagent.registry.memory import BACKENDS, parse_backend
 from autoagent.registry.memory import LOCAL as LOCAL_MEMORY
 from autoagent.registry.models import ModelChoice, model_forms, parse_model
 from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
@@ -32,6 +34,8 @@ from autoagent.registry.table import either
 
 EMBEDDER = "text-embedding-3-small"
 """What embeds at OpenAI's own endpoint where nobody names another model."""
+
+WORKSPACE = Path("autoagent_workspace")
 
 # ruff: noqa: RUF009 - `setting` is dataclasses.field with our metadata, and the paths in it cannot change
 
@@ -90,7 +94,10 @@ class Settings:
     smart_llm: str = free("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
     fast_llm: str = free("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
     temperature: float = free(0.0, "TEMPERATURE", help="0 is the most repeatable")
-    window: int = free(0, "AUTOAGENT_WINDOW", help="context length in tokens; 0: as the model has it")
+    window: int = free(
+        0, "AUTOAGENT_WINDOW", "SMART_TOKEN_LIMIT", help="context length in tokens; 0: as the model has it"
+    )
+    fast_window: int = free(0, "FAST_TOKEN_LIMIT", help="that of the fast model; 0: as of the other")
     reply_tokens: int = free(
         0, "AUTOAGENT_REPLY_TOKENS", help="tokens of a reply, thinking apart; 0: a fifth of the window, at most 4096"
     )
@@ -136,9 +143,7 @@ class Settings:
     prompt_settings_file: Path | None = setting(
         None, "PROMPT_SETTINGS_FILE", help="constraints, resources, best practices", folder="inside"
     )
-    workspace: Path = setting(
-        Path("autoagent_workspace"), "AUTOAGENT_WORKSPACE", help="the only folder it works in", folder="inside"
-    )
+    workspace: Path = setting(WORKSPACE, "AUTOAGENT_WORKSPACE", help="the only folder it works in", folder="inside")
     state_dir: Path = setting(Path(".autoagent"), "AUTOAGENT_STATE_DIR", help="runs and memory", folder="inside")
 
     # memory
@@ -146,7 +151,7 @@ class Settings:
         LOCAL_MEMORY.name,
         "MEMORY_BACKEND",
         help=either(backend.name for backend in BACKENDS.own),
-        parse=BACKENDS.canonical,
+        parse=parse_backend,
         folder="own memory",
     )
     memory_index: str = free("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
@@ -241,7 +246,10 @@ class Settings:
         "",
         "USE_WEB_BROWSER",
         help="chromium or firefox: pages through a headless browser; empty: without",
-        choices={"": "", "none": "", "chromium": "chromium", "chrome": "chromium", "firefox": "firefox"},
+        choices={
+            **{"": "", "none": "", "chromium": "chromium", "firefox": "firefox"},
+            **dict.fromkeys(("chrome", "edge", "safari"), "chromium"),
+        },
     )
     user_agent: str = free("", "USER_AGENT", help="what web pages are told; empty: autoagent and its version")
     search_url: str = setting(
@@ -350,13 +358,15 @@ class Loaded:
     """The settings in effect, and by name where each came from: `.env:3`, `default`, `flag`.
 
     `untrusted` is what the folder would set but does not count, as the user has not trusted it; `unsent` says in a line
-    each which keys of the user's are not sent to an address that only the folder names.
+    each which keys of the user's are not sent to an address that only the folder names, `notes` what of an AutoGPT
+    folder does nothing here, or something else.
     """
 
     settings: Settings
     origins: Mapping[str, str]
     untrusted: tuple[UntrustedValue, ...] = ()
     unsent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 Raw = tuple[str, str, Any, str]
@@ -406,18 +416,22 @@ def load(
     config = user_config if user_config is not None else user_config_path(env)
     below, above = _parsed(_from_config(config)), _parsed(itertools.chain(_from_env(env), _from_flags(flags)))
     held = {**below, **above}
-    folders, untrusted = _judged(cwd, held, above, trusts)
-    taken = {**below, **folders, **above}
+    autogpt = AutoGPTFolder(cwd, env, held)
+    folders, untrusted = _judged(cwd, held, above, trusts, autogpt)
+    usual = autogpt.usual_places(WORKSPACE)
+    taken = {**usual, **below, **folders, **above}
     unsent = _pair(taken, folders, {name: one for name, one in held.items() if one[1] != RUN}, trusts)
     settings = Settings(**{name: value for name, (value, _) in taken.items()})
     origins = {name: taken[name][1] if name in taken else "default" for name in _kinds()}
-    for flag, winner, loser in (("gpt3only", "fast_llm", "smart_llm"), ("gpt4only", "smart_llm", "fast_llm")):
-        if flags.get(flag):
-            settings = dataclasses.replace(settings, **{loser: getattr(settings, winner)})
-            origins[loser] = f"--{flag}"
+    fast, smart = ("fast_llm", "fast_window"), ("smart_llm", "window")
+    for flag, winners, losers in (("gpt3only", fast, smart), ("gpt4only", smart, fast)):
+        for winner, loser in zip(winners, losers, strict=True):
+            if flags.get(flag) and getattr(settings, winner):
+                settings = dataclasses.replace(settings, **{loser: getattr(settings, winner)})
+                origins[loser] = f"--{flag}"
     _check_together(settings)
     hold(settings, origins, env, cwd)
-    return Loaded(settings, origins, tuple(untrusted), tuple(unsent))
+    return Loaded(settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(taken)))
 
 
 def _parsed(values: Iterable[Raw]) -> Layer:
@@ -428,13 +442,13 @@ def _parsed(values: Iterable[Raw]) -> Layer:
 
 
 def _judged(
-    cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool]
+    cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool], autogpt: AutoGPTFolder
 ) -> tuple[Layer, list[UntrustedValue]]:
     """Return what `.env` sets, and what it would set if it were trusted; `outside` is what holds without it."""
     held = Settings(**{name: value for name, (value, _) in outside.items()})
     layer: Layer = {}
     left: list[UntrustedValue] = []
-    written = list(_from_dotenv(cwd / DOTENV))
+    written = list(autogpt.translated(_from_dotenv(autogpt.variables)))
     raw = {name: (called, value) for name, called, value, _ in written}
     values = _parsed(written)
     for name, (value, origin) in values.items():
@@ -451,12 +465,18 @@ def _judged(
             secret=declared["secret"],
             never=permission == "never",
         )
-        allowed = name in above or value == now or keyed or may_set(permission, value, now, held, cwd)
+        allowed = name in above or _is_same(value, now) or keyed or may_set(permission, value, now, held, cwd)
         if allowed or (permission != "never" and trusts(untrusted)):
             layer[name] = value, origin
         else:
             left.append(untrusted)
     return layer, left
+
+
+def _is_same(value: Any, now: Any) -> bool:
+    """Return whether two values are the same; this machine has two names in addresses."""
+    here = "://127.0.0.1:", "://localhost:"
+    return bool(value == now) or (isinstance(value, str) and value.replace(*here) == str(now).replace(*here))
 
 
 def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]) -> list[str]:
@@ -469,7 +489,7 @@ def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[Untrus
     for name, declared in addresses.items():
         address, origin = taken.get(name, (declared.default, "default"))
         of_folder = name in folders and origin == folders[name][1]
-        if address == outside.get(name, (declared.default,))[0] or not (of_folder or origin == RUN):
+        if _is_same(address, outside.get(name, (declared.default,))[0]) or not (of_folder or origin == RUN):
             continue
         if origin == RUN and trusts(of_run(name, address)):
             continue
@@ -501,8 +521,7 @@ def _from_config(path: Path) -> Iterator[Raw]:
             yield name, entry.where, value, entry.place
 
 
-def _from_dotenv(path: Path) -> Iterator[Raw]:
-    variables = read_dotenv(path)
+def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
     known = {variable for setting_field in dataclasses.fields(Settings) for variable in setting_field.metadata["env"]}
     used = {name: found.use(f".env:{found.line}: {name}") for name, found in variables.items() if name in known}
     for name, variable in _set_by(used):
@@ -542,10 +561,10 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
 
 
 def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each setting of which a variable is present and not empty, with that variable."""
+    """Yield each setting of which a variable is set, with that variable."""
     for setting_field in dataclasses.fields(Settings):
         for variable in setting_field.metadata["env"]:
-            if variables.get(variable, "").strip():
+            if not is_blank(variables.get(variable)):
                 yield setting_field.name, variable
                 break
 

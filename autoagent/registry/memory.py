@@ -81,3 +81,16 @@ REDIS = Backend(
 NOTHING = Backend(name="none", summary="nothing is remembered", open=None, aliases=("no_memory",))
 
 BACKENDS = Table("memory", Backend, (LOCAL, POSTGRES, REDIS, NOTHING))
+
+GONE = ("pinecone", "milvus", "weaviate")
+"""AutoGPT's backends that there are not here."""
+
+
+def parse_backend(text: str) -> str:
+    """Parse the name of a backend. Raises ValueError, which names all there are."""
+    if text.lower() in GONE and not BACKENDS.knows(text):
+        raise ValueError(
+            f"{text} is not supported any more: use local (on this machine, nothing to install), redis or postgres; "
+            "`autoagent migrate` takes over AutoGPT's JSON memories, and `autoagent memory import` exported texts."
+        )
+    return BACKENDS.canonical(text)

@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib.util
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import CommandError
@@ -54,6 +56,20 @@ _MARK_HIDDEN = """() => {
       element.setAttribute('hidden', '');
   }
 }"""
+
+_OWN = (("chromium", "chromium*-*"), ("firefox", "firefox-*"))  # playwright's own, in its folder
+
+
+def usable(name: str) -> str:
+    """Return the browser to use for the one that is wanted: itself, or the other one if only that is here; else ''."""
+    if importlib.util.find_spec("playwright") is None:
+        return ""
+    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    here = [browser for browser, pattern in _OWN if any(folder.glob(pattern))]
+    if any(map(shutil.which, PROGRAMS)):
+        here.insert(0, "chromium")
+    return name if name in here else next(iter(here), "")
+
 
 Fetch = Callable[..., WebPage]
 """`protocols.Web.fetch`."""

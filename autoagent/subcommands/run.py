@@ -60,6 +60,7 @@ def _start(given: Mapping[str, Any]) -> int:
     given = {**given, "model": DEMO.name} if given.get("demo") else given
     here = trusted_here(given, task=not (given.get("demo") or given.get("ai_goals")))
     settings = here.settings
+    here.tell_notes()
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
     flag_task = _task_of_flags(given, here, terminal)
@@ -137,7 +138,7 @@ def _task(
         return provider.task()
     if is_saved(path):
         saved = _saved(here, terminal)
-        if given.get("skip_reprompt") or welcome_back(terminal, saved, path):
+        if given.get("skip_reprompt") or given.get("ai_settings_file") or welcome_back(terminal, saved, path):
             return saved
     task = ask_task(terminal, proposals if provider.proposes else None)
     write_task(path, task)

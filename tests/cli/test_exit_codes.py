@@ -152,7 +152,7 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
         (["--ai-goal", " "], "--ai-goal is empty"),
         (["--gpt3only", "--gpt4only"], "--gpt3only and --gpt4only cannot be used together"),
         (["--commands", "dance", *GOAL], "neither a command nor a category 'dance'"),
-        (["-m", "pinecone"], "must be one of local"),
+        (["-m", "pinecone"], "use local"),
         (["--sandbox", "box"], "--sandbox: must be one of auto, bubblewrap, landlock, none, not 'box'."),
         (["--model", "human:me"], "--model: nothing may follow human, as in 'human:me'."),
         (["-C", "missing.yaml"], "missing.yaml: there is no such file"),

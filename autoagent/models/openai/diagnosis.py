@@ -11,7 +11,6 @@ from autoagent.core.finding import Finding
 from autoagent.models.servers import ProbeAnswer, list_models, request
 
 OPENAI = "https://api.openai.com/v1"
-_TEMPLATE = "your-"  # what a key begins with that was never filled in
 
 
 def examine(settings: Settings, model: str, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -20,9 +19,6 @@ def examine(settings: Settings, model: str, env: Mapping[str, str]) -> Iterator[
     if not (settings.openai_api_key or settings.openai_base_url):
         mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
         yield Finding("model", "fail", "no key, no server and no embedded model is chosen", mend)
-        return
-    if key.startswith(_TEMPLATE):
-        yield Finding("model", "fail", "OPENAI_API_KEY still holds the template's words", "put your key there")
         return
     if base_url.startswith("https:"):
         yield _certificates()
@@ -67,8 +63,6 @@ def _certificates() -> Finding:
 
 def examine_embedder(settings: Settings, model: str) -> Iterator[Finding]:
     """Ask the endpoint for a vector of the model, '' for OpenAI's usual one."""
-    if settings.openai_api_key.startswith(_TEMPLATE):
-        return
     name, base_url = model or EMBEDDER, settings.openai_base_url or OPENAI
     answer = request(base_url, "/embeddings", settings.openai_api_key, {"model": name, "input": "doctor"})
     if answer.status == 200 and isinstance(answer.body, dict) and answer.body.get("data"):

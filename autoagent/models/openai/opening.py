@@ -43,13 +43,14 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
 
     settings = opening.settings
     name = opening.argument or settings.smart_llm
+    of_fast = settings.fast_window if name == settings.fast_llm else 0
     return OpenAIModel(
         name=name,
         endpoint=open_endpoint(settings),
         count=counter(name),
         overrides=Overrides(
             temperature=settings.temperature,
-            window=settings.window or None,
+            window=of_fast or settings.window or None,
             asking=cast("Asking", settings.asking) if settings.asking else None,
         ),
         ways=settings.state_dir / "models.json",
