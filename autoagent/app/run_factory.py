@@ -65,10 +65,8 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
-    return Console(
-        sys.stdout, sys.stderr, sys.stdin,
-        style=Style(color, plain=plain), json=json, replays=replays, mask=mask_of(settings),
-    )  # fmt: skip
+    style = Style(color, plain=plain, history=user_state_path(os.environ) / "history")
+    return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask_of(settings))
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:

@@ -44,7 +44,7 @@ class RunStats:
         self.met: dict[int, bool] = {}  # goals with a check, counted from 0, as last checked; none after an undo
         self.share = 0.0  # of the window that the last prompt took
         self.ended: Ended | None = None
-        self._window = 0
+        self.window = 0  # tokens
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -65,11 +65,11 @@ class RunStats:
         self.step = max(self.step, event.step)
         match event:
             case RunStarted():
-                self.run, self.task, self.model, self._window = event.run, event.task, event.model, event.window
+                self.run, self.task, self.model, self.window = event.run, event.task, event.model, event.window
                 self.budget = event.settings.get("budget") or event.task.budget
                 self.ended = None
             case Prompted():
-                self.share = event.tokens / self._window if self._window else 0.0
+                self.share = event.tokens / self.window if self.window else 0.0
             case Checked():
                 self.met[event.goal] = event.met
             case Rewound() | Undone():

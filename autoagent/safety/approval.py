@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal, Protocol
 
 from autoagent.core.commands import Parameter, Proposal, Verdict
@@ -36,6 +37,19 @@ class Questioner(Protocol):
     def show_whole(self, proposal: Proposal) -> None:
         """Show a proposal with nothing left out of its arguments and its diff."""
 
+    def edit(self, text: str, suffix: str) -> str | None:
+        """Return the text as the user leaves it in an editor; None where there is no editor or it fails.
+
+        `suffix` is that of a file with such a text (`.py`).
+        """
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """What the user may ask for with a slash in front, and what each shows."""
+
+    def show_word(self, word: str) -> None:
+        """Show what one of the `words` asks for."""
+
     def discard_typeahead(self) -> None:
         """Forget what was typed before the question could be read; nothing where the input is no terminal."""
 
@@ -47,10 +61,11 @@ class Questioner(Protocol):
 class UserAnswer:
     """A line understood.
 
-    `count`: commands to run, for `run`; `text`: the feedback, the `rule` to save, or why it is asked `again`.
+    `count`: commands to run, for `run`; `text`: the feedback, the `rule` to save, why it is asked `again`, or the
+    `word` that stood behind a slash, with what followed it.
     """
 
-    kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "rule", "explain"]
+    kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "rule", "explain", "word"]
     count: int = 0
     text: str = ""
 
@@ -58,6 +73,14 @@ class UserAnswer:
 _LETTERS: Mapping[str, UserAnswer] = {
     "e": UserAnswer("edit"), "d": UserAnswer("whole"), "a": UserAnswer("always"), "?": UserAnswer("explain"),
 }  # fmt: skip
+
+_OWN_WORDS: Mapping[str, str] = {
+    "continuous": "run this and all that follow without a question (/continuous 5: five in all), until Ctrl-C",
+    "ask": "ask before every command again",
+    "write": "write feedback in your editor",
+    "help": "what can be answered",
+    "quit": "save and stop",
+}
 
 # Letters and dashes of other keyboards and fonts that look like those of an authorization.
 _DISGUISED = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO------")  # noqa: RUF001 (they are the point)
@@ -73,12 +96,15 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
     yes, no = yes.strip().lower(), no.strip().lower()
     if not folded:
         return UserAnswer("again")
-    if folded in (no, "exit", "quit") or (folded == "no" and no == "n"):
+    usual = {"no": no == "n", "q": yes != "q"}  # unless these stand for something else here
+    if folded in (no, "exit", "quit", "/quit", "/exit") or usual.get(folded):
         return UserAnswer("stop")
     if (answer := _authorization(folded, yes)) is not None:
         return answer
     if folded in _LETTERS:
         return _LETTERS[folded]
+    if word := re.fullmatch(r"/([a-z]*)(?:\s+(\S.*))?", text, re.IGNORECASE | re.DOTALL):  # no path: those go on
+        return UserAnswer("word", text=f"{word[1].lower()} {word[2] or ''}".strip())
     if rule := re.fullmatch(r"[aA]\s+([a-z_]+:\S.*|[a-z]+(?:_[a-z]+)+)", text):
         return UserAnswer("rule", text=rule[1])
     if folded in ("n", "no") or _authorization(folded, "y") is not None:  # the usual keys, where others are set
@@ -148,6 +174,7 @@ class Ask:
         self._rulebook = rulebook
         self._credit = 0  # commands that still run without a question
         self._always: set[str] = set()
+        self._all = False  # whether nothing is asked about but what has a warning
 
     def decide(self, proposal: Proposal) -> Verdict:
         return self._in_advance(proposal) or self._asked(proposal)
@@ -156,6 +183,8 @@ class Ask:
         name = proposal.call.name
         if proposal.warning:
             return None
+        if self._all:
+            return Verdict(True, "user (continuous)")
         if name in self._always:
             return Verdict(True, f"user (always {name})")
         if self._credit:
@@ -184,13 +213,15 @@ class Ask:
                 raise _ended("stopped")
             if answer.kind == "edit" and (args := self._edit(proposal)) is not None:
                 return Verdict(False, "user", args=args)
+            if answer.kind == "word" and (verdict := self._word(answer.text, proposal)) is not None:
+                return verdict
             self._respond(answer, proposal)
 
     def _respond(self, answer: UserAnswer, proposal: Proposal) -> None:
         """Say what an answer comes to that decides nothing."""
         if answer.kind == "whole":
             self._terminal.show_whole(proposal)
-        elif answer.kind == "explain":
+        elif answer.kind == "explain" or (answer.kind == "word" and answer.text in ("help", "")):
             self._terminal.say(self._explanation(proposal))
         elif answer.kind == "always":
             self._terminal.say(
@@ -200,9 +231,43 @@ class Ask:
         elif answer.kind == "again" and answer.text:
             self._terminal.say(f"{answer.text} Nothing was run.")
 
-    def interrupted(self) -> str:
-        self._credit = 0
+    def _word(self, text: str, proposal: Proposal) -> Verdict | None:
+        """Do what a word behind a slash asks for; return the verdict if it decides on the proposal."""
+        word, _, rest = text.partition(" ")
+        if word == "continuous" and rest and not rest.isdecimal():
+            self._terminal.say(f"/continuous takes a number or nothing, not {rest!r}. Nothing was run.")
+        elif word == "continuous" and rest and not 0 < int(rest) <= MOST_IN_ADVANCE:
+            self._terminal.say(f"/continuous takes a number from 1 to {MOST_IN_ADVANCE}. Nothing was run.")
+        elif word == "continuous" and proposal.warning:
+            self._terminal.say(f"What has a warning is decided by itself: {self._yes} runs it this once.")
+        elif word == "continuous":
+            self._all, self._credit = not rest, int(rest or 1) - 1
+            return Verdict(True, "user")
+        elif word == "ask":
+            self._forfeit()
+            self._terminal.say("Every command is asked about.")
+        elif word == "write":
+            if (written := self._terminal.edit("", ".md")) is None:
+                self._terminal.say("There is no editor: set EDITOR. Alt-Enter begins a new line here.")
+            elif written.strip():
+                return Verdict(False, "user", written.strip())
+        elif word not in ("help", ""):
+            self._show_word(word)
+        return None
+
+    def _show_word(self, word: str) -> None:
+        if word in self._terminal.words:
+            self._terminal.show_word(word)
+        else:
+            known = ", ".join(f"/{name}" for name in (*self._terminal.words, *_OWN_WORDS))
+            self._terminal.say(f"There is no /{word}; there are {known}. Nothing was run, and nothing sent.")
+
+    def _forfeit(self) -> None:
+        self._credit, self._all = 0, False
         self._always.clear()
+
+    def interrupted(self) -> str:
+        self._forfeit()
         self._terminal.say("")  # the terminal has echoed ^C
         question = f"Interrupted. Enter goes on, text is feedback, {self._no} saves and stops; Ctrl-C again stops too."
         while True:
@@ -217,7 +282,10 @@ class Ask:
                 return answer.text
             if not line.strip() or answer == UserAnswer("run", 1):
                 return ""
-            self._terminal.say("Nothing waits to be authorized now. Enter goes on.")
+            if answer.kind == "word":
+                self._show_word(answer.text.partition(" ")[0])
+            else:
+                self._terminal.say("Nothing waits to be authorized now. Enter goes on.")
 
     def waits_on(self, reason: str) -> bool:
         question = f"{reason}\nKeep trying? Enter = yes, {self._no} = save and stop"
@@ -258,8 +326,9 @@ class Ask:
             f"a     run every {name} without a question until this run ends or Ctrl-C is pressed\n"
             f"a {name}:PATTERN\n"
             "      save a rule for such calls in every run; you see first what it lets through\n"
-            "text  is feedback to the agent; the command is not run\n"
-            "Ctrl-C twice saves and stops."
+            "text  is feedback to the agent; the command is not run. Alt-Enter begins a new line\n"
+            + "".join(f"/{word}: {what}\n" for word, what in {**self._terminal.words, **_OWN_WORDS}.items())
+            + "Ctrl-C twice saves and stops."
         )
 
     def _made_rule(self, text: str, proposal: Proposal) -> Rule | None:
@@ -306,6 +375,13 @@ class Ask:
         """Return new arguments, or None if they stay as they are."""
         args = dict(proposal.call.args)
         shown = dict(self._mask(args))
+        if (edited := self._in_editor(proposal, shown)) is not None:
+            try:
+                args_now = _with_secrets(edited, shown, args)
+            except ValueError as error:
+                self._terminal.say(f"{error} Nothing was changed.")
+                return None
+            return args_now if args_now != args else None
         self._terminal.say(json.dumps(shown, ensure_ascii=False, indent=2))
         while line := self._listen("New arguments: one line of JSON, or NAME=VALUE; Enter keeps them").strip():
             try:
@@ -315,6 +391,21 @@ class Ask:
                 continue
             return edited if edited != args else None
         return None
+
+    def _in_editor(self, proposal: Proposal, shown: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the arguments with the longest text among them as the user left it in an editor; None without one."""
+        texts = {p.name: shown[p.name] for p in proposal.spec.parameters if isinstance(shown.get(p.name), str)}
+        if not texts:
+            return None
+        name = max(texts, key=lambda name: (texts[name].count("\n"), len(texts[name])))
+        path = next((shown[p.name] for p in proposal.spec.parameters if p.meaning == "path" and p.name in texts), "")
+        before = texts[name]
+        after = self._terminal.edit(before, PurePath(path).suffix or ".txt")
+        if after is None:
+            return None
+        if "\n" not in before:  # an editor ends each line
+            after = after.removesuffix("\n")
+        return {**shown, name: after}
 
 
 def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Parameter]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The questions of the set-up, asked with click."""
+"""The questions of the set-up: edited at a terminal, read with click from a pipe or a dumb terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import click
 
+from autoagent.terminal.line_editor import LineEditor, can_edit
 from autoagent.terminal.output import echo
 from autoagent.text.wrapping import wrap
 
@@ -23,6 +24,7 @@ class ClickTerminal:
 
     def __init__(self, while_reading: Callable[[], None] | None = None) -> None:
         self._while_reading = while_reading
+        self._editor = LineEditor(sys.stdin, sys.stderr) if can_edit(sys.stdin, sys.stderr) else None
 
     def say(self, text: str) -> None:
         echo(wrap(text, shutil.get_terminal_size().columns), err=True)
@@ -57,6 +59,11 @@ class ClickTerminal:
             thread.start()
             self._while_reading = None
         shown = wrap(prompt, shutil.get_terminal_size().columns)
+        if self._editor is not None:
+            above, newline, last = shown.rpartition("\n")
+            if newline:
+                echo(above, err=True)
+            return self._editor.read(f"{last} ", hidden=hidden) or default
         try:
             answer = click.prompt(
                 shown, default=default, show_default=False, prompt_suffix=" ", hide_input=hidden, err=True

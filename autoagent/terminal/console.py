@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import click
+
 from autoagent.core.commands import Proposal
 from autoagent.core.errors import StateError
 from autoagent.core.event_codec import to_json
@@ -38,7 +40,9 @@ from autoagent.core.events import (
 from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.runs.stats import RunStats
 from autoagent.terminal import rendering
+from autoagent.terminal.line_editor import LineEditor, can_edit, edit_in_editor
 from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.run_words import WORDS, RunWords
 from autoagent.terminal.subagent_text import SubAgentText
 from autoagent.text.sanitize import escape, width
 from autoagent.text.wrapping import Flow, wrap
@@ -68,11 +72,15 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How the screen looks. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole."""
+    """How the screen looks. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
+
+    `history` is the file that keeps what is typed, for later runs.
+    """
 
     color: bool = False
     columns: int | None = None
     plain: bool = False
+    history: Path | None = None
 
 
 _AS_USUAL = Style()
@@ -97,6 +105,7 @@ class Console:
         mask: Mask = _as_it_is,
     ) -> None:
         self.tally = RunStats()
+        self._words = RunWords(self.tally)
         self._mask = mask
         self._events = out if json else None
         self._screen = err if json else out
@@ -104,6 +113,8 @@ class Console:
         self._color = style.color
         self._columns = style.columns
         self._plain = style.plain
+        edits = not style.plain and can_edit(stdin, self._screen)
+        self._editor = LineEditor(stdin, self._screen, style.history, mask) if edits else None
         self._replays = replays
         self._broken = ""  # why the output cannot be written any more
         self._reader_left = False  # that it is a closed pipe
@@ -126,7 +137,7 @@ class Console:
         """Show one event of the run. Raises StateError if the output cannot be written; in a replay BrokenPipeError,
         where whoever reads it has enough.
         """
-        self.tally.add(event)
+        self._take(event)
         if self._events is not None:
             self._write(self._events, json_format.dumps(to_json(event)) + "\n")
         elif event.agent and self._flow is not None:
@@ -143,7 +154,7 @@ class Console:
 
     def pass_over(self, event: Event) -> None:
         """Take up an event that was shown before; thoughts whose command was not started are shown once more."""
-        self.tally.add(event)
+        self._take(event)
         if event.agent:
             self._sub_agents.add(event)
             return
@@ -155,6 +166,11 @@ class Console:
             case Started():
                 self._undecided = None
                 self._command = event.call.name
+
+    def _take(self, event: Event) -> None:
+        self.tally.add(event)
+        if not event.agent:
+            self._words.add(event)
 
     def _show(self, event: Event) -> None:
         page = self._page()
@@ -259,6 +275,22 @@ class Console:
     def show_whole(self, proposal: Proposal) -> None:
         self._lines(rendering.proposal(proposal, self._page(), mask=self._mask, whole=True))
 
+    @property
+    def words(self) -> Mapping[str, str]:
+        return WORDS
+
+    def show_word(self, word: str) -> None:
+        page = self._page()
+        if word != "full":
+            self._lines(self._words.lines(word, page))
+        elif self._editor is None or self._events is not None:
+            self._lines(rendering.block(self._words.result, page))
+        else:
+            click.echo_via_pager(escape(self._words.result))
+
+    def edit(self, text: str, suffix: str) -> str | None:
+        return edit_in_editor(text, suffix) if self._editor is not None else None
+
     def say(self, text: str) -> None:
         """Write a text whose lines stay lines, wrapped if they are too long."""
         self._forget_stream()
@@ -279,6 +311,8 @@ class Console:
         self._lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
         if self._broken:
             raise EOFError(self._broken)
+        if self._editor is not None:
+            return _whole(self._editor.read("> ", timeout=timeout))
         self._open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
         try:
             with nullcontext() if timeout is None else _deadline(timeout):
@@ -287,11 +321,13 @@ class Console:
             self.say("What was typed is not valid text in this terminal's encoding.")
             return ""
         self._open_line = False
-        return line.encode("utf-8", "replace").decode("utf-8")  # no lone surrogates into the log
+        return _whole(line)
 
     def discard_typeahead(self) -> None:
         if self._stdin.isatty():
             _flush_input(self._stdin)
+        if self._editor is not None:
+            self._editor.discard_typeahead()
 
     def _read_line(self, prompt: str) -> str:
         if self._stdin is sys.stdin and self._screen is sys.stdout and self._stdin.isatty() and self._screen.isatty():
@@ -349,6 +385,11 @@ class Console:
             self._broken = getattr(error, "strerror", None) or str(error)
             self._reader_left = isinstance(error, BrokenPipeError)
             _abandon(stream)
+
+
+def _whole(line: str) -> str:
+    """Return the line without lone surrogates, which no log can hold."""
+    return line.encode("utf-8", "replace").decode("utf-8")
 
 
 def _abandon(stream: TextIO) -> None:

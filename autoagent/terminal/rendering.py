@@ -275,23 +275,42 @@ def ended(event: Ended, page: Canvas) -> str:
 
 def report(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
     """Render the end report: what the goals were, what changed, what it cost, where the log is and how to go on."""
-    usage = tally.usage
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
     goals = tally.task.goals if tally.task else ()
     green = {True: " (met)", False: " (NOT met)", None: ""}
-    rows: dict[str, Any] = {
+    rows = {
         "Goals": "; ".join(f"{n + 1}. {goal}{green[tally.met.get(n)]}" for n, goal in enumerate(goals)),
         "Files changed": ", ".join(tally.changed) or "none",
         "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
-        "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
-        "Cost": "unknown" if usage.cost is None else f"${usage.cost:.4f}",
-        "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
     }
     for label, text in rows.items():
         yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
+    yield from costs(tally, page)
     yield from _whole("Log:", log, page)
     if tally.ended is None or tally.ended.status != "finished":
         yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
+
+
+def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
+    """Render what the run has taken so far."""
+    usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
+    rows = {
+        "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
+        "Cost": "unknown" if usage.cost is None else f"${usage.cost:.4f}{limit}",
+        "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
+    }
+    for label, text in rows.items():
+        yield page.said(f"{label}:", text, "label")
+
+
+def goals(tally: RunStats, page: Canvas) -> Iterator[str]:
+    """Render the goals, a line each, with what their checks say."""
+    for number, goal in enumerate(tally.task.goals if tally.task else ()):
+        met = tally.met.get(number)
+        unknown = "not checked yet" if goal.check else "no check"
+        word = {True: "met", False: "NOT met", None: unknown}[met]
+        ink: Ink = "quiet" if met is None else "added" if met else "alarm"
+        yield f"  {page.ink(ink, word)}: " + wrap(f"{number + 1}. {goal.text}", page.columns, at=4 + width(word))
 
 
 def _whole(label: str, text: str, page: Canvas) -> Iterator[str]:

@@ -216,7 +216,7 @@ def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) 
 
 
 def _openai(terminal: SetupTerminal) -> Choice:
-    terminal.say("Keys are made at https://platform.openai.com/api-keys; what you type is not shown.")
+    terminal.say("Keys are made at https://platform.openai.com/api-keys; what you type shows as stars.")
     while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret("API key: ").strip()):
         terminal.say("That is not a key: it is one word of at least 8 characters, such as sk-...")
     return _kept(terminal, {"OPENAI_API_KEY": key})

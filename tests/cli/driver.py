@@ -32,6 +32,7 @@ PATIENCE = 60  # seconds, on a machine that does much else; nothing waits that l
 FINISH = (command("task_complete", reason="It is done."), command("task_complete", reason="It is done."))
 GOAL = ("--ai-goal", "Do the thing")
 
+READY = "\x1b[?2004h"  # the terminal is told to mark what is pasted: the editor reads from here on
 _ANSI = re.compile(r"\x1b")
 
 
@@ -101,12 +102,14 @@ class Home:
 
     def terminal(self, *arguments: str, columns: int = 80, env: Mapping[str, str] | None = None) -> Session:
         """Start the program in a terminal."""
-        self.write(".inputrc", "set enable-bracketed-paste off\n")  # or its codes stand before every prompt
+        self.write(".inputrc", "set enable-bracketed-paste off\n")  # of readline, where nothing else edits
         environment = self._environment({"TERM": "xterm-256color", **(env or {})})
+        edits = "--plain" not in arguments and environment["TERM"] != "dumb"
         if self.warm and warm.fits(environment):
             size = (Session.ROWS, columns)
-            return Session(warm.Terminal(arguments, self.folder, environment, size, PATIENCE), self.folder, columns)
-        return Session.of([*PROGRAM, *arguments], self.folder, environment, columns)
+            process = warm.Terminal(arguments, self.folder, environment, size, PATIENCE)
+            return Session(process, self.folder, columns, edits=edits)
+        return Session.of([*PROGRAM, *arguments], self.folder, environment, columns, edits=edits)
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
         base = {
@@ -168,8 +171,11 @@ class Session:
 
     ROWS = 400
 
-    def __init__(self, process: pexpect.spawn[str] | warm.Terminal, folder: Path, columns: int) -> None:
+    def __init__(
+        self, process: pexpect.spawn[str] | warm.Terminal, folder: Path, columns: int, *, edits: bool = False
+    ) -> None:
         self._folder = folder
+        self._edits = edits
         self.raw = ""
         self._screen = pyte.Screen(columns, self.ROWS)
         self._stream = pyte.Stream(self._screen)
@@ -178,7 +184,9 @@ class Session:
         self._process.logfile_read = self
 
     @classmethod
-    def of(cls, arguments: list[str], folder: Path, env: Mapping[str, str], columns: int) -> Session:
+    def of(
+        cls, arguments: list[str], folder: Path, env: Mapping[str, str], columns: int, *, edits: bool = False
+    ) -> Session:
         """A session with any command."""
         process = pexpect.spawn(
             arguments[0],
@@ -190,7 +198,7 @@ class Session:
             dimensions=(cls.ROWS, columns),
             preexec_fn=take_usual_signals,
         )
-        return cls(process, folder, columns)
+        return cls(process, folder, columns, edits=edits)
 
     def write(self, text: str) -> None:
         """Take what the program wrote to the terminal."""
@@ -216,8 +224,10 @@ class Session:
         threading.Thread(target=self.types, args=(text,), daemon=True).start()
 
     def answers(self, question: str, line: str) -> None:
-        """Wait for a question, then type a line."""
+        """Wait for a question, and where lines are edited until the editor is there, then type a line."""
         self.sees(question)
+        if self._edits:
+            self.sees(READY)  # only the editor's second drawing of the question comes after it
         self.types(line)
 
     def presses(self, key: str) -> None:

@@ -1,0 +1,251 @@
+"""Lines that a person types at a terminal: edited, pasted, recalled from earlier runs, or written in $EDITOR.
+
+prompt_toolkit does the editing. It is imported once the first question is on screen, while the person reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.data_structures import Size
+    from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
+
+PASTE_GAP = 0.03  # seconds; what comes sooner after Enter was pasted with it, by a terminal that does not mark pastes
+SHORTEST_KEPT = 4  # characters of an answer that the history keeps: y, y -5 and the like are quicker typed
+LONGEST_TIMEOUT = 1e8  # seconds, three years
+PAUSED = (signal.SIGTERM, signal.SIGHUP)  # they would leave the terminal in a mode that shows nothing typed
+
+
+def can_edit(stdin: TextIO, screen: TextIO) -> bool:
+    """Return whether lines can be edited here: at a terminal on both sides, and one that can move its cursor."""
+    usual = "" if os.name == "posix" else "windows"
+    return stdin.isatty() and screen.isatty() and os.environ.get("TERM", usual) not in ("", "dumb")
+
+
+def preload() -> None:
+    """Import what editing needs, a tenth of a second of work."""
+    import prompt_toolkit.application
+    import prompt_toolkit.input.vt100
+    import prompt_toolkit.output.vt100
+    import prompt_toolkit.shortcuts.prompt  # noqa: F401
+
+
+class LineEditor:
+    """Reads lines from `stdin` with the prompt on `screen`.
+
+    `history` is the file of what was typed in earlier runs, None for no history; `mask` takes secrets out of it.
+    """
+
+    def __init__(
+        self, stdin: TextIO, screen: TextIO, history: Path | None = None, mask: Callable[[Any], Any] = str
+    ) -> None:
+        self._stdin = stdin
+        self._screen = screen
+        self._history_file = history
+        self._mask = mask
+        self._session: PromptSession[str] | None = None
+
+    def read(self, prompt: str, *, hidden: bool = False, timeout: float | None = None) -> str:
+        """Show the prompt, the end of a line, and return what is typed: several lines where they were pasted.
+
+        What is `hidden` shows as stars, and no history keeps it. Raises EOFError for Ctrl-D, KeyboardInterrupt for
+        Ctrl-C, TimeoutError after `timeout` seconds, and what the handler of a signal raises.
+        """
+        with _unechoed(self._stdin):
+            self._screen.write(prompt)  # it can be read while the editor is loaded, which draws it once more
+            self._screen.flush()
+            import asyncio
+
+            if hidden:
+                session = self._opened(hidden=True)
+            else:
+                session = self._session = self._session or self._opened()
+            self._screen.write("\r")
+            self._screen.flush()
+            end = partial(_end, session.app)
+
+            def count_down() -> None:
+                if timeout is not None:
+                    asyncio.get_running_loop().call_later(min(timeout, LONGEST_TIMEOUT), end, TimeoutError())
+
+            with _signals_kept(end):
+                return session.prompt(prompt, pre_run=count_down)
+
+    def discard_typeahead(self) -> None:
+        """Forget what was typed before the question."""
+        if self._session is not None:
+            from prompt_toolkit.input.typeahead import clear_typeahead
+
+            clear_typeahead(self._session.app.input)
+
+    def _opened(self, *, hidden: bool = False) -> PromptSession[str]:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import InMemoryHistory
+        from prompt_toolkit.input.vt100 import Vt100Input
+        from prompt_toolkit.output import ColorDepth
+        from prompt_toolkit.output.vt100 import Vt100_Output
+
+        class Input(Vt100Input):
+            def read_keys(self) -> list[KeyPress]:
+                keys = super().read_keys()
+                if not keys and _hung_up(self.fileno()):
+                    self.stdin_reader.closed = True  # else it would be read in vain, over and over
+                return keys
+
+        # Asked where its cursor is, a terminal answers on its input, where an answer may be mistaken for typing.
+        output = Vt100_Output(
+            self._screen, self._size, os.environ.get("TERM"), ColorDepth.DEPTH_1_BIT, enable_cpr=False
+        )
+        return PromptSession(
+            multiline=True,
+            enable_suspend=True,
+            enable_open_in_editor=not hidden,
+            is_password=hidden,
+            reserve_space_for_menu=0,
+            prompt_continuation=lambda width, line, wrapped: "" if wrapped else "| ".rjust(width),
+            history=InMemoryHistory() if hidden or self._history_file is None else self._kept(self._history_file),
+            key_bindings=_keys(self._stdin),
+            input=Input(self._stdin),
+            output=output,
+        )
+
+    def _size(self) -> Size:
+        from prompt_toolkit.data_structures import Size
+
+        columns, rows = os.get_terminal_size(self._screen.fileno())
+        return Size(rows=rows or 24, columns=columns or 80)
+
+    def _kept(self, path: Path) -> History:
+        from prompt_toolkit.history import FileHistory
+
+        mask = self._mask
+
+        class Kept(FileHistory):
+            def store_string(self, string: str) -> None:
+                if len(string.strip()) < SHORTEST_KEPT:
+                    return
+                try:
+                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
+                    super().store_string(mask(string))
+                except OSError:
+                    return  # a history that cannot be kept stops nobody from answering
+
+        return Kept(path)
+
+
+def _keys(stdin: TextIO) -> KeyBindings:
+    """Return the keys that differ from the usual ones of a line."""
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        if event.key_processor.input_queue or select.select([stdin], [], [], PASTE_GAP)[0]:
+            event.current_buffer.newline(copy_margin=False)
+        else:
+            event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    return keys
+
+
+@contextmanager
+def _unechoed(stdin: TextIO) -> Iterator[None]:
+    """Let the terminal keep what is typed, and not show it: the editor will."""
+    import termios
+
+    before = termios.tcgetattr(stdin)
+    quiet = [*before[:3], before[3] & ~(termios.ECHO | termios.ICANON), *before[4:]]
+    termios.tcsetattr(stdin, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # it has been closed
+            termios.tcsetattr(stdin, termios.TCSANOW, before)
+
+
+def _hung_up(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
+
+
+def _end(app: Any, error: BaseException) -> None:
+    """End the question with this error, if it still waits."""
+
+    def leave() -> None:
+        if app.is_running and not app.future.done():
+            app.exit(exception=error)
+
+    if app.loop is not None:
+        app.loop.call_soon_threadsafe(leave)
+
+
+class _Signalled(BaseException):
+    """A signal ended the question."""
+
+
+@contextmanager
+def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[None]:
+    """Let signals end the question first, so that the terminal is as it was when their own handlers run."""
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        end(_Signalled())
+
+    numbers = [number for number in PAUSED if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    before = {int(number): signal.signal(number, note) for number in numbers}
+    wakeup = signal.set_wakeup_fd(-1)  # the editor sets one of its own
+    try:
+        yield
+    except _Signalled:
+        pass
+    finally:
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
+    if came:
+        raise EOFError  # their handlers let the program go on, but nobody answered
+
+
+def edit_in_editor(text: str, suffix: str) -> str | None:
+    """Return the text as the user leaves it in $VISUAL or $EDITOR; None where neither is set or it fails."""
+    import shlex
+    import subprocess
+    import tempfile
+
+    try:
+        command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    except ValueError:  # quotes that do not match
+        return None
+    if not command:
+        return None
+    with tempfile.TemporaryDirectory(prefix="autoagent-") as folder:
+        path = Path(folder) / f"text{suffix}"
+        path.write_text(text, "utf-8", newline="")
+        try:
+            done = subprocess.run([*command, str(path)], stderr=sys.stderr)  # noqa: S603 - the user's own editor
+            return path.read_bytes().decode("utf-8") if done.returncode == 0 else None
+        except (OSError, UnicodeDecodeError):
+            return None

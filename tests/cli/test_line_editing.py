@@ -1,0 +1,89 @@
+"""What is typed at a real terminal: arrow keys, pastes, other scripts, an editor, and words with a slash."""
+
+from __future__ import annotations
+
+from driver import GOAL, Home
+from server import ScriptedServer, command
+from test_session import QUESTION, opened
+
+LEFT, UP, ALT_ENTER, CTRL_A = "\x1b[D", "\x1b[A", "\x1b\r", "\x01"
+PASTED = "\x1b[200~{}\x1b[201~"
+EDITOR = {"EDITOR": 'sh -c \'printf "line one\\nline two\\n" > "$0"\''}
+
+
+def test_a_name_is_edited_with_arrow_keys_in_any_script(home: Home) -> None:
+    with opened(home.terminal("--model", "human", "-m", "none", columns=40)) as session:
+        session.answers("Name of the AI", f"BobGT{LEFT}P")
+        session.answers("BobGPT is", f"园丁🙂{LEFT}{LEFT}的{CTRL_A}一个")
+        session.answers("Goal 1:", PASTED.format("Look after\nthe garden"))
+        session.answers("Goal 2:", "")
+        session.answers("as the model:\n> ", "\x04")
+        assert session.ends() == 5
+    saved = home.read("ai_settings.yaml")
+    assert "ai_name: BobGPT" in saved
+    assert "一个园的丁🙂" in saved
+    assert "Look after" in saved and "the garden" in saved
+
+
+def test_a_paste_arrives_whole_whether_the_terminal_marks_it_or_not(served: Home, server: ScriptedServer) -> None:
+    lines = [f"line {number}: grüße 你好 🙂" for number in range(50)]
+    server.add(*[command("list_files", directory=".")] * 4)
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        session.answers(QUESTION, PASTED.format("\n".join(lines)))
+        session.answers(QUESTION, "\r".join(lines))
+        session.answers(QUESTION, f"one{ALT_ENTER}two")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    feedback = [event["text"] for event in served.log() if event["type"] == "feedback"]
+    assert feedback == ["\n".join(lines), "\n".join(lines), "one\ntwo"]
+
+
+def test_what_was_typed_in_an_earlier_run_comes_back_without_its_secrets(served: Home, server: ScriptedServer) -> None:
+    server.add(*[command("list_files", directory=".")] * 4)
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        session.answers(QUESTION, "Use the key sk-0123456789abcdefghij, then stop")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        session.answers(QUESTION, f"{UP} at once")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    text = next(event["text"] for event in served.log() if event["type"] == "feedback")
+    assert text.startswith("Use the key ") and text.endswith(", then stop at once")
+    history = served.folder / ".local/state/autoagent/history"
+    assert "sk-0123" not in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_text_of_a_file_and_feedback_are_written_in_the_editor(served: Home, server: ScriptedServer) -> None:
+    server.add(command("write_to_file", filename="a.txt", text="x\ny\n"), *[command("list_files", directory=".")] * 2)
+    with opened(served.terminal("-m", "none", *GOAL, env=EDITOR)) as session:
+        session.answers(QUESTION, "e")
+        session.answers(QUESTION, "y")
+        session.answers(QUESTION, "/write")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    assert served.read("autoagent_workspace/a.txt") == "line one\nline two\n"
+    assert "line one\nline two" in [event.get("text") for event in served.log() if event["type"] == "feedback"]
+
+
+def test_a_word_behind_a_slash_costs_no_call(served: Home, server: ScriptedServer) -> None:
+    server.add(command("list_files", directory="."), *[command("do_nothing")] * 2)
+    with opened(served.terminal("-m", "none", "--ai-goal", "Do it :: false")) as session:
+        session.answers(QUESTION, "/cots")
+        session.sees("There is no /cots; there are /cost, ")
+        for word, answer in {
+            "/cost": "Tokens: 220",
+            "/goals": "not checked yet",
+            "/context": "Prompt: ",
+            "/memory": "No memory came to mind",
+            "/help": "/continuous: ",
+            "/continuous x": "takes a number",
+        }.items():
+            session.answers(QUESTION, word)
+            session.sees(answer.split(": ")[0])
+        assert len(server.requests) == 1
+        session.answers(QUESTION, "/continuous 2")
+        session.answers(QUESTION, "q")
+        assert session.ends() == 6
+    assert [event["type"] for event in served.log()].count("started") == 2
