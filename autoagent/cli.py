@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
     "rules": ("rules", "List, add and remove rules of what runs without a question."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),
+    "mcp": ("mcp", "List and allow MCP servers, or serve commands and memory to other agents."),
     "model": ("model", "List, fetch or remove the embedded model."),
     "test": ("test", "Play scenarios: scripted runs and what they should result in."),
     "trust": ("trust", "Trust a folder with what it brings, or see what is trusted."),

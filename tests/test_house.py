@@ -33,7 +33,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 EDGES = {
     "openai": ["models/openai/endpoint"],
     "httpcore2": ["models/openai/endpoint"],
-    "httpx2": ["models/openai/endpoint", "models/openai/refusals"],
+    "httpx2": ["models/openai/endpoint", "models/openai/refusals", "services/mcp/"],
+    "anyio": ["services/mcp/"],
+    "mcp": ["services/mcp/"],
     "msgspec": ["core/record_codec"],
     "numpy": ["memory/"],
     "pgvector": ["memory/postgres/session"],

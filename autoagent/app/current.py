@@ -15,6 +15,7 @@ from typing import Any
 
 from autoagent.config.folder import UntrustedValue, is_inside
 from autoagent.config.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
+from autoagent.config.tool_servers import untrusted_servers
 from autoagent.config.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
 from autoagent.core.errors import SettingsError, SetupError, StopRun
 from autoagent.core.outcome import Outcome
@@ -45,6 +46,10 @@ class FolderSettings:
     def waiting(self) -> list[UntrustedValue]:
         """What would count if the folder were trusted."""
         return [untrusted for untrusted in self.left_out if not untrusted.never]
+
+    def is_named(self, setting: str) -> bool:
+        """Return whether the user has named this file or folder himself."""
+        return _is_named(self.loaded, setting)
 
     def trust(self) -> None:
         """Trust the folder with what it brings, and its state. Raises SettingsError if that cannot be kept."""
@@ -101,14 +106,15 @@ def settings_here(flags: Mapping[str, Any] | None) -> Settings:
 def trusted_here(flags: Mapping[str, Any] | None, *, task: bool = False) -> FolderSettings:
     """Load the same for commands that act: the user is asked first whether to trust the folder with what it brings.
 
-    `task`: the checks of the saved goals belong to it. Raises SetupError also if nobody can be asked, and for a
-    place to write to that leads out of the folder; StopRun at the end of the input.
+    `task`: the checks of the saved goals belong to it. Raises SetupError also if nobody can be asked about what a run
+    needs, and for a place to write to that leads out of the folder; StopRun at the end of the input.
     """
     here = look(flags, task=task)
     if here.waiting:
-        if not sys.stdin.isatty():
+        asked = sys.stdin.isatty()
+        if not asked and not all(untrusted.additive for untrusted in here.waiting):
             raise SetupError(_unasked(here))
-        if _is_trusted_now(here):
+        if asked and _is_trusted_now(here):
             with _kept_or_said():
                 here.trust()
             here = look(flags, task=task, trusted=here.trusted)
@@ -116,7 +122,7 @@ def trusted_here(flags: Mapping[str, Any] | None, *, task: bool = False) -> Fold
     with _kept_or_said():
         here.note_address()
     for untrusted in here.waiting:
-        if not untrusted.name and untrusted.setting != _STATE:
+        if not untrusted.name and untrusted.setting != _STATE and not untrusted.additive:
             raise SetupError(
                 f"{untrusted.file} leads out of this folder ({untrusted.value}); trust it, or name another."
             )
@@ -146,7 +152,7 @@ def look(
     if trap := find_trap(state, itself=not named):
         path, what = trap
         raise SetupError(f"{path} is {what}, and state is never kept behind one; remove it, or use --state-dir.")
-    others = [*_leading_out(loaded, folder), *(_checks(loaded, folder) if task else ())]
+    others = [*_leading_out(loaded, folder), *(_checks(loaded, folder) if task else ()), *_servers(loaded, folder)]
     left = [*loaded.untrusted, *(untrusted for untrusted in others if not trusted.holds(folder, untrusted.mark))]
     if not named and not is_own(state, trusted):
         value, about = "", "runs and memory that were not made here by you"
@@ -221,6 +227,12 @@ def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
     path = loaded.settings.ai_settings_file
     if not _is_named(loaded, "ai_settings_file"):
         yield from (_check(path, line, check) for line, check in checks_in(folder / path))
+
+
+def _servers(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
+    path = loaded.settings.mcp_servers_file
+    if not _is_named(loaded, "mcp_servers_file"):
+        yield from untrusted_servers(folder / path, str(path))
 
 
 def _checks_of(path: Path, task: Task) -> list[UntrustedValue]:

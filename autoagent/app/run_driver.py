@@ -129,7 +129,7 @@ def _opened(
     workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, all_specs(), network=settings.sandbox_network)
-    rulebook = run_factory.rulebook_of(settings, workspace)
+    rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
     fast = run_factory.open_fast_model(settings, console, model)
     ask = run_factory.ask_the_user(console)
     with (

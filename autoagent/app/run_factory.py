@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
 from autoagent.app.current import explicit_settings
-from autoagent.commands.registry import Registry
+from autoagent.commands.registry import Command, Registry
 from autoagent.config.settings import DOTENV, Settings, user_config_path, user_state_path
+from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.events import Event, Resumed, RunStarted
 from autoagent.core.model import Message, Usage
@@ -91,22 +92,26 @@ def _opening(settings: Settings, console: Console, argument: str, answered: int 
     return ModelOpening(settings, argument, console, console.say, console.ask, answered, recording, fetch_once)
 
 
-def open_registry(settings: Settings, task: Task, window: int, *, attended: bool) -> Registry:
-    """Return the commands that this run offers."""
+def open_registry(
+    settings: Settings, task: Task, window: int, *, attended: bool, more: Sequence[Command] = ()
+) -> Registry:
+    """Return the commands that this run offers; `more` are those of MCP servers."""
     from autoagent.commands import selection
 
-    registry = selection.available(settings)
+    registry = selection.available(settings, more)
     if not attended:
         asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
         registry = registry.without(asking, "nobody is there to answer")
     return selection.choose(registry, settings.commands, task.goals, window)
 
 
-def tell_choice(registry: Registry, settings: Settings, window: int, say: Callable[[str], None]) -> None:
-    """Say so where commands were left out for the window's sake."""
+def tell_choice(
+    registry: Registry, settings: Settings, window: int, say: Callable[[str], None], more: Sequence[Command] = ()
+) -> None:
+    """Say so where commands were left out for the window's sake; `more` as for open_registry."""
     from autoagent.commands import selection
 
-    offered, usable = len(registry.specs), len(selection.available(settings).specs)
+    offered, usable = len(registry.specs), len(selection.available(settings, more).specs)
     if not settings.commands and offered < usable and window < SMALL_WINDOW:
         say(
             f"{offered} of {usable} commands are offered, those that fit the goals, as the window is small "
@@ -117,9 +122,11 @@ def tell_choice(registry: Registry, settings: Settings, window: int, say: Callab
 def protected_paths(settings: Settings) -> list[str]:
     """Return the agent's own files as seen from here, absolute: out of reach of every command."""
     from autoagent.app.saved_rules import rules_path
+    from autoagent.app.tool_servers import user_servers_path
 
-    settings_files = (settings.ai_settings_file, settings.prompt_settings_file, Path(DOTENV))
-    own_files = (*settings_files, user_config_path(os.environ), rules_path(), user_state_path(os.environ))
+    settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
+    of_user = (user_config_path(os.environ), user_servers_path(), rules_path(), user_state_path(os.environ))
+    own_files = (*settings_files, *of_user)
     return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
 
 
@@ -187,13 +194,16 @@ def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in plain.items()}
 
 
-def rulebook_of(settings: Settings, workspace: Workspace) -> Rulebook:
-    """Load the rules of what runs without a question. Raises SettingsError, StateError for one that cannot be used."""
+def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
+    """Load the rules of what runs without a question, for all commands and those that are `offered` besides.
+
+    Raises SettingsError, StateError for one that cannot be used.
+    """
     from autoagent.app.saved_rules import saved_rules
     from autoagent.commands.selection import all_specs
     from autoagent.safety.rules import Rulebook
 
-    return Rulebook(all_specs(), settings.allow, saved_rules(), place=workspace.display)
+    return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), place=workspace.display)
 
 
 def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool) -> Authorizer:

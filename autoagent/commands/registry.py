@@ -301,20 +301,22 @@ def _present_name(spec: CommandSpec, name: str) -> str:
 def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
     """Convert the value to the parameter's type; a number or boolean written as a string is taken for what it says."""
     kind = parameter.kind
+    if kind == "any":
+        return value
     if isinstance(value, str) and kind != "string":
         value = _from_text(kind, value)
     if kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
         value = _finite(spec, parameter, value)
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
-    types_of_kind = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list}
+    types_of_kind = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
     right = isinstance(value, types_of_kind[kind]) and (kind == "boolean" or not isinstance(value, bool))
     if not right:
         raise ReplyError(
             f"The argument {parameter.name!r} of {spec.name} must be of type {kind}, not {type(value).__name__}; "
             f"the command is {spec.signature()}."
         )
-    if kind == "array":
+    if kind == "array" and parameter.schema is None:
         for number, item in enumerate(value, 1):
             if not isinstance(item, str):
                 raise ReplyError(
@@ -343,6 +345,10 @@ def _from_text(kind: str, text: str) -> Any:
     folded = text.strip().lower()
     if kind == "array":
         return _list_from_text(text)
+    if kind == "object":
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+        return text
     if kind == "boolean":
         return {"true": True, "false": False}.get(folded, text)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -13,6 +13,7 @@ from autoagent.config.settings import Settings
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import SettingsError, SetupError
 from autoagent.core.task import Goal
+from autoagent.core.tool_servers import PREFIX
 from autoagent.core.window import SMALL_WINDOW
 
 # Each is a module here with its commands.
@@ -55,18 +56,22 @@ def all_names() -> frozenset[str]:
     return frozenset(name for spec in all_specs() for name in (spec.name, *spec.aliases))
 
 
-def available(settings: Settings) -> Registry:
+def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
     """Return the commands usable with these settings; the others are known with the reason why they are not.
 
-    Raises SettingsError for a category to switch off that there is not.
+    `more` are those of MCP servers, which are there only while these run. Raises SettingsError for a category to switch
+    off that there is not.
     """
     off: dict[str, str] = {}
     for category in settings.disabled_command_categories:
         reason = f"the category {category} is switched off (DISABLED_COMMAND_CATEGORIES)"
-        off.update(dict.fromkeys(_meant("DISABLED_COMMAND_CATEGORIES", category), reason))
+        if not category.startswith(PREFIX):
+            off.update(dict.fromkeys(_meant("DISABLED_COMMAND_CATEGORIES", category, all_specs()), reason))
+        else:
+            off.update({one.spec.name: reason for one in more if category in (one.spec.name, one.spec.category)})
     usable, reasons = [], {}
     stand_ins: dict[str, str] = {}
-    for command in all_commands():
+    for command in (*all_commands(), *more):
         spec = command.spec
         reason = off.get(spec.name) or _reason(command, settings)
         if reason:
@@ -95,7 +100,8 @@ def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], win
     names = {spec.name for spec in registry.specs}
     chosen: set[str] = set()
     for name in wanted:
-        chosen |= names if name == "all" else set(_meant("--commands (AUTOAGENT_COMMANDS)", name))
+        known = (*all_specs(), *(spec for spec in registry.specs if spec.name.startswith(PREFIX)))
+        chosen |= names if name == "all" else set(_meant("--commands (AUTOAGENT_COMMANDS)", name, known))
         if reason := registry.switched_off.get(name):
             raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")
     if not wanted and window < SMALL_WINDOW:
@@ -107,16 +113,16 @@ def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], win
     return registry.only(chosen | ending, "it is not offered in this run")
 
 
-def _meant(setting: str, name: str) -> list[str]:
-    """Return the commands that a category, a command (or alias) or a module of AutoGPT stands for.
+def _meant(setting: str, name: str, specs: Iterable[CommandSpec]) -> list[str]:
+    """Return those of the commands that a category, a command (or alias) or a module of AutoGPT stands for.
 
     Raises SettingsError if it is none of them; `setting` is where it was named.
     """
     known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ALONE}
-    for spec in all_specs():
+    for spec in specs:
         modules = (module if "." in module else _AUTOGPT + module for module in spec.autogpt)
         for called in (spec.category, spec.name, *spec.aliases, *modules):
-            known.setdefault(called, []).append(spec.name)
+            known.setdefault(called.lower(), []).append(spec.name)
     if name.lower() not in known:
         near = get_close_matches(name.lower(), known, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""

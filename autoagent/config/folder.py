@@ -33,7 +33,8 @@ class UntrustedValue:
     """Something that a folder would set, ignored until the user has trusted it.
 
     `file` and `line` (0: none) say where it stands, `name` what it is called there, `about` what it is for. `setting`
-    is the setting that it would set, '' if it sets none. `never`: not even a trusted folder may set it.
+    is the setting that it would set, '' if it sets none. `never`: not even a trusted folder may set it. `additive`: a
+    run can go without it, where nobody can be asked.
     """
 
     file: str
@@ -44,6 +45,7 @@ class UntrustedValue:
     setting: str = ""
     secret: bool = False
     never: bool = False
+    additive: bool = False
 
     @property
     def called(self) -> str:

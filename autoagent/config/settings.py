@@ -146,6 +146,14 @@ class Settings:
     workspace: Path = setting(WORKSPACE, "AUTOAGENT_WORKSPACE", help="the only folder it works in", folder="inside")
     state_dir: Path = setting(Path(".autoagent"), "AUTOAGENT_STATE_DIR", help="runs and memory", folder="inside")
 
+    mcp_servers_file: Path = setting(
+        Path(".mcp.json"),
+        "AUTOAGENT_MCP_SERVERS",
+        help="a list of MCP servers, whose tools it may use",
+        folder="inside",
+    )
+    mcp_seconds: float = limit(60.0, "AUTOAGENT_MCP_SECONDS", help="seconds that one call of an MCP server may take")
+
     # memory
     memory_backend: str = setting(
         LOCAL_MEMORY.name,

@@ -58,6 +58,11 @@ class Trusted:
             written = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**kept, **fresh}}
             write_text(self._file(folder), json.dumps(written, ensure_ascii=False, indent=1), private=True)
 
+    def names(self, folder: Path) -> set[str]:
+        """Return what each thing is called that the folder was trusted with, as it was or as it is."""
+        record = self._read(self._file(folder))
+        return set(record.items.values()) if record and record.folder == str(folder) else set()
+
     def remove(self, folder: Path) -> bool:
         """Trust the folder with nothing any more, nor state in it; False if it was not trusted.
 

@@ -65,6 +65,8 @@ def _function(spec: CommandSpec) -> dict[str, Any]:
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
+    if parameter.schema is not None:
+        return dict(parameter.schema)
     schema: dict[str, Any] = {"type": parameter.kind}
     if parameter.kind == "array":
         schema["items"] = {"type": "string"}

@@ -30,15 +30,19 @@ An "entry" is a path whose command does something to what is called so itself, b
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a command; `kind` is a JSON type, `choices` the only values it takes."""
+    """One argument of a command; `kind` is a JSON type, `choices` the only values it takes.
+
+    `schema`: its JSON schema, where the command is another program's and says more of it; a kind "any" says nothing.
+    """
 
     name: str
-    kind: Literal["string", "integer", "number", "boolean", "array"]
+    kind: Literal["string", "integer", "number", "boolean", "array", "object", "any"]
     required: bool = True
     default: Any = None
     help: str = ""
     choices: tuple[str, ...] = ()
     meaning: Meaning = "exact"
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

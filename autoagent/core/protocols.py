@@ -15,6 +15,7 @@ from autoagent.core.events import Event, Returned
 from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.programs import BackgroundProcess, ProcessExit
+from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
 from autoagent.core.web import SearchResults, WebPage
 
 
@@ -353,6 +354,19 @@ class Media(Protocol):
 
     def take_usage(self) -> Usage:
         """Return what pictures and transcripts have cost since the last call; the cost of tweets is unknown."""
+
+
+class ToolServer(Protocol):
+    """An MCP server, connected."""
+
+    @property
+    def entry(self) -> ServerEntry: ...
+
+    def call(self, tool: ServerTool, args: Mapping[str, Any]) -> ServerAnswer:
+        """Call what the server offers, within the time limit; a server that has ended is started again before.
+
+        Raises CommandError if it cannot be reached, does not answer in time, or no longer offers the tool as it was.
+        """
 
 
 class SubAgents(Protocol):

@@ -19,6 +19,7 @@ from autoagent.core.commands import Parameter, Proposal, Verdict
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer
+from autoagent.core.tool_servers import PREFIX
 from autoagent.safety.rules import Rule, Rulebook
 from autoagent.text.redaction import MASK, holds_mask
 
@@ -105,7 +106,7 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
         return _LETTERS[folded]
     if word := re.fullmatch(r"/([a-z]*)(?:\s+(\S.*))?", text, re.IGNORECASE | re.DOTALL):  # no path: those go on
         return UserAnswer("word", text=f"{word[1].lower()} {word[2] or ''}".strip())
-    if rule := re.fullmatch(r"[aA]\s+([a-z_]+:\S.*|[a-z]+(?:_[a-z]+)+)", text):
+    if rule := re.fullmatch(rf"[aA]\s+([a-z_]+:\S.*|[a-z]+(?:_[a-z]+)+|{PREFIX}[\w-]+(?::\S.*)?)", text):
         return UserAnswer("rule", text=rule[1])
     if folded in ("n", "no") or _authorization(folded, "y") is not None:  # the usual keys, where others are set
         return UserAnswer("again", text=f"The keys are {yes!r} to run it and {no!r} to stop.")

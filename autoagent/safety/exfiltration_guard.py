@@ -4,9 +4,9 @@ irreversibly, needs a fresh answer of a person for it. Any two of the three are 
 A text from outside may tell the model to send away what it knows. Whether the model obeys cannot be seen; that all
 three have come together can. So the guard does not judge what a call says, only what the run has read before it.
 
-- Untrusted: a result marked so by its command, or of one that declares that it is from outside; what is shown of a
-  tainted file; what a program prints in a tainted run or in a workspace with tainted files; a memory that is not
-  trusted.
+- Untrusted: a result marked so by its command, or of one that declares that it is from outside; the descriptions of
+  the tools of an MCP server, which every prompt holds; what is shown of a tainted file; what a program prints in a
+  tainted run or in a workspace with tainted files; a memory that is not trusted.
 - Private: a result marked so by its command; a file of the user's of which anything is shown, or may have been, by a
   program, which without a sandbox is any file anywhere; an answer of the user's; a memory of the user's or of a run
   that held private data. Ordinary memories are not, nor are the goals, feedback, and files that this run has made or
@@ -35,6 +35,7 @@ from dataclasses import replace
 from autoagent.core.commands import PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, Risk
 from autoagent.core.events import AgentMessage, Checked, Event, Returned, RunStarted, Started, Tainted, Undone
 from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory
+from autoagent.core.tool_servers import PREFIX
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.text.quoting import marked, name_source
 
@@ -119,6 +120,10 @@ class ExfiltrationGuard:
         match event:
             case RunStarted():
                 self._agents_reach_out = any(map(self._reaches_out, event.commands))
+                for origin in dict.fromkeys(
+                    name.rpartition("__")[0] for name in event.commands if self._is_foreign(name)
+                ):
+                    self._carried(ResultMeta(untrusted=origin), "the descriptions of its tools")
             case Tainted():
                 self._carried(event.meta, f"memory {event.memory}")
             case Started():
@@ -222,6 +227,10 @@ class ExfiltrationGuard:
         """Return whether this command lets its user act outward; one that declares nothing is assumed to."""
         spec = self._specs.get(command)
         return spec is None or spec.effects is None or spec.risk in OUTWARD
+
+    def _is_foreign(self, command: str) -> bool:
+        """Return whether an MCP server offers this command, so that its description is text from outside."""
+        return command.startswith(PREFIX) and command not in self._specs
 
     def _fetched_from(self, call: Call) -> str:
         """Name the source of an outside command's result: the address the call was given, else the command."""

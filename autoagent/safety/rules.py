@@ -37,12 +37,13 @@ from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import CommandError, SettingsError, StateError
 from autoagent.core.events import Event, Started, Thought
+from autoagent.core.tool_servers import PREFIX
 from autoagent.text.sanitize import shorten
 
 CALLS_SHOWN, CALL_SHOWN = 20, 160  # before a rule is saved: calls, characters of each
 
 _PLAIN = r"[^;&|<>()$`\\\"'*?\[\]{}~#!^\x00-\x1f\x7f\x85\u2028\u2029]"  # of a shell line: each stands for itself
-_RULE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::(.*))?", re.DOTALL)
+_RULE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*|{PREFIX}[A-Za-z0-9_-]+)(?::(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,8 @@ def checked(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
     """Return the rule under its command's present name. Raises SettingsError if it can never match."""
     names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
     spec = names.get(rule.command)
+    if spec is None and rule.command.startswith(PREFIX):
+        return rule  # of an MCP server that may run another time
     if spec is None:
         near = get_close_matches(rule.command, names, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""

@@ -17,6 +17,7 @@ from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import answered, settings_of_run, tell_changes
 from autoagent.app.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
+from autoagent.app.tool_servers import opened_servers
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runs.event_log import EventLog, find_run, read
@@ -62,8 +63,8 @@ def _fork(
     model = run_factory.open_model(settings, console, answered(settings, run, step))
     attended = not settings.continuous or sys.stdin.isatty()
     task = task_of_run(began, given, console.say)
-    registry = run_factory.open_registry(settings, task, model.window, attended=attended)
-    with ExitStack() as unused:
+    with opened_servers(settings, given, console) as servers, ExitStack() as unused:
+        registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=servers)
         place = _new_folder(Path(began.workspace), folder, unused)
         moved = replace(began, workspace=str(place))
         start = run_factory.describe(task, replace(settings, workspace=place), model, registry, moved)

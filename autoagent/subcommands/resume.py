@@ -23,6 +23,7 @@ from autoagent.app.restoring import (
     workspace_of,
 )
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
+from autoagent.app.tool_servers import opened_servers
 from autoagent.config.settings import Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
@@ -66,14 +67,17 @@ def _resume(
 ) -> int:
     check_flags(given, settings)
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-    with EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)) as log:
+    with (
+        EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)) as log,
+        opened_servers(settings, given, console) as servers,
+    ):
         log.subscribe(console.pass_over)
         if step is not None:
             _check_step(settings, run, step)
         model = run_factory.open_model(settings, console, answered(settings, run, step))
         attended = not settings.continuous or sys.stdin.isatty()
         task = task_of_run(began, given, console.say)
-        registry = run_factory.open_registry(settings, task, model.window, attended=attended)
+        registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=servers)
         start = run_factory.describe(task, settings, model, registry, began)
 
         def take_up(tainted: TaintedFiles) -> EventLog:

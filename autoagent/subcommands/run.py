@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import click
 from autoagent.app import run_factory
 from autoagent.app.current import FolderSettings, claimed_state, look, trust_made, trusted_here
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
+from autoagent.app.tool_servers import opened_servers
+from autoagent.commands.registry import Command
 from autoagent.config.dotenv import store_variables
 from autoagent.config.settings import Settings
 from autoagent.config.task_file import is_saved, read_task, write_task
@@ -29,6 +31,7 @@ from autoagent.runs.event_log import EventLog
 from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
 from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.console import Console
 from autoagent.terminal.setup_wizard import (
     DEFAULT_NAME,
     ask_task,
@@ -65,24 +68,30 @@ def _start(given: Mapping[str, Any]) -> int:
     terminal = ClickTerminal(while_reading=partial(preload, settings))
     flag_task = _task_of_flags(given, here, terminal)
     settings = _with_model(given, settings, terminal)
-    with claimed_state(settings):
-        return _run(given, settings, flag_task, here, terminal)
+    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
+    with claimed_state(settings), opened_servers(settings, given, console) as servers:
+        return _run(given, settings, flag_task, here, terminal, console, servers)
 
 
 def _run(
-    given: Mapping[str, Any], settings: Settings, flag_task: Task | None, here: FolderSettings, terminal: ClickTerminal
+    given: Mapping[str, Any],
+    settings: Settings,
+    flag_task: Task | None,
+    here: FolderSettings,
+    terminal: ClickTerminal,
+    console: Console,
+    servers: Sequence[Command],
 ) -> int:
-    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
     model = run_factory.open_model(settings, console)
     proposals = _Proposals(model, console)
     task = without_budget(flag_task or _task(given, settings, here, terminal, proposals), given)
     attended = not settings.continuous or sys.stdin.isatty()
-    registry = run_factory.open_registry(settings, task, model.window, attended=attended)
+    registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=servers)
     begin = run_factory.describe(task, settings, model, registry)
     for name in NO_EFFECT:
         if given.get(name):
             console.warn(f"--{name.replace('_', '-')} has no effect yet.")
-    run_factory.tell_choice(registry, settings, model.window, console.say)
+    run_factory.tell_choice(registry, settings, model.window, console.say, servers)
     plan = RunPlan(begin, model, registry, settings, console, attended)
     mask = run_factory.mask_of(settings)
     return drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)

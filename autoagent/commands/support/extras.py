@@ -30,11 +30,16 @@ class Extra:
 
     def is_missing(self, settings: Settings) -> bool:
         """Return whether the settings ask for it and it is not installed."""
-        return self.is_asked_for(settings) and importlib.util.find_spec(self.package) is None
+        return self.is_asked_for(settings) and not is_installed(self)
 
     def reason(self, settings: Settings) -> str:
         """Explain why a command that needs it cannot be used with these settings; '' if it can."""
         return f"{self.problem}; {self.remedy}" if self.is_missing(settings) else ""
+
+
+def is_installed(extra: Extra) -> bool:
+    """Return whether the package of an extra is there."""
+    return importlib.util.find_spec(extra.package) is not None
 
 
 def _tweets(settings: Settings) -> bool:
@@ -55,4 +60,5 @@ OFFLINE_AUDIO = Extra(
     "AUDIO_TO_TEXT_PROVIDER=offline",
     lambda settings: settings.audio_provider == "offline",
 )
-EXTRAS = (BROWSER, TWITTER, OFFLINE_AUDIO)
+MCP = Extra("mcp", "mcp", "a list of MCP servers", lambda settings: settings.mcp_servers_file.is_file())
+EXTRAS = (BROWSER, TWITTER, OFFLINE_AUDIO, MCP)

@@ -1,0 +1,123 @@
+"""The lists of MCP servers: JSON files with `mcpServers`, as other programs have them too.
+
+    {"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]},
+                    "search": {"url": "https://mcp.example.org/mcp", "headers": {"Authorization": "Bearer ${KEY}"}}}}
+
+`${NAME}` and `${NAME:-default}` stand for variables of the environment in a list of the user's own. In one that a
+folder brings they are refused: a key of the user's would go where the folder says. Keys of an entry that other programs
+know, such as one that lets calls run unasked, mean nothing here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.folder import UntrustedValue
+from autoagent.config.text_file import read_text
+from autoagent.core.errors import SettingsError
+from autoagent.core.tool_servers import ServerEntry
+
+SERVERS = 50  # of one list
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_SHAPE = 'write {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}, or "url" in place of "command"'
+
+
+def read_servers(path: Path, folder: Path, env: Mapping[str, str] | None) -> list[ServerEntry]:
+    """Read a list of servers; none if there is no such file. Those with `"disabled": true` are left out.
+
+    Args:
+        path: the list.
+        folder: see ServerEntry.
+        env: the variables that may be filled in; None if the list is not the user's own.
+
+    Raises:
+        SettingsError: the file cannot be read, or holds something else; names the file and the server.
+    """
+    if not path.exists():
+        return []
+    return [_entry(path, folder, name, found, env) for name, found in _listed(path)]
+
+
+def untrusted_servers(path: Path, shown: str) -> Iterator[UntrustedValue]:
+    """Yield the servers of a list that a folder brings; nothing for an unreadable one, which is reported later."""
+    try:
+        for entry in read_servers(path, path.parent, None):
+            yield untrusted_server(entry, shown)
+    except SettingsError:
+        return
+
+
+def untrusted_server(entry: ServerEntry, shown: str) -> UntrustedValue:
+    """Return the server as what the user is asked about; `shown` is its list, as it is named."""
+    return UntrustedValue(
+        file=shown, name=entry.name, value=entry.written, about=f"an MCP server: {entry.about}", additive=True
+    )
+
+
+def _listed(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    text = read_text(path)
+    if not text:  # a killed agent can leave an empty one (sandbox/bubblewrap.py)
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: is not JSON ({error}); {_SHAPE}.") from None
+    servers = found.get("mcpServers") if isinstance(found, dict) else None
+    if not isinstance(servers, dict) or not all(isinstance(entry, dict) for entry in servers.values()):
+        raise SettingsError(f"{path}: holds no list of MCP servers; {_SHAPE}.")
+    if len(servers) > SERVERS:
+        raise SettingsError(f"{path}: names {len(servers)} MCP servers; {SERVERS} are the most.")
+    return [(name, entry) for name, entry in servers.items() if entry.get("disabled") is not True]
+
+
+def _entry(path: Path, folder: Path, name: str, found: dict[str, Any], env: Mapping[str, str] | None) -> ServerEntry:
+    where = f"{path}: the MCP server {name!r}"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name):
+        raise SettingsError(f"{where}: a name is made of up to 32 letters, digits, '_' and '-'.")
+    if found.get("type") == "sse":
+        raise SettingsError(f"{where}: its transport 'sse' is out of use; give it the address of streamable HTTP.")
+    texts = {key: found.get(key, "") for key in ("command", "cwd", "url")}
+    args = found.get("args", [])
+    maps = {key: found.get(key, {}) for key in ("env", "headers")}
+    right = (
+        all(isinstance(text, str) for text in texts.values())
+        and isinstance(args, list)
+        and all(isinstance(one, str) for one in args)
+        and all(isinstance(one, dict) and all(isinstance(v, str) for v in one.values()) for one in maps.values())
+    )
+    if not right or bool(texts["command"]) == bool(texts["url"]):
+        raise SettingsError(f"{where}: it is not written as one; {_SHAPE}.")
+    if texts["url"] and not re.match(r"https?://[^/]", texts["url"]):
+        raise SettingsError(f"{where}: its address must begin with https:// or http:// and a host.")
+    written = {key: value for key, value in {**texts, "args": args, **maps}.items() if value}
+
+    def filled(text: str) -> str:
+        def value(variable: re.Match[str]) -> str:
+            if env is None:
+                raise SettingsError(
+                    f"{where}: {variable[0]} is filled in only where the list is yours; put the server into "
+                    "~/.config/autoagent/mcp.json, or name the file with AUTOAGENT_MCP_SERVERS."
+                )
+            given = env.get(variable[1]) or variable[2]
+            if given is None:
+                raise SettingsError(f"{where}: {variable[0]} is not set in the environment.")
+            return given
+
+        return _VARIABLE.sub(value, text)
+
+    return ServerEntry(
+        name=name,
+        place=path,
+        folder=folder,
+        command=filled(texts["command"]),
+        args=tuple(map(filled, args)),
+        env={key: filled(value) for key, value in maps["env"].items()},
+        cwd=filled(texts["cwd"]),
+        url=filled(texts["url"]),
+        headers={key: filled(value) for key, value in maps["headers"].items()},
+        written=json.dumps(written, ensure_ascii=False, sort_keys=True),
+    )

@@ -1,0 +1,129 @@
+"""What MCP servers offer and answer, as records and texts of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from autoagent.core.tool_servers import Kind, ServerAnswer, ServerTool
+
+if TYPE_CHECKING:
+    from mcp import types
+
+LONGEST = 1_000_000  # characters of an answer
+_LISTED = 200  # resources or prompts that a list names
+
+_TEXT = {"type": "string"}
+_READING: Mapping[Kind, tuple[str, str, Mapping[str, Any]]] = {
+    "resources": ("list_resources", "List the resources of the MCP server", {}),
+    "resource": ("read_resource", "Read a resource of the MCP server", {"uri": _TEXT}),
+    "prompts": ("list_prompts", "List the prompts of the MCP server", {}),
+    "prompt": ("get_prompt", "Read a prompt of the MCP server", {"name": _TEXT, "arguments": {"type": "object"}}),
+}
+_OPTIONAL = {"arguments"}
+
+
+def tool_of(tool: types.Tool) -> ServerTool:
+    """Return a tool as a server describes it."""
+    said = tool.annotations
+    hints = {
+        "reads only": said.read_only_hint,
+        "destroys": said.destructive_hint,
+        "idempotent": said.idempotent_hint,
+        "reaches out": said.open_world_hint,
+    } if said else {}  # fmt: skip
+    return ServerTool(
+        name=tool.name,
+        description=tool.description or "",
+        schema=tool.input_schema,
+        hints={name: value for name, value in hints.items() if value is not None},
+    )
+
+
+def readers(capabilities: types.ServerCapabilities, taken: set[str]) -> list[ServerTool]:
+    """Return what reads the resources and prompts of a server that has any; a tool of the same name is preferred."""
+    kinds: list[Kind] = []
+    kinds += ["resources", "resource"] if capabilities.resources else []
+    kinds += ["prompts", "prompt"] if capabilities.prompts else []
+    found = []
+    for kind in kinds:
+        name, description, properties = _READING[kind]
+        required = [one for one in properties if one not in _OPTIONAL]
+        schema = {"type": "object", "properties": properties, "required": required}
+        found.append(ServerTool(name=name, description=description, schema=schema, kind=kind))
+    return [one for one in found if one.name not in taken]
+
+
+def answer_of(result: types.CallToolResult) -> ServerAnswer:
+    """Return the result of a tool as text."""
+    text = _joined(map(_block, result.content))
+    if not text and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False, indent=1)
+    return ServerAnswer(_cut(text), result.is_error)
+
+
+def resource_text(result: types.ReadResourceResult) -> str:
+    """Return what a resource holds."""
+    return _cut(_joined(map(_contents, result.contents)))
+
+
+def prompt_text(result: types.GetPromptResult) -> str:
+    """Return the messages of a prompt."""
+    return _cut(_joined(f"{message.role}: {_block(message.content)}" for message in result.messages))
+
+
+def resources_text(resources: Iterable[types.Resource], templates: Iterable[types.ResourceTemplate]) -> str:
+    """List resources, and the forms of addresses of further ones."""
+    lines = [f"{one.uri}: {_described(one)}" for one in resources]
+    lines += [f"{one.uri_template} (fill in): {_described(one)}" for one in templates]
+    return _listing(lines, "There are no resources.")
+
+
+def prompts_text(prompts: Iterable[types.Prompt]) -> str:
+    """List prompts with their arguments."""
+    lines = []
+    for prompt in prompts:
+        names = (f"{one.name}{'' if one.required else '?'}" for one in prompt.arguments or ())
+        lines.append(f"{prompt.name}({', '.join(names)}): {prompt.description or prompt.title or ''}")
+    return _listing(lines, "There are no prompts.")
+
+
+def _listing(lines: list[str], none: str) -> str:
+    more = [f"… and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+    return _cut("\n".join([*(" ".join(line.split()) for line in lines[:_LISTED]), *more]) or none)
+
+
+def _described(one: types.Resource | types.ResourceTemplate) -> str:
+    return str(one.description or one.title or one.name)
+
+
+def _cut(text: str) -> str:
+    left_out = len(text) - LONGEST
+    return text if left_out <= 0 else f"{text[:LONGEST]}\n[{left_out:,} further characters of the answer left out]"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n".join(part for part in parts if part)
+
+
+def _block(block: types.ContentBlock) -> str:
+    match block.type:
+        case "text":
+            return str(block.text)
+        case "resource":
+            return _contents(block.resource)
+        case "resource_link":
+            return f"[resource {block.uri}: {_described(block)}]"
+        case _:
+            return _not_shown(block.mime_type, block.data)
+
+
+def _contents(contents: types.TextResourceContents | types.BlobResourceContents) -> str:
+    if (text := getattr(contents, "text", None)) is not None:
+        return str(text)
+    return _not_shown(contents.mime_type, getattr(contents, "blob", ""))
+
+
+def _not_shown(kind: str | None, base64: str) -> str:
+    return f"[{kind or 'data'}, {len(base64) * 3 // 4:,} bytes, not shown]"

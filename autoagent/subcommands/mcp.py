@@ -1,0 +1,97 @@
+"""`autoagent mcp`: the MCP servers that the agent may use, and what it serves to other agents itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import closing
+from typing import Any
+
+import click
+
+from autoagent.app.current import claimed_state, settings_here, trusted_here
+from autoagent.app.tool_servers import allow, configured, described, is_allowed_now, open_server, require_mcp, waiting
+from autoagent.commands.server_tools import server_commands
+from autoagent.config.settings import user_state_path
+from autoagent.config.trust import Trusted
+from autoagent.core.errors import SettingsError, SetupError
+from autoagent.terminal.output import echo, echo_list
+
+
+@click.group("mcp")
+def mcp() -> None:
+    """MCP: servers whose tools the agent may use, and what it serves itself.
+
+    Servers are listed in .mcp.json here, which counts once you trust this folder, and in ~/.config/autoagent/mcp.json.
+    """
+
+
+@mcp.command("list")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects; `problem`: why it cannot be used.")
+@click.pass_context
+def list_servers(ctx: click.Context, as_json: bool) -> None:
+    """Connect to each server and list its commands; what you have not allowed yet is marked."""
+    settings = settings_here(ctx.obj)
+    trusted = Trusted(user_state_path(os.environ))
+    entries = configured(ctx.obj, _tell)
+    if entries:
+        require_mcp()
+    rows: list[dict[str, Any]] = []
+    for entry in entries:
+        row: dict[str, Any] = {"name": entry.name, "place": str(entry.place), "commands": [], "new": [], "problem": ""}
+        rows.append(row)
+        try:
+            with claimed_state(settings), closing(open_server(entry, settings)) as server:
+                offered = server_commands(server, server.tools, _tell)
+        except SetupError as error:
+            row["problem"] = str(error)
+            continue
+        row["commands"] = [command.spec.name for _, command in offered]
+        row["new"] = [command.spec.name for _, command in waiting(entry, offered, trusted)]
+    echo_list(rows, as_json, lambda row: row, _line, "No MCP server is listed here.")
+
+
+@mcp.command("allow")
+@click.argument("name")
+@click.pass_context
+def allow_server(ctx: click.Context, name: str) -> None:
+    """Show what the server NAME offers that you have not allowed yet, and offer it to the agent from now on.
+
+    At a terminal it asks, else it allows. It holds until that changes. Each call is still asked about; a rule such as
+    `mcp__NAME__TOOL` lets calls run (`autoagent rules add`).
+    """
+    settings = trusted_here(ctx.obj).settings
+    entries = {entry.name: entry for entry in configured(ctx.obj, _tell)}
+    if name not in entries:
+        listed = f" Those that can are: {', '.join(entries)}." if entries else ""
+        raise SettingsError(f"There is no MCP server {name!r} that can be used here.{listed}")
+    require_mcp()
+    entry, trusted = entries[name], Trusted(user_state_path(os.environ))
+    with claimed_state(settings), closing(open_server(entry, settings)) as server:
+        new = waiting(entry, server_commands(server, server.tools, _tell), trusted)
+    if not new:
+        echo(f"Nothing of {name} waits to be allowed.")
+        return
+    try:
+        if sys.stdin.isatty():
+            allowed = is_allowed_now(entry, new, trusted)
+        else:
+            allowed = True
+            for line in described(entry, new, trusted):
+                echo(line)
+    except EOFError:
+        raise SettingsError("The input has ended; nothing is allowed.") from None
+    if allowed:
+        allow(entry, new, trusted)
+    echo(f"{len(new)} commands of {name} are {'allowed now' if allowed else 'not allowed'}.")
+
+
+def _tell(line: str) -> None:
+    echo(f"autoagent: {line}", err=True)
+
+
+def _line(row: dict[str, Any]) -> str:
+    lines = [f"{row['name']}  ({row['place']})"]
+    lines += [f"  NOT HERE: {row['problem']}"] if row["problem"] else []
+    lines += [f"  {name}{'  not allowed yet' if name in row['new'] else ''}" for name in row["commands"]]
+    return "\n".join(lines)
