@@ -166,7 +166,7 @@ def describe(
         native=asking == "tools",
         commands=tuple(spec.name for spec in registry.specs),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings=_kept_settings(settings, began),
+        settings=kept_settings(settings, began),
         limits=dataclasses.asdict(limits_of(settings, task)),
     )
     history = History(count)
@@ -179,7 +179,8 @@ def describe(
     return start
 
 
-def _kept_settings(settings: Settings, began: RunStarted | None) -> dict[str, Any]:
+def kept_settings(settings: Settings, began: RunStarted | None) -> dict[str, Any]:
+    """Return what the log keeps of the settings, beside what the run that `began` has kept already."""
     before = began.settings if began else {}
     return {
         **as_kept({name: getattr(settings, name) for name in KEPT_SETTINGS}),

@@ -101,12 +101,15 @@ _AGENT_FLAGS = (
         help="A goal, or `goal :: command that checks it`; give it one to five times.",
     ),
 )
+_WORKSPACE_FLAG = click.option(
+    "-w", "--workspace-directory", "workspace", metavar="DIR", help="Default: ./autoagent_workspace."
+)
 _TASK_FLAGS = (
     click.option("-C", "--ai-settings", "ai_settings_file", metavar="FILE", help="Default: ai_settings.yaml."),
     click.option("-P", "--prompt-settings", "prompt_settings_file", metavar="FILE",
                  help="Constraints, resources and best practices in place of the built-in ones."),
     click.option("-y", "--skip-reprompt", is_flag=True, help="Take saved settings without asking."),
-    click.option("-w", "--workspace-directory", "workspace", metavar="DIR", help="Default: ./autoagent_workspace."),
+    _WORKSPACE_FLAG,
     click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download."),
 )  # fmt: skip
 _RUN_FLAGS = (
@@ -138,6 +141,8 @@ _RUN_FLAGS = (
                  help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
     click.option("--patience", "outage", type=_whole(1), metavar="S",
                  help="Seconds for which an endpoint that fails is asked again. Default: 600 with -c, else 60."),
+)  # fmt: skip
+_SCREEN_FLAGS = (
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
@@ -180,6 +185,7 @@ def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
     return decorate
 
 
-run_flags = flags(_AGENT_FLAGS, _TASK_FLAGS, _RUN_FLAGS, _AUTOGPT_FLAGS)
-resume_flags = flags(_AGENT_FLAGS, _RUN_FLAGS)
+run_flags = flags(_AGENT_FLAGS, _TASK_FLAGS, _RUN_FLAGS, _SCREEN_FLAGS, _AUTOGPT_FLAGS)
+resume_flags = flags(_AGENT_FLAGS, _RUN_FLAGS, _SCREEN_FLAGS)
+serve_flags = flags((_WORKSPACE_FLAG,), _RUN_FLAGS)
 common_flags = flags(_COMMON_FLAGS)

@@ -12,9 +12,12 @@ import click
 from autoagent.app.current import claimed_state, settings_here, trusted_here
 from autoagent.app.tool_servers import allow, configured, described, is_allowed_now, open_server, require_mcp, waiting
 from autoagent.commands.server_tools import server_commands
-from autoagent.config.settings import user_state_path
+from autoagent.config.settings import Settings, user_state_path
 from autoagent.config.trust import Trusted
 from autoagent.core.errors import SettingsError, SetupError
+from autoagent.subcommands.flags import given_in, serve_flags
+from autoagent.subcommands.task_flags import check_flags
+from autoagent.terminal.console import Console, Style
 from autoagent.terminal.output import echo, echo_list
 
 
@@ -84,6 +87,53 @@ def allow_server(ctx: click.Context, name: str) -> None:
     if allowed:
         allow(entry, new, trusted)
     echo(f"{len(new)} commands of {name} are {'allowed now' if allowed else 'not allowed'}.")
+
+
+@mcp.command("serve")
+@serve_flags
+@click.pass_context
+def serve(ctx: click.Context, /, **given: Any) -> None:
+    """Serve the commands to another agent, over standard input and output, in this folder's workspace.
+
+    Nobody can be asked meanwhile. Without -c only what a rule allows is run (--allow); with -c all but what the guard
+    warns of. The calls stand in the log of a run. Flags are as with `run`.
+    """
+    from autoagent.app.command_service import serve_commands
+
+    given = given_in(ctx.obj or {}, given)
+    settings = trusted_here(given).settings
+    check_flags(given, settings)
+    require_mcp()
+    with claimed_state(settings):
+        serve_commands(settings, _console(settings))
+
+
+@mcp.command("memory")
+@click.option("--read-only", is_flag=True, help="Serve what searches and lists alone.")
+@click.pass_context
+def serve_memory(ctx: click.Context, read_only: bool) -> None:
+    """Serve the long-term memory to another agent, over standard input and output: search, recent, add, forget.
+
+    What it adds counts as text from outside. It is given your own memories too.
+    """
+    from autoagent.app import memory_service
+    from autoagent.app.memory_factory import memory_of_user
+    from autoagent.app.run_factory import mask_of
+    from autoagent.services.mcp.server import serve as serve_tools
+
+    settings = trusted_here(ctx.obj).settings
+    require_mcp()
+    tools = [tool for tool in memory_service.TOOLS if not read_only or tool.hints["reads only"]]
+    with memory_of_user(settings) as memory:
+        service = memory_service.MemoryService(memory, mask_of(settings))
+        serve_tools("autoagent-memory", memory_service.INSTRUCTIONS, tools, service.call)
+
+
+def _console(settings: Settings) -> Console:
+    """Return a screen on standard error, as standard output belongs to the protocol."""
+    from autoagent.app.run_factory import mask_of
+
+    return Console(sys.stderr, sys.stderr, sys.stdin, style=Style(plain=True), mask=mask_of(settings))
 
 
 def _tell(line: str) -> None:
