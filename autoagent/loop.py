@@ -54,7 +54,7 @@ class Agent:
         self._clock = policy.clock
         self._state = RunState(start, tools.registry, policy, log, key)
         self._user = Authorization(self._state, tools, policy, listener)
-        self._memory = StepMemory(self._state, tools.context.memory, self._user)
+        self._memory = StepMemory(self._state, tools.context.memory, self._user, policy.clock)
         self._model = ModelTurn(self._state, model, tools, policy, self._user, listener, setup_usage or Usage())
         self._execution = Execution(self._state, tools, policy, self._user)
         self._further: tuple[str, ...] = ()  # the further commands of a reply, with their secrets

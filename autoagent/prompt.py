@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
@@ -19,9 +19,13 @@ from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Asking, Message
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import Shares
+from autoagent.text.ages import ago
 from autoagent.text.quoting import EXPLANATION, Marks, defuse
 from autoagent.text.tokens import PER_MESSAGE, Count, shorten
 
+_OF_GOALS = "Memories that may matter for the goals (what was so then may have changed):"
+_OF_NOW = "Memories that may matter now:"
+_LINE_LEAST = 48  # tokens that a memory may take in a small window, too
 _SOURCE_SHOWN = 40  # characters of an untrusted memory's source
 _CHECK_SHOWN = 160  # characters of what a failing check says, its end
 
@@ -104,13 +108,16 @@ def prompt_line(spec: CommandSpec) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """What a prompt says of the moment, after the history.
+    """What a prompt says of the moment, after the history, and what stays for the run, before it.
 
     Attributes:
         goals: asked about at the very end, where a small model still has them in mind.
         standing: what was done, failed and said, and what is left of the limits; cut to its share.
         met: the goals, counted from 0, that their checks find met.
         failing: the goals that their checks find not met, and what these say; its end is shown.
+        lasting: the recollections by the goals; they open the first message after the system's, so that what stands
+            before the history stays the same.
+        lasting_at: seconds since the epoch, when these were recalled: their ages are counted to then.
         now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC; None: as local time.
     """
 
@@ -118,6 +125,8 @@ class StepFacts:
     standing: str = ""
     met: Collection[int] = ()
     failing: Mapping[int, str] = field(default_factory=dict)
+    lasting: Sequence[RetrievedMemory] = ()
+    lasting_at: float = 0.0
     now: float
     zone: int | None = None
 
@@ -141,7 +150,7 @@ def build(
     """
     shown = time.localtime(facts.now) if facts.zone is None else time.gmtime(facts.now + facts.zone)
     parts = (
-        _recollections(recollections, shares.recollections, count),
+        _recollections(_OF_NOW, recollections, shares.recollections, count, facts.now),
         shorten(facts.standing, shares.standing, count),
         f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}",
         _trigger(facts.goals, facts.met, facts.failing, begun=bool(history)),
@@ -149,6 +158,10 @@ def build(
     tail = "\n\n".join(part for part in parts if part)
     by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step
     tokens = fixed_tokens + sum(by_line) + 2 * PER_MESSAGE
+    if opening := _recollections(_OF_GOALS, facts.lasting, shares.lasting, count, facts.lasting_at):
+        tokens += sum(count(line) + 1 for line in opening.split("\n")) + 1
+        tail = tail if history else f"{opening}\n\n{tail}"
+        history = [replace(history[0], content=f"{opening}\n\n{history[0].content}"), *history[1:]] if history else []
     if history and history[-1].role == "user":
         last = Message("user", f"{history[-1].content}\n\n{tail}")
         return Prompt((Message("system", system), *history[:-1], last), tokens)
@@ -181,25 +194,33 @@ def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str
     return f" (its check fails: {said})" if said else " (its check fails)"
 
 
-def _recollections(memories: Sequence[RetrievedMemory], room: int, count: Count) -> str:
-    lines = recollection_lines(memories, room, count)
-    return "Memories that may matter now:\n" + "\n".join(lines) if lines else ""
+def _recollections(heading: str, memories: Sequence[RetrievedMemory], room: int, count: Count, now: float) -> str:
+    lines = recollection_lines(memories, room, count, now=now)
+    return "\n".join([heading, *lines]) if lines else ""
 
 
-def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Count) -> list[str]:
+def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Count, *, now: float) -> list[str]:
     """Render the first memories, one per line, as many as fit;
     each is cut to its fair share, none dropped for length.
     """
     lines: list[str] = []
-    share = max(room // 4, 24)
+    share = max(room // 4, _LINE_LEAST)
     for memory in memories:
-        line = f"- {_line(memory, share, count)}"
+        line = f"- ({_origin(memory, now)}) {_line(memory, share, count)}"
         cost = count(line) + 1
         if cost > room:
             break
         lines.append(line)
         room -= cost
     return lines
+
+
+def _origin(memory: RetrievedMemory, now: float) -> str:
+    """Say when a memory was made, by whom and in which run, so that what was true then is not read as of now."""
+    made = ago(memory.t, now)
+    if memory.kind == "note":
+        return f"{made}, {'a note of the user' if memory.source == 'user' else 'your note'}"
+    return f"{made}, a {memory.kind}" + (f" of run {memory.run}" if memory.run else "")
 
 
 def _line(memory: RetrievedMemory, share: int, count: Count) -> str:

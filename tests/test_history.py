@@ -306,7 +306,7 @@ def test_recollections_have_a_budget_of_their_own() -> None:
     tail = prompt.messages[-1].content
     assert "memory 0" in tail and "memory 2" in tail
     assert COUNT(tail) <= 420
-    assert tail.count("\n- memory") >= 2, "each memory is one line"
+    assert tail.count("\n- (just now, a step) memory") >= 2, "each memory is one line"
 
 
 # Text from outside -----------------------------------------------------------------------------------------------
@@ -407,9 +407,10 @@ def test_the_system_prompt_says_what_the_marks_mean_whatever_the_users_own_const
 
 def test_an_untrusted_memory_is_one_marked_line_in_its_share() -> None:
     memory = RetrievedMemory(1, f"first\nsecond {ORDER}", 0.9, source=PAGE + "x" * 500, trusted=False)
-    (line,) = recollection_lines([memory], 400, COUNT)
-    assert re.fullmatch(r'- <(untrusted-\w{10}) from "[^"]{1,40}"> first second &lt;/untrusted.* </\1>', line)
-    (line,) = recollection_lines([replace(memory, text=ORDER * 50)], 96, COUNT)
+    (line,) = recollection_lines([memory], 400, COUNT, now=0)
+    marked = r'<(untrusted-\w{10}) from "[^"]{1,40}"> first second &lt;/untrusted.* </\1>'
+    assert re.fullmatch(rf"- \(just now, a step\) {marked}", line)
+    (line,) = recollection_lines([replace(memory, text=ORDER * 50)], 96, COUNT, now=0)
     assert COUNT(line) <= 96 and line.count("<") == 2
 
 

@@ -29,6 +29,7 @@ class Traced:
 
     start: RunStarted
     recalled: Recalled | None
+    by_goals: Recalled | None
     prompted: Prompted
     reply: Thought | Rejected | None
     answered: int
@@ -40,26 +41,37 @@ class Traced:
     @property
     def shown(self) -> tuple[RetrievedMemory, ...]:
         """The memories that are in the prompt, best first."""
-        memories = self.recalled.memories if self.recalled else ()
-        return memories[: len(recollection_lines(memories, self.history.shares.recollections, self.count))]
+        memories, shares = (self.recalled.memories if self.recalled else ()), self.history.shares
+        lasting, at = self.history.lasting, self.history.lasting_at
+        stay = recollection_lines(lasting, shares.lasting, self.count, now=at)
+        new = recollection_lines(memories, shares.recollections, self.count, now=self.prompted.at)
+        return lasting[: len(stay)] + memories[: len(new)]
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """The candidates that are not in the prompt, and why."""
-        if self.recalled is None:
-            return ()
-        cut = self.recalled.memories[len(self.shown) :]
-        return (*(LeftOut(m.id, m.score, "no room in the prompt") for m in cut), *self.recalled.left_out)
+        recalls = [recall for recall in (self.recalled, self.by_goals) if recall]
+        shown = {memory.id for memory in self.shown}
+        cut = {m.id: m for recall in recalls for m in recall.memories if m.id not in shown}
+        no_room = [LeftOut(m.id, m.score, "no room in the prompt") for m in cut.values()]
+        others = [other for recall in recalls for other in recall.left_out if other.id not in shown]
+        return (*no_room, *{other.id: other for other in others}.values())
+
+    @property
+    def query(self) -> str:
+        """What was recalled by for this step."""
+        return "; ".join(recall.query for recall in (self.by_goals, self.recalled) if recall)
 
     def prompt(self, without: Collection[int] = ()) -> Prompt:
         """Build the prompt, leaving out the memories with these ids. With none left
         out, its sha256 is that of `prompted`, unless the program is another one now.
         """
-        memories = [m for m in (self.recalled.memories if self.recalled else ()) if m.id not in without]
+        memories = self.recalled.memories if self.recalled else ()
         at, left = self.prompted.at, self.prompted.left
         return build_step_prompt(
-            self.start, self.history, memories, left, now=at, zone=self.prompted.zone, count=self.count
-        )
+            self.start, self.history, memories, left, now=at, zone=self.prompted.zone, count=self.count,
+            without=without,
+        )  # fmt: skip
 
 
 def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
@@ -86,6 +98,7 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
     return Traced(
         start=sources.start,
         recalled=sources.recalled_in(step),
+        by_goals=sources.by_goals if sources.by_goals and sources.by_goals.step == step else None,
         prompted=prompted,
         reply=next((event for event in replies if event.step == step), None),
         answered=sum(event.step < step for event in replies),
@@ -123,6 +136,7 @@ class _Sources:
         registry = Registry(all_commands()).only(self.start.commands, "it was not offered in that run")
         self.history = History(self.count, registry.pages_results)
         self._recalled: Recalled | None = None
+        self.by_goals: Recalled | None = None
         taken_up = next((n for n, event in enumerate(events) if event is self.start and isinstance(event, Resumed)), 0)
         for number, event in enumerate(events):
             if number > taken_up or not isinstance(event, (Recalled, Remembered)):
@@ -130,7 +144,9 @@ class _Sources:
 
     def add(self, event: Event) -> None:
         self.history.add(event)
-        if isinstance(event, Recalled):
+        if isinstance(event, Recalled) and event.lasting:
+            self.by_goals = event
+        elif isinstance(event, Recalled):
             self._recalled = event
 
     def recalled_in(self, step: int) -> Recalled | None:

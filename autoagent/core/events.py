@@ -74,12 +74,16 @@ class Resumed(RunStarted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(Event):
-    """Memories found for this step's prompt, which shows as many of them as fit."""
+    """Memories found for this step's prompt, which shows as many of them as fit.
+
+    `lasting`: those found by the goals, which this and all later prompts show, until others are found by them.
+    """
 
     type: ClassVar[str] = "recalled"
     query: str
     memories: tuple[RetrievedMemory, ...]
     left_out: tuple[LeftOut, ...] = ()
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

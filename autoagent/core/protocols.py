@@ -100,7 +100,11 @@ class Model(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Two embedders with one `name` give the same vectors."""
+    """Turns texts into vectors. Two embedders with one `name` give the same vectors.
+
+    It may have a `scale` besides: the cosine of texts that have nothing to do with one another, and the one from which
+    two texts belong together without doubt.
+    """
 
     @property
     def name(self) -> str: ...
@@ -124,12 +128,20 @@ class Memory(Protocol):
         """Store a text durably; its id, or None for a text without content. A text already there keeps its id."""
 
     def recall(
-        self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        room: int | None = None,
+        skip: Collection[tuple[str, int]] = (),
+        pushed: bool = False,
     ) -> Recall:
         """Return at most k memories that fit the query, of at most
-        `room` tokens in all, none from a (run, step) in `skip`.
+        `room` tokens in all, none from a (run, step) in `skip`; none at all where none fits.
 
-        Being returned strengthens a memory, being a mere candidate weakens it.
+        `pushed`: nobody has asked, the program looks what a prompt should show: more must speak for a memory, and of a
+        long one the text is the passage that fits. Being returned to who asks strengthens a memory, being a mere
+        candidate weakens it.
         """
 
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
@@ -174,6 +186,15 @@ class MemoryStore(Protocol):
         """Return at most k memories by the words they share with
         the query (`score`: BM25 or similar, larger is better).
         """
+
+    def meaning(self, query: str, ids: Sequence[int]) -> dict[int, float]:
+        """Return how near these memories are to the query in meaning, as far as they have a vector.
+
+        0 is what texts have that have nothing to do with one another, 1 what belongs together without doubt.
+        """
+
+    def word_counts(self, words: Collection[str]) -> dict[str, int]:
+        """Return for each of these words in how many memories it is; many may be counted as fewer."""
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Return the unit vectors (float32, little-endian) of these memories, as far as they have one."""

@@ -11,11 +11,14 @@ _CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Tokens for each part beside the system message; `recollections` and `standing` are ceilings of their own."""
+    """Tokens for each part beside the system message; `recollections`, those by the newest
+    step, `standing` and `lasting`, the recollections by the goals, are ceilings of their own.
+    """
 
     history: int
     recollections: int
     standing: int
+    lasting: int = 0
 
 
 def reply_tokens(window: int) -> int:
@@ -30,7 +33,7 @@ def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
     history = window - reply - system - goals - recollections - standing - _CLOSING_WORDS
-    return Shares(history, recollections, standing)
+    return Shares(history, recollections // 2, standing, recollections // 2)
 
 
 def is_workable(shares: Shares, window: int) -> bool:

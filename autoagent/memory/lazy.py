@@ -7,6 +7,7 @@ from functools import cached_property
 
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
+from autoagent.memory.embedders.scale import scale_of
 
 
 class LazyEmbedder:
@@ -26,6 +27,10 @@ class LazyEmbedder:
     @property
     def dim(self) -> int:
         return self._embedder.dim
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return scale_of(self._embedder)
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         return self._embedder.embed(texts)

@@ -28,8 +28,10 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import deduplication, texts
 from autoagent.memory.dreams import Journal, dream_prompt
+from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, Question, evidence, terms
 from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
 
+PASSAGE = 400  # characters of a memory that a prompt shows
 MINUTE = 60.0  # seconds; thresholds are counted in days
 
 
@@ -148,11 +150,18 @@ class LivingMemory:
         return id
 
     def recall(
-        self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        room: int | None = None,
+        skip: Collection[tuple[str, int]] = (),
+        pushed: bool = False,
     ) -> Recall:
         """Return the memories as they were found; what this recall changes in them is written, not synced, by then.
 
-        Where the embedder fails, they are found by words alone, and nothing fades for not being near.
+        Where the embedder fails, they are found by words alone, and nothing fades for not being near. What the program
+        has `pushed` into a prompt was not used by that: it rises when the agent asks for it, or acts on it (`use`).
         """
         if k < 1:
             return Recall()
@@ -160,6 +169,14 @@ class LivingMemory:
         near, problem = self._near(query, breadth, skip)
         worded = self.store.worded(query, breadth, skip)
         candidates = {memory.id: memory for memory in (*near, *worded)}
+        asked = self._question(query)
+        meaning = {} if problem else self.store.meaning(query, list(candidates))
+        enough = ENOUGH if pushed else ENOUGH_ASKED
+
+        def fits(memory: RetrievedMemory) -> bool:
+            means = meaning.get(memory.id, 0.0)
+            return means >= enough or evidence(means, asked.coverage(memory.text)) >= enough
+
         recall = rank(
             near,
             worded,
@@ -168,16 +185,28 @@ class LivingMemory:
             weights=self.weights,
             vectors={} if problem else self.store.vectors(list(candidates)),
             room=None if room is None else Room(room, self._count),
+            fits=fits,
         )
         returned = [candidates.pop(memory.id) for memory in recall.memories]
-        used = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in returned)
-        rising = [change for change in used if change.level != change.seen[1] or change.t >= change.seen[0] + MINUTE]
+        rising = [] if pushed else self._rising(returned, now)
         fading = [] if problem else self._fading(candidates.values(), now)
         forgets = any(change.level is None for change in fading)
         self.store.change(rising + fading, durable=forgets)
         if forgets:
             self.store.empty_trash(now - self.rules.trash)
+        if pushed:
+            shown = (replace(m, text=asked.passage(m.text, PASSAGE)) for m in recall.memories)
+            recall = replace(recall, memories=tuple(shown))
         return replace(recall, problem=problem)
+
+    def _question(self, query: str) -> Question:
+        words = terms(texts.query(query))
+        return Question(self.store.word_counts(words), len(self.store)) if words else Question({}, 0)
+
+    def _rising(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
+        """Return the changes of memories that were used, less those that would move but a time, and by seconds."""
+        changes = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in used)
+        return [change for change in changes if change.level != change.seen[1] or change.t >= change.seen[0] + MINUTE]
 
     def _near(self, query: str, k: int, skip: Collection[tuple[str, int]]) -> tuple[list[RetrievedMemory], str]:
         """Return the memories near in meaning, or why they cannot be found."""

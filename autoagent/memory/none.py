@@ -17,7 +17,13 @@ class NoMemory:
         return None
 
     def recall(
-        self, query: str, k: int = 10, *, room: int | None = None, skip: Collection[tuple[str, int]] = ()
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        room: int | None = None,
+        skip: Collection[tuple[str, int]] = (),
+        pushed: bool = False,
     ) -> Recall:
         return Recall()
 

@@ -68,6 +68,7 @@ def rank(
     weights: RankingWeights,
     vectors: Mapping[int, bytes],
     room: Room | None = None,
+    fits: Callable[[RetrievedMemory], bool] = lambda memory: True,
 ) -> Recall:
     """Return at most n of the candidates, best first, each with
     its final score from 0 to 1; the others with the reason.
@@ -78,6 +79,7 @@ def rank(
         now: seconds since the epoch.
         vectors: unit vectors (float32) of the candidates, all of one dimension, as far as there are any.
         room: None for all the room in the world.
+        fits: whether enough speaks for a memory, however it ranks.
 
     The same arguments always give the same result: of equal scores the older id comes first.
     """
@@ -87,6 +89,11 @@ def rank(
     scored = sorted((memory for memory, _ in fused), key=lambda memory: (-scores[memory.id], memory.id))
     left_out = [LeftOut(memory.id, scores[memory.id], "too far") for memory in scored if memory.id in far]
     candidates = [memory for memory in scored if memory.id not in far]
+    unfit = {memory.id for memory in candidates if not fits(memory)}
+    left_out += [
+        LeftOut(memory.id, scores[memory.id], "fits too little") for memory in candidates if memory.id in unfit
+    ]
+    candidates = [memory for memory in candidates if memory.id not in unfit]
     returned, others = _choose(candidates, n, scores, vectors, weights.diversity, room)
     left_out += [LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others]
     left_out.sort(key=lambda candidate: (-candidate.score, candidate.id))

@@ -31,6 +31,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.core.record_codec import LATEST, check_time, from_plain
 from autoagent.memory.dreams import Journal
+from autoagent.memory.embedders.scale import scale_of
 from autoagent.text.sanitize import valid
 
 VERSION = 1
@@ -87,6 +88,10 @@ class ImportedVectors:
     @property
     def dim(self) -> int:
         return self._embedder.dim
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return scale_of(self._embedder)
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         known = self._vectors

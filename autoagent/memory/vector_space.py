@@ -104,7 +104,7 @@ class VectorSpace:
         """
         for some in _portions([id for id in ids if id not in self._row_of]):
             query = (
-                "SELECT memory, row FROM vectors WHERE space = ? AND row IS NOT NULL "  # noqa: S608 - question marks
+                "SELECT memory, row FROM vectors WHERE space = ? AND +row IS NOT NULL "  # noqa: S608 - question marks
                 f"AND memory IN ({','.join('?' * len(some))})"
             )
             self._row_of.update(self._db.execute(query, (self._id, *some)))

@@ -34,6 +34,7 @@ from autoagent.core.events import (
     Feedback,
     Forked,
     Prompted,
+    Recalled,
     Rejected,
     Resumed,
     Retried,
@@ -44,6 +45,7 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
+from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, ToolCall
 from autoagent.core.window import Shares, reply_tokens, share_out
 from autoagent.text.paging import NOTE, ends
@@ -58,6 +60,7 @@ _DONE_SHOWN = 10
 _SOURCE_SHOWN = 60  # characters of a source that stands in place of its text
 _SHORTENED = 0.75  # of a prompt and its reply that were too long, is what the window is taken to be
 _FRAME = 100  # tokens around a page: the command's name, marks and the source in them
+_TOPIC = 400  # characters of each text of a step that memories are recalled by
 _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 
@@ -129,6 +132,8 @@ class History:
         self.met: set[int] = set()  # the goals, counted from 0, that their checks found met
         self.failing: dict[int, str] = {}  # the others that have a check, and what that said, if not from outside
         self._started: RunStarted | None = None
+        self.lasting: tuple[RetrievedMemory, ...] = ()  # those that were found by the goals
+        self.lasting_at = 0.0  # seconds since the epoch, when they were found
 
     @property
     def tokens(self) -> int:
@@ -186,6 +191,21 @@ class History:
         return "\n".join([newest.asked, *newest.texts])
 
     @property
+    def topic(self) -> str:
+        """What the newest step is about, to recall by: its words without their form, which all steps
+        share; '' before the first reply and after one that was not used.
+        """
+        if not isinstance(self._newest, Thought):
+            return ""
+        said = [self._newest.thoughts.text, *(v for v in self._newest.call.args.values() if isinstance(v, str))]
+        return "\n".join(text[:_TOPIC] for text in (*said, *(result.text for result in self._results)))
+
+    @property
+    def feedback(self) -> str:
+        """The last feedback of the user; '' before the first."""
+        return self._feedback[1] if self._feedback else ""
+
+    @property
     def standing(self) -> str:
         """What must not be forgotten though it may have scrolled away: last feedback, last failures, what is done."""
         shown = self._exchanges[0].step if self._exchanges else 0
@@ -204,6 +224,8 @@ class History:
         match event:
             case RunStarted() | Resumed():
                 self._begin(event)
+            case Recalled(lasting=True):
+                self.lasting, self.lasting_at = event.memories, event.t
             case Prompted():
                 self._estimated = event.tokens
             case Retried(shortened=True):

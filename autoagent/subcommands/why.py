@@ -73,7 +73,7 @@ def _facts(run: str, traced: Traced) -> dict[str, Any]:
     return {
         "run": run,
         "step": traced.prompted.step,
-        "query": traced.recalled.query if traced.recalled else "",
+        "query": traced.query,
         "prompt": {
             "sha256": traced.prompted.sha256,
             "tokens": traced.prompted.tokens,

@@ -192,7 +192,7 @@ def test_what_a_run_did_is_recalled_by_the_next_for_this_user_alone(served: Home
     before = len(server.requests)
     assert served.run("--ai-goal", "Tell the colour of the lighthouse lamp", "-c").code == 0
     told = server.requests[before].body["messages"][-1]["content"]
-    assert "Memories that may matter now:" in told
+    assert "Memories that may matter for the goals" in told
     assert fact in told
     recalled = next(event for event in served.log() if event["type"] == "recalled")
     assert {memory["run"] for memory in recalled["memories"]} == {first}

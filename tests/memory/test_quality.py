@@ -17,8 +17,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 pytestmark = pytest.mark.slow  # each runs a benchmark
 
 
-def printed_by(script: str) -> str:
-    command = [sys.executable, BENCHMARKS / script]
+def printed_by(script: str, *arguments: str) -> str:
+    command = [sys.executable, BENCHMARKS / script, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -52,3 +52,11 @@ def test_after_thirty_days_what_was_used_is_there_and_what_was_not_is_gone() -> 
     assert int(on_day_30) >= int(on_day_0) > 0, table
     gone, unused, trashed = map(int, re.search(r"gone: (\d+) of (\d+), .*: (\d+)", table).groups())
     assert gone == unused == trashed > 100, table
+
+
+def test_what_one_run_has_learnt_reaches_the_next_with_thousands_of_steps_in_between() -> None:
+    table = printed_by("two_runs.py", "--between", "2000")
+    facts, useless = re.findall(r"^ +2000 +([\d ]+) of 6 +([\d ]+)$", table, re.M)[0]
+    assert len(facts.split()) == len(useless.split()) == 5, table
+    assert min(map(int, facts.split())) >= 5, table
+    assert max(map(int, useless.split())) <= 60, table

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from autoagent.core.errors import ModelError
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
+from autoagent.memory.embedders.scale import scale_of
 
 FLOAT = np.dtype("<f4")
 
@@ -26,6 +27,7 @@ class Embedding:
         self._refused: set[int] = set()  # memories the embedder gave no usable vector for
         self._reported = ""  # of a fault that lasts
         self._newest: dict[str, Vector] = {}  # those last kept: an agent recalls by what it has just remembered
+        self._asked: dict[str, Vector] = {}  # the query last embedded: what it finds is compared with it once more
 
     @property
     def name(self) -> str:
@@ -49,15 +51,25 @@ class Embedding:
 
     def of_query(self, text: str) -> Vector:
         """Return the vector of a query. Raises ModelError if the embedder fails or gives no usable one."""
-        vector = self._newest.get(text)
+        vector = self._newest.get(text, self._asked.get(text))
         if vector is None:
-            vector = self._embed([text]).get(text)
+            self._asked = self._embed([text])
+            vector = self._asked.get(text)
         if vector is None:
             raise ModelError(
                 f"The embedder {self.name} did not give a unit vector of {self.dim} values, so that nothing can be "
                 "recalled; choose another EMBEDDING_MODEL."
             )
         return vector
+
+    def meaning(self, text: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
+        """Return by id how near these vectors are to a query in meaning: from 0, as unrelated texts are, to 1 and more.
+
+        Raises as `of_query`.
+        """
+        query, (unrelated, related) = self.of_query(text), scale_of(self._embedder)
+        cosines = {id: float(np.vecdot(np.frombuffer(vector, FLOAT), query)) for id, vector in vectors.items()}
+        return {id: max(cosine - unrelated, 0.0) / (related - unrelated) for id, cosine in cosines.items()}
 
     def of_new(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Return the vectors of texts about to be kept; {} if the embedder fails, which is reported."""

@@ -240,6 +240,14 @@ class PostgresStore:
         values = {"words": asked, "weights": [*weights.values()], "any": " | ".join(asked), "k": k, **_skipping(skip)}
         return self._recollections(WORDED, values)
 
+    def meaning(self, query: str, ids: Sequence[int]) -> dict[int, float]:
+        text = texts.query(query)
+        return self._embedding.meaning(text, self.vectors(ids)) if ids and text.strip() else {}
+
+    def word_counts(self, words: Collection[str]) -> dict[str, int]:
+        there = dict(self._rows(COUNT_WORDS, ([f"'{word}'" for word in words],)))
+        return {word: int(there.get(f"'{word}'", 0)) for word in words}
+
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         query = "SELECT memory, vector FROM vectors WHERE space = %s AND vector IS NOT NULL AND memory = ANY(%s)"
         rows = self._rows(query, (self._space().id, list(ids)))

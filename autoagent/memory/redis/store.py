@@ -299,6 +299,17 @@ class RedisStore:
         """Return these memories with their scores, the best first."""
         return list(self._memories(sorted(scores, key=lambda id: (-scores[id], id)), scores).values())
 
+    def meaning(self, query: str, ids: Sequence[int]) -> dict[int, float]:
+        text = texts.query(query)
+        return self._embedding.meaning(text, self.vectors(ids)) if ids and text.strip() else {}
+
+    def word_counts(self, words: Collection[str]) -> dict[str, int]:
+        with self._server():
+            pipeline = self._client.pipeline(transaction=False)
+            for word in words:
+                pipeline.zcard(self._key("w", word))
+            return dict(zip(words, map(int, pipeline.execute()), strict=True))
+
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with self._server():
             return self._kept_vectors(ids)

@@ -33,6 +33,7 @@ FETCH = 500  # memories looked up by one query
 WORDS = 100  # of a query, that are looked for
 MATCHES = 300  # memories that are ranked by their words, at some microseconds each
 MATCHES_OF_ONE = 10_000  # that are ranked where no word of the query is in fewer than MATCHES
+COUNTABLE = 5_000  # memories with a word that are counted, at a tenth of a microsecond each
 COUNTED = 10_000  # words whose memory counts are cached
 DRAWS = 8  # rounds of random ids, before the ids are so sparse that all are read
 
@@ -279,12 +280,12 @@ class LocalStore:
         return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
 
     def _about_how_many(self, word: str, last: int) -> int:
-        """Count the memories, up to MATCHES, with a word; counted anew once there are a quarter more of them."""
+        """Count the memories, up to COUNTABLE, with a word; counted anew once there are a quarter more of them."""
         count, then = self._counted.get(word, (0, 0))
-        if count < MATCHES and last > then + then // 4:
+        if count < COUNTABLE and last > then + then // 4:
             if len(self._counted) >= COUNTED:
                 self._counted.clear()
-            count = self._matched(word, MATCHES)
+            count = self._matched(word, COUNTABLE)
             self._counted[word] = count, last
         return count
 
@@ -295,6 +296,15 @@ class LocalStore:
     def _best_worded(self, wanted: str, count: int) -> tuple[list[RetrievedMemory], bool]:
         rows = self._db.execute(WORDED, (wanted, count)).fetchall()
         return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
+
+    def meaning(self, query: str, ids: Sequence[int]) -> dict[int, float]:
+        text = texts.query(query)
+        return self._embedding.meaning(text, self.vectors(ids)) if ids and text.strip() else {}
+
+    def word_counts(self, words: Collection[str]) -> dict[str, int]:
+        with our_errors(self._folder):
+            last = self._db.execute(ENDS).fetchone()[1] or 0
+            return {word: self._about_how_many(f'"{word}"', last) for word in words}
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with our_errors(self._folder):

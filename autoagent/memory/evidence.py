@@ -1,0 +1,142 @@
+"""Evidence that a memory fits what is asked: an absolute measure, so that "nothing fits" can be the answer. Pure.
+
+A ranking says which memory fits best, never whether any fits. Two kinds of evidence are added up here, each on a scale
+on which 1 is enough by itself: the meaning, which an embedder gives on its own scale (see Embedding.meaning), and the
+share of what the question says in words that the memory has, each word weighted by how few memories have it. Of vectors
+that know words alone, those of right answers and of the best wrong ones overlap; the sum of both tells them apart.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+ENOUGH = 1.0  # for what the program puts into a prompt unasked
+ENOUGH_ASKED = 0.4  # for who asks, and can judge what comes back
+WORDS_ENOUGH = 0.5  # the weighted share of the question's words that is enough without any meaning
+TERMS = 64  # of a question that are looked at, the first
+STEM = 5  # letters of a word that are always compared; of a longer one, all but the last two: its ending
+FEWEST = 1000  # memories that a word's rarity is measured against, however few there are
+SEGMENT = 200  # characters of a piece of text that is shown or left out as a whole
+COVERED = 0.4  # of its weight is what a word counts that another piece shows already
+HEADING = 80  # characters, below which a piece says the less the shorter it is
+
+_SMALL_WORDS = (
+    "a about after all also an and any are as at be been before but by can could did do does each for from get had has "
+    "have how i if in into is it its let like may me more most must my need new no not now of on one only or other our "
+    "out over should so some such than that the their them then there these they this those to too up us use used "
+    "using very was we were what when where which while who why will with would you your "
+    "aber als am auch auf aus bei bis das dass dem den der des die doch ein eine einem einen einer eines er es für hat "
+    "ich im in ist ja kann man mit nach nicht noch nur oder sein sich sie sind so um und uns unter vom von vor war was "
+    "wenn wer wie wird wir wo zu zum zur "
+    "au aux avec ce ces cette dans de des du elle en est et eux il ils je la le les leur lui mais mes mon ne nos notre "
+    "nous on ou par pas pour qu que qui sa se ses son sur ta te tes toi ton tu un une vos votre vous"
+)
+_COMMON = frozenset(_SMALL_WORDS.split())
+"""Words that say nothing of what a text is about, in the languages the benchmark asks in."""
+
+
+def terms(text: str) -> list[str]:
+    """Return the words of a text that say what it is about, each once, in order, as they are looked for."""
+    words = (word for word in re.findall(r"[^\W_]+", _folded(text)) if word not in _COMMON and len(word) > 1)
+    return list(dict.fromkeys(words))[:TERMS]
+
+
+class Question:
+    """What is asked, in words; `counts` says in how many of `total` memories each of its `terms` is, 0 for none."""
+
+    def __init__(self, counts: Mapping[str, int], total: int) -> None:
+        most = max(total, FEWEST)
+        self._weights: dict[str, float] = {}
+        for word, count in counts.items():
+            weight = math.log(1 + max(most - count + 0.5, 0.5) / (count + 0.5))
+            stem = _stem(word)
+            self._weights[stem] = max(weight, self._weights.get(stem, 0.0))
+        self._total = sum(self._weights.values())
+
+    def coverage(self, text: str) -> float:
+        """Return the part of the question's words, by weight, that the text has: from 0 to 1."""
+        if not self._total:
+            return 0.0
+        folded = _folded(text)
+        return sum(weight for stem, weight in self._weights.items() if _has(folded, stem)) / self._total
+
+    def passage(self, text: str, limit: int) -> str:
+        """Return the pieces of the text that have most of the question's words, in their order, in `limit` characters.
+
+        What has none of them is shown by its beginning. What is left out between two pieces is marked by an ellipsis.
+        """
+        if len(text) <= limit:
+            return text
+        pieces = _pieces(text)
+        held = [{stem for stem in self._weights if _has(_folded(piece), stem)} for piece in pieces]
+        chosen: set[int] = set()
+        covered: set[str] = set()
+        room = limit
+        while True:
+            worth = [
+                min(len(piece) / HEADING, 1.0)
+                * sum(self._weights[s] * (COVERED if s in covered else 1.0) for s in stems)
+                for piece, stems in zip(pieces, held, strict=True)
+            ]
+            fitting = [n for n, piece in enumerate(pieces) if n not in chosen and worth[n] and len(piece) + 3 <= room]
+            if not fitting:
+                break
+            best = max(fitting, key=lambda n: (worth[n], -n))
+            chosen.add(best)
+            covered |= held[best]
+            room -= len(pieces[best]) + 3
+        return _joined(pieces, sorted(chosen)) if chosen else text[:limit]
+
+
+def evidence(meaning: float, coverage: float) -> float:
+    """Return how much speaks for a memory; 1 is enough. `meaning` is on the scale of Embedding.meaning."""
+    return meaning + coverage / WORDS_ENOUGH
+
+
+def _folded(text: str) -> str:
+    """Return the text without case and diacritics."""
+    folded = text.casefold()
+    if folded.isascii():
+        return folded
+    return "".join(letter for letter in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(letter))
+
+
+def _stem(word: str) -> str:
+    """Return the word less its ending, roughly and in any language."""
+    return word[: max(STEM, len(word) - 2)]
+
+
+def _has(folded: str, stem: str) -> bool:
+    """Return whether a word of the text begins so; of a longer stem, whether it is in the text, which is quicker."""
+    if stem not in folded:
+        return False
+    return len(stem) >= STEM or re.search(rf"(?<![^\W_]){re.escape(stem)}(?:e?s)?(?![^\W_])", folded) is not None
+
+
+def _pieces(text: str) -> list[str]:
+    """Split a text into sentences and lines; one that is longer than SEGMENT is cut after a word."""
+    found = []
+    for sentence in re.split(r"\n|(?<=[.!?;]) ", text):
+        left = sentence.strip()
+        while len(left) > SEGMENT:
+            cut = left.rfind(" ", SEGMENT // 2, SEGMENT) + 1 or SEGMENT
+            found.append(left[:cut].rstrip())
+            left = left[cut:]
+        found.append(left)
+    return [piece for piece in found if piece]
+
+
+def _joined(pieces: list[str], chosen: Iterable[int]) -> str:
+    """Join the chosen pieces, with an ellipsis for what is left out before, between and after."""
+    text, last = "", -1
+    for n in chosen:
+        if n > last + 1:
+            text += " … " if text else "… "
+        elif text:
+            text += " "
+        text += pieces[n]
+        last = n
+    return f"{text} …" if last < len(pieces) - 1 else text

@@ -1,0 +1,64 @@
+"""What a recall brings fits what was asked, in the passage that fits; where nothing fits, nothing comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bag_of_words import BagOfWords
+
+from autoagent.memory.evidence import Question, terms
+from autoagent.memory.living_memory import PASSAGE, LivingMemory
+from autoagent.memory.sqlite.store import LocalStore
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[LivingMemory]:
+    with LivingMemory(LocalStore(tmp_path, BagOfWords())) as memory:
+        yield memory
+
+
+def test_nothing_fits_is_an_answer(memory: LivingMemory) -> None:
+    memory.add("I am allergic to penicillin.")
+    memory.add("The staging database listens on port 5433.")
+    for asked in ("zzzz qqqq", "How tall is the giraffe?"):
+        recall = memory.recall(asked)
+        assert recall.memories == ()
+        assert {other.reason for other in recall.left_out} <= {"fits too little", "too far"}
+    [found] = memory.recall("Which port does the staging database listen on?").memories
+    assert "5433" in found.text
+
+
+def test_more_must_speak_for_what_the_program_pushes_than_for_what_is_asked_for(memory: LivingMemory) -> None:
+    memory.add("The weekly report is written in British English.")
+    query = "Report to the harbour master which ships lie in the northern dock"
+    assert memory.recall(query, pushed=True).memories == ()
+    assert memory.recall("the weekly report", pushed=True).memories != ()
+
+
+def test_the_passage_that_fits_is_pushed_and_the_whole_text_is_for_who_asks(memory: LivingMemory) -> None:
+    filling = "The weather was fine, and the ships lay in the harbour all day long. " * 12
+    text = f"{filling}Each request names the tenant in the header X-Meridian-Tenant. {filling}"
+    memory.add(text)
+    query = "the tenant header of a request"
+    [pushed] = memory.recall(query, pushed=True).memories
+    assert "X-Meridian-Tenant" in pushed.text and len(pushed.text) <= PASSAGE
+    assert pushed.text.startswith("… ") and pushed.text.endswith(" …")
+    [asked] = memory.recall(query).memories
+    assert asked.text == text
+
+
+def test_being_pushed_is_no_use_and_being_asked_for_is(memory: LivingMemory) -> None:
+    memory.add("The staging database listens on port 5433.")
+    memory.recall("the port of the staging database", pushed=True)
+    assert [m.level for m in memory.store.listed()] == [0]
+    memory.recall("the port of the staging database")
+    assert [m.level for m in memory.store.listed()] == [1]
+
+
+def test_rare_words_cover_more_of_a_question_than_common_ones() -> None:
+    assert terms("What is the port of the STAGING database?") == ["port", "staging", "database"]
+    asked = Question({"port": 900, "staging": 1, "database": 900}, 1000)
+    assert asked.coverage("a port and a database") < 0.2 < 0.8 < asked.coverage("staged on staging")
+    assert asked.coverage("nothing of it") == Question({}, 0).coverage("anything") == 0.0
