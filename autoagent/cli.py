@@ -36,6 +36,7 @@ SUBCOMMANDS = {
     "mcp": ("mcp", "List and allow MCP servers, or serve commands and memory to other agents."),
     "model": ("model", "List, fetch or remove the embedded model."),
     "test": ("test", "Play scenarios: scripted runs and what they should result in."),
+    "skills": ("skills", "List skills, or keep how a run was done as one."),
     "trust": ("trust", "Trust a folder with what it brings, or see what is trusted."),
     "setup": ("setup", "Choose a model and describe the agent."),
     "config": ("config", "Show the settings and where each comes from."),

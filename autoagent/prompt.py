@@ -17,6 +17,7 @@ from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Asking, Message
+from autoagent.core.skills import Skill
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import Shares
 from autoagent.text.ages import ago
@@ -32,7 +33,9 @@ _CHECK_SHOWN = 160  # characters of what a failing check says, its end
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """The lists of the system prompt that the user may replace (PROMPT_SETTINGS_FILE)."""
+    """What the user has to say in the system prompt: the lists that he may
+    replace (PROMPT_SETTINGS_FILE), what AGENTS.md says, and his skills.
+    """
 
     constraints: tuple[str, ...] = (
         "Your memory of this conversation is short: save what matters to files soon.",
@@ -51,6 +54,8 @@ class Guidance:
         "Look at results before you rely on them; never make up the content of a file you have not read.",
         "Use task_complete as soon as every goal is met.",
     )
+    instructions: str = ""  # the text of AGENTS.md
+    skills: tuple[Skill, ...] = ()  # that can be loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +96,19 @@ def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, g
         "Constraints:\n" + _numbered(guidance.constraints),
         "Commands:\n" + _numbered([prompt_line(spec) for spec in commands]),
         "Resources:\n" + _numbered(guidance.resources),
+        *_skills(guidance.skills),
+        *([f"Instructions of the user for this folder:\n{guidance.instructions}"] if guidance.instructions else []),
         "Performance Evaluation:\n" + _numbered(guidance.best_practices),
         _response_format(asking),
     )
     return "\n\n".join(parts)
+
+
+def _skills(skills: Sequence[Skill]) -> list[str]:
+    if not skills:
+        return []
+    lines = [f"{skill.name}: {' '.join(skill.description.split())}" for skill in skills]
+    return ["Skills (load one before you do what it is for):\n" + _numbered(lines)]
 
 
 def prompt_line(spec: CommandSpec) -> str:

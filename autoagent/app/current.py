@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from autoagent.config.agent_files import untrusted_texts
 from autoagent.config.folder import UntrustedValue, is_inside
 from autoagent.config.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
 from autoagent.config.tool_servers import untrusted_servers
@@ -152,7 +153,11 @@ def look(
     if trap := find_trap(state, itself=not named):
         path, what = trap
         raise SetupError(f"{path} is {what}, and state is never kept behind one; remove it, or use --state-dir.")
-    others = [*_leading_out(loaded, folder), *(_checks(loaded, folder) if task else ()), *_servers(loaded, folder)]
+    others = [
+        *_leading_out(loaded, folder),
+        *(_checks(loaded, folder) if task else ()),
+        *_additions(loaded, folder),
+    ]
     left = [*loaded.untrusted, *(untrusted for untrusted in others if not trusted.holds(folder, untrusted.mark))]
     if not named and not is_own(state, trusted):
         value, about = "", "runs and memory that were not made here by you"
@@ -229,10 +234,12 @@ def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
         yield from (_check(path, line, check) for line, check in checks_in(folder / path))
 
 
-def _servers(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
+def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
+    """Yield what a run can go without: MCP servers, and what the folder tells the agent."""
     path = loaded.settings.mcp_servers_file
     if not _is_named(loaded, "mcp_servers_file"):
         yield from untrusted_servers(folder / path, str(path))
+    yield from untrusted_texts(folder, loaded.settings.workspace)
 
 
 def _checks_of(path: Path, task: Task) -> list[UntrustedValue]:

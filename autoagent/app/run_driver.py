@@ -31,6 +31,7 @@ from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.app.folder_texts import FolderTexts
     from autoagent.commands.context import Context
     from autoagent.loop import Agent
     from autoagent.safety.rules import Rulebook
@@ -53,6 +54,7 @@ class RunPlan:
     settings: Settings
     console: Console
     attended: bool
+    texts: FolderTexts | None = None
 
     def authorizer(self, rulebook: Rulebook) -> Authorizer:
         """Make one for an agent of the run: whoever is asked before a command."""
@@ -128,7 +130,8 @@ def _opened(
     hold_workspace(Path(start.workspace), os.environ, Path.cwd())
     workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
-    guard = ExfiltrationGuard(tainted, all_specs(), network=settings.sandbox_network)
+    specs = (*registry.specs, *all_specs())
+    guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
     rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
     fast = run_factory.open_fast_model(settings, console, model)
     ask = run_factory.ask_the_user(console)
@@ -140,7 +143,7 @@ def _opened(
     ):
         _warn(settings, console, context)
         log.subscribe(rulebook.add)
-        build = builder(settings, registry, workspace, tainted, model, embedder, console)
+        build = builder(settings, registry, workspace, tainted, model, embedder, console, plan.texts)
         leader = Leader(log, budget, registry.specs, start.task.name)
         with _pool(plan, build, leader, rulebook, interrupts) as pool:
             tools = Tools(

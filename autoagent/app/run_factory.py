@@ -27,9 +27,12 @@ from autoagent.terminal.console import Console, Style, decide_color
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.app.folder_texts import FolderTexts
     from autoagent.safety.rules import Rulebook
 
 COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
+
+INSTRUCTIONS_SHARE = 8  # of the window, one part may be what AGENTS.md says
 
 MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url")
 
@@ -131,7 +134,12 @@ def protected_paths(settings: Settings) -> list[str]:
 
 
 def describe(
-    task: Task, settings: Settings, model: Model, registry: Registry, began: RunStarted | None = None
+    task: Task,
+    settings: Settings,
+    model: Model,
+    registry: Registry,
+    began: RunStarted | None = None,
+    texts: FolderTexts | None = None,
 ) -> RunStarted:
     """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
 
@@ -145,12 +153,16 @@ def describe(
     from autoagent.core.window import is_workable, reply_tokens
     from autoagent.prompt import Guidance, system_prompt
     from autoagent.runs.history import History
-    from autoagent.text.tokens import PER_MESSAGE, counter
+    from autoagent.text.tokens import PER_MESSAGE, counter, shorten
 
-    own = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
+    own: dict[str, Any] = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
     asking = model.asking
-    system = system_prompt(task, registry.specs, asking, Guidance(**own))
     count = counter(model.name)
+    if texts is not None:
+        loads = any(command.spec in registry.specs for command in texts.commands)
+        own["instructions"] = shorten(texts.instructions, model.window // INSTRUCTIONS_SHARE, count)
+        own["skills"] = texts.skills if loads else ()
+    system = system_prompt(task, registry.specs, asking, Guidance(**own))
     tokens = count(system) + PER_MESSAGE
     if asking == "tools":
         tokens += count(json.dumps(command_schema.tools(registry.specs)))

@@ -18,6 +18,7 @@ from autoagent.terminal.console import Console
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.app.folder_texts import FolderTexts
     from autoagent.subagents.worker import Build, Worker, WorkerSpec
 
 
@@ -29,6 +30,7 @@ def builder(
     model: Model,
     embedder: Embedder,
     console: Console,
+    texts: FolderTexts | None = None,
 ) -> Build:
     """Return the function that builds the sub-agents of a run; the arguments are those of the run's own agent.
 
@@ -43,15 +45,17 @@ def builder(
     from autoagent.steps.run_state import Policy, Tools
     from autoagent.subagents.worker import Worker
 
+    specs = (*registry.specs, *all_specs())
+
     @contextmanager
     def build(order: WorkerSpec) -> Iterator[Worker]:
         shared = settings.model_choice.provider.shared
         own = model if shared else run_factory.open_model(settings, console, agent=order.key)
         own_embedder = embedder if embedder_of(settings)[0].shared else None
         offered = registry.only(order.commands, "it was not handed on to this agent")
-        described = run_factory.describe(order.task, settings, own, offered)
+        described = run_factory.describe(order.task, settings, own, offered, texts=texts)
         limits = dataclasses.asdict(order.budget.limits)
-        guard = ExfiltrationGuard(tainted, all_specs(), network=settings.sandbox_network, origin=order.origin)
+        guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network, origin=order.origin)
         with open_context(settings, workspace, guard, own, own, own_embedder, ask=_nobody, say=_unheard) as context:
             order.when_stopped(context.sandbox.close)
             start = dataclasses.replace(described, workspace=str(workspace.root), limits=limits)

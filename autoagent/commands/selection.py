@@ -100,7 +100,7 @@ def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], win
     names = {spec.name for spec in registry.specs}
     chosen: set[str] = set()
     for name in wanted:
-        known = (*all_specs(), *(spec for spec in registry.specs if spec.name.startswith(PREFIX)))
+        known = (*all_specs(), *registry.specs)
         chosen |= names if name == "all" else set(_meant("--commands (AUTOAGENT_COMMANDS)", name, known))
         if reason := registry.switched_off.get(name):
             raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")

@@ -110,9 +110,13 @@ def read_mapping(path: Path, known: Collection[str], called: str = "setting") ->
         SettingsError: what `read_text` raises, a YAML error, an alias, too much nesting, anything but a mapping, an
             unknown key (the nearest known one is named), a key given twice.
     """
+    return mapping_of(read_text(path), path, known, called)
+
+
+def mapping_of(text: str, path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
+    """Read the top level of a text that stands in the file, as `read_mapping` does; `known` None: any key is taken."""
     import yaml
 
-    text = read_text(path)
     try:
         _refuse_traps(path, yaml.parse(text, Loader=yaml.SafeLoader))
         root = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -220,7 +220,10 @@ class ExfiltrationGuard:
 
     def _effects(self, call: Call | None) -> Effects | None:
         """Return what the command declares, or None if it declares nothing or is unknown."""
-        spec = self._specs.get(call.name) if call else None
+        return self._effects_of(call.name) if call else None
+
+    def _effects_of(self, command: str) -> Effects | None:
+        spec = self._specs.get(command)
         return spec.effects if spec else None
 
     def _reaches_out(self, command: str) -> bool:
@@ -230,7 +233,7 @@ class ExfiltrationGuard:
 
     def _is_foreign(self, command: str) -> bool:
         """Return whether an MCP server offers this command, so that its description is text from outside."""
-        return command.startswith(PREFIX) and command not in self._specs
+        return command.startswith(PREFIX) and self._effects_of(command) is None
 
     def _fetched_from(self, call: Call) -> str:
         """Name the source of an outside command's result: the address the call was given, else the command."""

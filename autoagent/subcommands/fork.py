@@ -15,6 +15,7 @@ import click
 from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import answered, settings_of_run, tell_changes
+from autoagent.app.folder_texts import folder_texts
 from autoagent.app.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.app.tool_servers import opened_servers
@@ -64,10 +65,12 @@ def _fork(
     attended = not settings.continuous or sys.stdin.isatty()
     task = task_of_run(began, given, console.say)
     with opened_servers(settings, given, console) as servers, ExitStack() as unused:
-        registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=servers)
+        texts = folder_texts(given, settings.workspace, console.say)
+        more = (*servers, *texts.commands)
+        registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
         place = _new_folder(Path(began.workspace), folder, unused)
         moved = replace(began, workspace=str(place))
-        start = run_factory.describe(task, replace(settings, workspace=place), model, registry, moved)
+        start = run_factory.describe(task, replace(settings, workspace=place), model, registry, moved, texts)
 
         def new_log(tainted: TaintedFiles) -> EventLog:
             """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
@@ -88,7 +91,7 @@ def _fork(
                 log.append(replace(event, step=history.step))
             return log
 
-        return drive(RunPlan(start, model, registry, settings, console, attended), new_log)
+        return drive(RunPlan(start, model, registry, settings, console, attended, texts), new_log)
 
 
 def _began(run: str, step: int, shared: list[Event]) -> RunStarted:

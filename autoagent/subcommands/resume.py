@@ -12,6 +12,7 @@ import click
 from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import answered, ends, newest_unfinished, replies, settings_of_run, tell_changes
+from autoagent.app.folder_texts import folder_texts
 from autoagent.app.restoring import (
     cut_off,
     finish,
@@ -77,8 +78,10 @@ def _resume(
         model = run_factory.open_model(settings, console, answered(settings, run, step))
         attended = not settings.continuous or sys.stdin.isatty()
         task = task_of_run(began, given, console.say)
-        registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=servers)
-        start = run_factory.describe(task, settings, model, registry, began)
+        texts = folder_texts(given, settings.workspace, console.say)
+        more = (*servers, *texts.commands)
+        registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
+        start = run_factory.describe(task, settings, model, registry, began, texts)
 
         def take_up(tainted: TaintedFiles) -> EventLog:
             _take_back(log, settings, began, step, console, force=force)
@@ -86,7 +89,7 @@ def _resume(
                 log.append(replace(event, step=_last_step(settings, run)))
             return log
 
-        return drive(RunPlan(start, model, registry, settings, console, attended), take_up)
+        return drive(RunPlan(start, model, registry, settings, console, attended, texts), take_up)
 
 
 def _last_step(settings: Settings, run: str) -> int:

@@ -13,6 +13,7 @@ import click
 
 from autoagent.app import run_factory
 from autoagent.app.current import FolderSettings, claimed_state, look, trust_made, trusted_here
+from autoagent.app.folder_texts import FolderTexts, folder_texts
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.app.tool_servers import opened_servers
 from autoagent.commands.registry import Command
@@ -70,7 +71,8 @@ def _start(given: Mapping[str, Any]) -> int:
     settings = _with_model(given, settings, terminal)
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
     with claimed_state(settings), opened_servers(settings, given, console) as servers:
-        return _run(given, settings, flag_task, here, terminal, console, servers)
+        texts = folder_texts(given, settings.workspace, console.say)
+        return _run(given, settings, flag_task, here, console, texts, (*servers, *texts.commands), terminal)
 
 
 def _run(
@@ -78,21 +80,22 @@ def _run(
     settings: Settings,
     flag_task: Task | None,
     here: FolderSettings,
-    terminal: ClickTerminal,
     console: Console,
-    servers: Sequence[Command],
+    texts: FolderTexts,
+    more: Sequence[Command],
+    terminal: ClickTerminal,
 ) -> int:
     model = run_factory.open_model(settings, console)
     proposals = _Proposals(model, console)
     task = without_budget(flag_task or _task(given, settings, here, terminal, proposals), given)
     attended = not settings.continuous or sys.stdin.isatty()
-    registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=servers)
-    begin = run_factory.describe(task, settings, model, registry)
+    registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
+    begin = run_factory.describe(task, settings, model, registry, texts=texts)
     for name in NO_EFFECT:
         if given.get(name):
             console.warn(f"--{name.replace('_', '-')} has no effect yet.")
-    run_factory.tell_choice(registry, settings, model.window, console.say, servers)
-    plan = RunPlan(begin, model, registry, settings, console, attended)
+    run_factory.tell_choice(registry, settings, model.window, console.say, more)
+    plan = RunPlan(begin, model, registry, settings, console, attended, texts)
     mask = run_factory.mask_of(settings)
     return drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
 

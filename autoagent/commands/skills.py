@@ -1,0 +1,55 @@
+"""The command that loads a skill: what its SKILL.md says, and a copy of its files where programs can run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
+
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Command, command
+from autoagent.core.commands import Effects
+from autoagent.core.errors import CommandError
+from autoagent.core.skills import Skill
+
+COPIES = ".skills"  # the folder of the workspace for the files of loaded skills
+
+Contents = Callable[[Skill], Mapping[str, bytes]]
+"""The files of a skill, as they were trusted. Raises CommandError if they are not as they were."""
+
+
+def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command, ...]:
+    """Return the command that loads one of these skills; none if there are none."""
+    if not skills:
+        return ()
+    known = {skill.name: skill for skill in skills}
+
+    def found(name: str) -> Skill:
+        if name not in known:
+            raise CommandError(f"There is no skill {name!r}; there are: {', '.join(known)}.")
+        return known[name]
+
+    def preview(context: Context, name: str) -> str:
+        skill = found(name)
+        copied = f" Its {len(skill.files)} further files are copied to {COPIES}/{name}." if skill.files else ""
+        return f"{skill.description}{copied}"
+
+    @command(
+        "load_skill",
+        "Read how something is done, before you do it",
+        risk="write",
+        preview=preview,
+        repeatable=True,
+        effects=Effects(),
+        always_offered=True,
+        category="skills",
+    )
+    def load_skill(context: Context, name: Annotated[str, "one of the skills", "text"]) -> str:
+        skill = found(name)
+        written = contents(skill)
+        places = [f"{COPIES}/{name}/{file}" for file in skill.files]
+        for file, place in zip(skill.files, places, strict=True):
+            context.workspace.write(place, written[file])
+        listed = "\n".join(f"- {place}" for place in places)
+        return f"{skill.body}\n\nFiles of this skill, copied into the workspace:\n{listed}" if places else skill.body
+
+    return (load_skill,)
