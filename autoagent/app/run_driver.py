@@ -142,6 +142,7 @@ def _opened(
         Interrupts().installed() as interrupts,
     ):
         _warn(settings, console, context)
+        context.sandbox.tell(console.printed)
         log.subscribe(rulebook.add)
         build = builder(settings, registry, workspace, tainted, model, embedder, console, plan.texts)
         leader = Leader(log, budget, registry.specs, start.task.name)

@@ -367,7 +367,7 @@ def _encoded(text: str, like: Decoded) -> bytes:
 
 def _diff(context: Context, filename: str, before: str, after: str) -> str:
     name = context.workspace.display(filename)  # the person has to see where a link leads
-    return unified(name, before, after)
+    return unified(name, before, after, is_new=context.workspace.find(filename) is None)
 
 
 def _changed(context: Context, filename: str, done: str) -> CommandOutput:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from autoagent.core.commands import Call, ResultMeta
+from autoagent.core.commands import Call, ResultMeta, Risk
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import Asking, Thoughts, Usage
 from autoagent.core.outcome import Status
@@ -161,7 +161,7 @@ class Spent(Event):
 class Proposed(Event):
     """A call is put to whoever decides on it, with its preview and the warning, as the screen shows them.
 
-    `masked`: a secret in the arguments is not in the log.
+    `masked`: a secret in the arguments is not in the log. `risk` is that of this very call; older logs do not say.
     """
 
     type: ClassVar[str] = "proposed"
@@ -169,6 +169,7 @@ class Proposed(Event):
     preview: str = ""
     warning: str = ""
     masked: bool = False
+    risk: Risk | Literal[""] = ""
 
     @property
     def is_diff(self) -> bool:

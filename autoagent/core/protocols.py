@@ -297,6 +297,9 @@ class Sandbox(Protocol):
             CommandError: it could not be started: not there, not executable, arguments too long, a folder outside.
         """
 
+    def tell(self, printed: Callable[[bytes], None]) -> None:
+        """Hand what a program that `run` waits for prints to `printed` from now on, as it comes, in its thread."""
+
     def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
         """Start a program that runs on; both its streams go to the file `output`, a workspace path. Raises as `run`."""
 

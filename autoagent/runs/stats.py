@@ -38,6 +38,7 @@ class RunStats:
         self.model = ""
         self.unpriced = ""  # the first model, or command, of which nobody knows what it costs
         self.budget = 0.0  # USD; 0 for none
+        self.most_commands = 0  # of this process; 0 for no limit
         self.step = 0
         self.commands: Counter[str] = Counter()  # started, by name
         self.changed: dict[str, None] = {}  # workspace paths, in the order they were first changed
@@ -67,6 +68,7 @@ class RunStats:
             case RunStarted():
                 self.run, self.task, self.model, self.window = event.run, event.task, event.model, event.window
                 self.budget = event.settings.get("budget") or event.task.budget
+                self.most_commands = event.limits.get("commands", 0)
                 self.ended = None
             case Prompted():
                 self.share = event.tokens / self.window if self.window else 0.0

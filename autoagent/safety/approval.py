@@ -23,6 +23,7 @@ from autoagent.core.tool_servers import PREFIX
 from autoagent.safety.rules import Rule, Rulebook
 from autoagent.text.redaction import MASK, holds_mask
 
+ASKS_AT_ONCE = "it asks the user"  # who says so by answering: to be asked about a question is one question too many
 MOST_IN_ADVANCE = 9999  # the largest N of `y -N`
 
 
@@ -73,6 +74,7 @@ class UserAnswer:
 
 _LETTERS: Mapping[str, UserAnswer] = {
     "e": UserAnswer("edit"), "d": UserAnswer("whole"), "a": UserAnswer("always"), "?": UserAnswer("explain"),
+    "t": UserAnswer("word", text="thoughts"),
 }  # fmt: skip
 
 _OWN_WORDS: Mapping[str, str] = {
@@ -181,9 +183,11 @@ class Ask:
         return self._in_advance(proposal) or self._asked(proposal)
 
     def _in_advance(self, proposal: Proposal) -> Verdict | None:
-        name = proposal.call.name
+        name, effects = proposal.call.name, proposal.spec.effects
         if proposal.warning:
             return None
+        if effects is not None and effects.asks_user:
+            return Verdict(True, ASKS_AT_ONCE)
         if self._all:
             return Verdict(True, "user (continuous)")
         if name in self._always:
@@ -306,13 +310,12 @@ class Ask:
     def _question(self, proposal: Proposal) -> str:
         if proposal.warning:
             return (
-                f"Run it all the same? {self._yes} = yes, this once, {self._no} = save and stop, or type feedback\n"
-                "(e = edit, d = show all, ? = help)"
+                f"Run it all the same? {self._yes} = yes, this once, {self._no} = stop, or type feedback "
+                "(e, d, t, ? = help)"
             )
         return (
-            f"Run it? {self._yes} = yes, {self._yes} -N = yes to N commands, {self._no} = save and stop, "
-            "or type feedback\n"
-            "(e = edit, d = show all, a = always, ? = help)"
+            f"Run it? {self._yes} = yes, {self._yes} -N = N commands, {self._no} = stop, or feedback "
+            "(e, d, a, t, ? = help)"
         )
 
     def _explanation(self, proposal: Proposal) -> str:
@@ -324,6 +327,7 @@ class Ask:
             f"{no}     save the run and stop; it can be resumed\n"
             "e     edit the arguments, then be asked again\n"
             "d     show all arguments and the whole diff\n"
+            "t     show all thoughts of this step\n"
             f"a     run every {name} without a question until this run ends or Ctrl-C is pressed\n"
             f"a {name}:PATTERN\n"
             "      save a rule for such calls in every run; you see first what it lets through\n"

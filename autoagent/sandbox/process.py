@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +94,8 @@ class OutputBuffer:
 class Process:
     """A program that runs. The thread that makes one also waits for it: the program ends with its thread.
 
-    Its output goes to the descriptor `output`, or is kept for its Exit. `seconds` bounds the time, None does not.
+    Its output goes to the descriptor `output`, or is kept for its Exit and handed to `printed` as it comes. `seconds`
+    bounds the time, None does not.
     Raises CommandError if it cannot be started.
 
     Memory is what the processes have mapped: what they hold otherwise (files in memory that are not mapped, buffers of
@@ -109,8 +110,9 @@ class Process:
         seconds: float | None = None,
         output: int | None = None,
         data: bytes | None = None,
+        printed: Callable[[bytes], None] = lambda data: None,
     ) -> None:
-        self._launch, self._limits = launch, limits
+        self._launch, self._limits, self._printed = launch, limits, printed
         self._deadline = time.monotonic() + seconds if seconds is not None else None
         self._seconds = seconds or 0.0
         self._kept = OutputBuffer(limits.head, limits.tail)
@@ -195,6 +197,7 @@ class Process:
         """Take what the pipe holds; False at its end."""
         piece = os.read(pipe, 65536)
         self._kept.add(piece)
+        self._printed(piece)
         return bool(piece)
 
     def _read_rest(self, pipe: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +47,7 @@ class Programs:
     ) -> None:
         self._workspace, self._boundary, self._limits = workspace, boundary, limits
         self._network, self._reasons = network, tuple(reasons)
+        self._printed: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
         self._waited_for: set[Process] = set()  # by `run`, perhaps in another thread than the one that closes
 
@@ -75,12 +76,15 @@ class Programs:
     ) -> ProcessExit:
         launch = self._launch(argv, folder, env or {}, self._network if network is None else network)
         seconds = self._limits.seconds if seconds is None else seconds
-        program = Process(launch, self._limits, seconds=seconds, data=data)
+        program = Process(launch, self._limits, seconds=seconds, data=data, printed=self._printed)
         self._waited_for.add(program)
         try:
             return program.wait()
         finally:
             self._waited_for.discard(program)
+
+    def tell(self, printed: Callable[[bytes], None]) -> None:
+        self._printed = printed
 
     def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
         log = self._workspace.make(output)

@@ -87,6 +87,7 @@ class Authorization:
             preview=shorten(proposal.preview, LOGGED_PREVIEW),
             warning=proposal.warning,
             masked=logged is not proposal.call,
+            risk=proposal.risk,
         )
         while True:
             yield self._state.record(event)

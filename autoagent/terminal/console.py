@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -39,8 +40,10 @@ from autoagent.core.events import (
 )
 from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.runs.stats import RunStats
-from autoagent.terminal import rendering
+from autoagent.terminal import highlighting, rendering
+from autoagent.terminal.activity import Activity
 from autoagent.terminal.line_editor import LineEditor, can_edit, edit_in_editor
+from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.rendering import Canvas
 from autoagent.terminal.run_words import WORDS, RunWords
 from autoagent.terminal.subagent_text import SubAgentText
@@ -115,6 +118,11 @@ class Console:
         self._plain = style.plain
         edits = not style.plain and can_edit(stdin, self._screen)
         self._editor = LineEditor(stdin, self._screen, style.history, mask) if edits else None
+        moves = edits and not json and not replays
+        self._area = LiveArea(self._put_on_screen, self._free_column) if moves else None
+        self._activity = Activity(self._area, mask)
+        self._prepared = False  # whether the code of a diff can be coloured at once
+        self._told = ""  # the last of what takes long
         self._replays = replays
         self._broken = ""  # why the output cannot be written any more
         self._reader_left = False  # that it is a closed pipe
@@ -127,6 +135,7 @@ class Console:
         self._command = ""
         self._undecided: Thought | None = None  # of a run that is resumed
         self._cost_unknown = False
+        self._ruled = 0  # the step that the last rule on screen begins
         self._proposed = ""  # the id of the call
         self._sub_agents = SubAgentText(replays=replays)
         self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
@@ -169,8 +178,21 @@ class Console:
 
     def _take(self, event: Event) -> None:
         self.tally.add(event)
-        if not event.agent:
-            self._words.add(event)
+        if event.agent:
+            return
+        self._words.add(event)
+        match event:
+            case Prompted():
+                if self._color and self._area is not None and not self._prepared:
+                    self._prepared = True  # while the model thinks
+                    threading.Thread(target=highlighting.preload, daemon=True).start()
+                self._activity.thinks(self.tally.model, event.tokens)
+            case Started() if event.call.name:
+                self._activity.runs(event.call)
+            case RunStarted() | Returned():
+                self._activity.says("remembering")
+            case Thought() | Rejected() | Decided() | Ended():
+                self._activity.rests()
 
     def _show(self, event: Event) -> None:
         page = self._page()
@@ -184,6 +206,7 @@ class Console:
                     self._thought(self._undecided, page)
             case Prompted():
                 self._forget_stream()
+                self._begin_step(event.step, page)
             case Retried() if event.reason in self._heard:
                 return
             case Thought():
@@ -192,7 +215,8 @@ class Console:
                 if self._flow is not None:
                     self._write(self._screen, self._flow.end())  # the thoughts came whole, with their last word
                 self._forget_stream()
-                self._lines([*rendering.event_lines(event, page), rendering.status(self.tally, page)])
+                self._begin_step(event.step, page)
+                self._lines(rendering.event_lines(event, page))
             case Proposed() if self._replays:
                 self._proposed = event.call.id
                 self._lines(rendering.proposal(event, page))
@@ -211,8 +235,10 @@ class Console:
                     self._lines(lines)
 
     def _thought(self, event: Thought, page: Canvas) -> None:
-        """Write the thoughts that did not stream in, then the figures of the step."""
+        """Write the thoughts that did not stream in, and the further ones: at a terminal in a line, which t opens."""
         text = event.thoughts.text.strip()
+        if self._flow is None:
+            self._begin_step(event.step, page)
         if self._flow is None or not text.startswith(self._streamed.strip()):
             self._forget_stream()
             self._begin_thoughts(page)
@@ -224,10 +250,12 @@ class Console:
             self._cost_unknown = True
             warning = f"THE COST OF THIS RUN IS UNKNOWN: there is no price for {self.tally.unpriced}. "
             self._lines([page.alarm(warning + "Limits on tokens and time still hold.")])
-        self._lines([*rendering.rest_of(event.thoughts, page), rendering.status(self.tally, page)])
+        self._lines((rendering.rest_of if self._plain or self._replays else rendering.folded)(event.thoughts, page))
 
     def report(self, log: Path) -> None:
         """Write the end report; `log` is the folder or file that holds the run."""
+        if self._area is not None:
+            self._area.close()
         page = self._page()
         if self._events is not None and self.tally.ended is not None:  # with `json`, not yet seen on this screen
             self._lines([rendering.ended(self.tally.ended, page)])
@@ -239,6 +267,7 @@ class Console:
         """Write the thoughts as they come, never the JSON around them."""
         if self._plain or self._events is not None:
             return
+        self._activity.hears(delta)
         self._heard_text += self._stream.feed(delta)
         whole = self._heard_text.rstrip(_GRAPHIC).lstrip()  # the last word may be half a secret
         masked = self._mask(whole)
@@ -264,11 +293,21 @@ class Console:
         return float("inf")
 
     def working(self, what: str, seconds: float) -> None:
-        self._forget_stream()
-        self._lines([self._page().said("WORKING:", f"{what} (about {seconds:.0f} s)")])
+        if self._activity.is_live:
+            self._activity.works(what, seconds)
+        elif what != self._told:
+            self._told = what
+            self._forget_stream()
+            self._lines([self._page().said("WORKING:", f"{what} (about {seconds:.0f} s)")])
+
+    def printed(self, data: bytes) -> None:
+        """Hear what a program prints that a command waits for; from any thread."""
+        self._activity.prints(data)
 
     def proposed(self, proposal: Proposal) -> None:
-        self._lines(rendering.proposal(proposal, self._page(), mask=self._mask))
+        effects = proposal.spec.effects
+        if effects is None or not effects.asks_user or proposal.warning:  # else the question itself comes now
+            self._lines(rendering.proposal(proposal, self._page(), mask=self._mask))
 
     # Terminal ----------------------------------------------------------------------------------------------------
 
@@ -286,6 +325,7 @@ class Console:
         elif self._editor is None or self._events is not None:
             self._lines(rendering.block(self._words.result, page))
         else:
+            self._activity.rests()
             click.echo_via_pager(escape(self._words.result))
 
     def edit(self, text: str, suffix: str) -> str | None:
@@ -306,6 +346,7 @@ class Console:
         Raises EOFError at the end of input and where the prompt cannot be shown, KeyboardInterrupt for Ctrl-C,
         TimeoutError.
         """
+        self._activity.rests()
         self._forget_stream()
         page = self._page()
         self._lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
@@ -349,10 +390,15 @@ class Console:
         columns = self._columns or shutil.get_terminal_size().columns
         return Canvas(columns, self._color)
 
+    def _begin_step(self, step: int, page: Canvas) -> None:
+        if step != self._ruled:
+            self._ruled = step
+            self._lines([rendering.rule(self.tally, step, page)])
+
     def _begin_thoughts(self, page: Canvas) -> None:
         label = f"{rendering.name_of(self.tally)} THOUGHTS:"
         self._close_line()
-        self._write(self._screen, "\n" + page.ink("thought", label))
+        self._write(self._screen, page.ink("thought", label))
         self._flow = Flow(page.columns, at=width(label))
         self._flow.feed(" ")
         self._open_line = True
@@ -375,6 +421,24 @@ class Console:
         """Write to the screen; all writing passes here. Characters that the encoding lacks are escaped."""
         if self._broken or not text:
             return
+        if self._area is None or stream is not self._screen:
+            self._put(stream, text)
+        else:
+            with self._area.hidden():
+                self._put(stream, text)
+
+    def _put_on_screen(self, text: str) -> None:
+        self._put(self._screen, text)
+
+    def _free_column(self) -> int | None:
+        """Return the column of the cursor, None where it is not known or nothing can be written any more."""
+        if self._broken:
+            return None
+        if self._flow is not None:
+            return self._flow.column
+        return None if self._open_line else 0
+
+    def _put(self, stream: TextIO, text: str) -> None:
         try:
             try:
                 stream.write(text)

@@ -29,6 +29,7 @@ from autoagent.core.events import (
     SystemNotice,
 )
 from autoagent.core.model import Thoughts
+from autoagent.terminal.highlighting import highlighter
 from autoagent.text.redaction import MASK, holds_mask
 from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
 from autoagent.text.wrapping import cut, wrap
@@ -36,6 +37,7 @@ from autoagent.text.wrapping import cut, wrap
 if TYPE_CHECKING:
     from autoagent.runs.stats import RunStats
 
+MORE_THOUGHTS = "(t = all)"
 NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told
 CONTINUOUS_WARNING = (
     "Continuous mode: commands run without a question, until the goals are met or a limit is reached. The agent may "
@@ -46,7 +48,10 @@ ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, before d shows
 DIFF_CHARACTERS, DIFF_LINES = 400, 60  # characters of one line of a diff, lines of it
 RESULT_CHARACTERS, RESULT_LINES = 1200, 15
 
-Ink = Literal["thought", "action", "system", "user", "quiet", "alarm", "added", "removed", "hunk", "label"]
+Ink = Literal[
+    "thought", "action", "system", "user", "quiet", "alarm", "added", "removed", "hunk", "label",
+    "read", "write", "run", "network", "irreversible",
+]  # fmt: skip
 
 _CODES: Mapping[Ink, str] = {
     "thought": Fore.YELLOW,
@@ -59,6 +64,11 @@ _CODES: Mapping[Ink, str] = {
     "removed": Fore.RED,
     "hunk": Fore.CYAN,
     "label": Style.BRIGHT,
+    "read": Fore.GREEN,
+    "write": Fore.YELLOW,
+    "run": Fore.MAGENTA,
+    "network": Fore.BLUE,
+    "irreversible": Style.BRIGHT + Fore.RED,
 }
 
 
@@ -121,18 +131,34 @@ def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
         yield page.said("CRITICISM:", thoughts.criticism.strip(), "thought")
 
 
-def status(tally: RunStats, page: Canvas) -> str:
-    """Render the figures of a step in one line."""
+def all_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+    """Render the thoughts of a step, none of them folded."""
+    yield page.said("THOUGHTS:", thoughts.text.strip(), "thought")
+    yield from rest_of(thoughts, page)
+
+
+def folded(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+    """Render the same in one line, cut where it ends."""
+    plan = "; ".join(line.strip().removeprefix("- ") for line in thoughts.plan.strip().splitlines())
+    parts = {"why": thoughts.reasoning, "plan": plan, "but": thoughts.criticism}
+    said = "; ".join(f"{label}: {' '.join(text.split()).rstrip('.')}" for label, text in parts.items() if text.strip())
+    if said:
+        room = page.columns - len(MORE_THOUGHTS) - 6
+        first = next(cut(said, room, hanging=0, at_spaces=True))
+        yield page.ink("quiet", f"  {first}{'' if first == escape(said) else ' ...'} {MORE_THOUGHTS}")
+
+
+def rule(tally: RunStats, step: int, page: Canvas) -> str:
+    """Render where a step begins: its number and the figures of the run by then, in a line across the screen."""
     cost = tally.usage.cost
-    limit = f" of ${tally.budget:g}" if tally.budget else ""
     parts = (
-        f"step {tally.step}",
-        f"{tally.tokens:,} tokens",
-        "cost unknown" if cost is None else f"${cost:.4f}{limit}",
+        f"step {step}{f' of {tally.most_commands}' if tally.most_commands else ''}",
+        "cost unknown" if cost is None else f"${cost:.4f}{f' of ${tally.budget:g}' if tally.budget else ''}",
         f"window {tally.share:.0%}",
         duration(tally.seconds),
     )
-    return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
+    line = wrap(f"-- {' | '.join(parts)}", page.columns)
+    return page.ink("quiet", line if "\n" in line else f"{line} ".ljust(page.columns, "-"))
 
 
 def duration(seconds: float) -> str:
@@ -164,15 +190,14 @@ def proposal(
     `whole` is wanted.
     """
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
-    label = f"NEXT ACTION OF {escape(proposed.agent)}:" if proposed.agent else "NEXT ACTION:"
-    yield page.said(label, f"COMMAND = {call.name}  ARGUMENTS ={'' if call.args else ' none'}", "action")
-    for name, value in call.args.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if proposed.is_diff and "\n" in text and not whole:
-            lines = text.count("\n") + (not text.endswith("\n"))
-            yield wrap(f"  {name} = {counted(lines, 'line')}, shown by the diff below", page.columns, indent=6)
-        else:
-            yield from _argument(name, text, page, whole)
+    whose = f" OF {escape(proposed.agent)}" if proposed.agent else ""
+    risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log does not say
+    label, said = f"NEXT ACTION{whose}{risk}:", f"COMMAND = {call.name}"
+    lines = list(_arguments(call.args, preview if proposed.is_diff and not whole else "", page, whole))
+    if len(lines) == 1 and _stands_alone(lines[0]) and width(f"{label} {said}{lines[0]}") <= page.columns:
+        said += lines.pop()
+    yield page.said(label, said, proposed.risk or "action")
+    yield from lines
     for note in mixed_script("\n".join([*map(str, call.args.values()), preview])):
         yield page.alarm(f"Letters that look alike: {note}")
     if proposed.is_diff:
@@ -186,6 +211,20 @@ def proposal(
         yield page.alarm(f"The agent wrote {MASK} itself, without knowing what it stands for; it is used as it is.")
     if proposed.warning:
         yield page.said("WARNING:", mask(proposed.warning), "alarm")
+
+
+def _arguments(args: Mapping[str, Any], diff: str, page: Canvas, whole: bool) -> Iterator[str]:
+    """Render the arguments, but for texts of which each line stands in the diff."""
+    changed = "\n".join(diff.split("\n")[2:])  # below the names of the file
+    for name, value in args.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if not (changed and text.strip() and all(line in changed for line in text.split("\n"))):
+            yield from _argument(name, text, page, whole)
+
+
+def _stands_alone(line: str) -> bool:
+    """Return whether a rendered argument can stand behind its command without passing for several."""
+    return "\n" not in line and line.count(" = ") == 1 and "  " not in line.strip()
 
 
 def _argument(name: str, text: str, page: Canvas, whole: bool) -> Iterator[str]:
@@ -206,12 +245,22 @@ def _diff(preview: str, page: Canvas, whole: bool) -> Iterator[str]:
     folded = fold_blanks(preview)
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
     shown = lines if whole else shorten_lines([shorten(line, DIFF_CHARACTERS) for line in lines], DIFF_LINES)
-    inks: Mapping[str, Ink] = {"+": "added", "-": "removed", "@": "hunk"}
-    for line in shown:
+    path = lines[1].removeprefix("+++ b/") if len(lines) > 1 else ""
+    code = highlighter(path) if page.color and path else str
+    for number, line in enumerate(shown):
         for piece in cut(line, page.columns, "  "):
-            yield page.ink(inks[line[0]], piece) if line[:1] in inks else piece
+            yield _inked(piece, line[:1], code if number > 1 else None, page)
     if not whole and (len(shown) != len(lines) or any(len(line) > DIFF_CHARACTERS for line in lines)):
         yield page.ink("quiet", "  (d shows the whole diff)")
+
+
+def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canvas) -> str:
+    """Colour a piece of a line that begins with `mark`: by `code`, which is None for the names above the lines."""
+    inks: Mapping[str, Ink] = {"+": "added", "-": "removed", "@": "hunk"}
+    if code is None or mark in ("-", "@"):
+        return page.ink(inks[mark], piece) if mark in inks else piece
+    sign = piece[:3] if piece[2:3] == mark else piece[:2]
+    return page.ink("added", sign) + code(piece[len(sign) :]) if mark == "+" else sign + code(piece[len(sign) :])
 
 
 def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from autoagent.core.events import Event, Prompted, Recalled, Returned, RunStarted
+from autoagent.core.events import Event, Prompted, Recalled, Returned, RunStarted, Thought
+from autoagent.core.model import Thoughts
 from autoagent.terminal import rendering
 from autoagent.terminal.rendering import Canvas
 
@@ -17,6 +18,7 @@ WORDS: Mapping[str, str] = {
     "goals": "the goals, and which of them their checks call met",
     "context": "what the last prompt held, in tokens",
     "memory": "the memories that came to mind for this step",
+    "thoughts": "all thoughts of this step",
     "full": "the whole last result, in a pager",
 }
 
@@ -29,6 +31,7 @@ class RunWords:
         self._system = 0  # tokens
         self._prompted: Prompted | None = None
         self._recalled: Recalled | None = None
+        self._thoughts: Thoughts | None = None
         self.result = ""  # the text of the last one
 
     def add(self, event: Event) -> None:
@@ -40,6 +43,8 @@ class RunWords:
                 self._prompted = event
             case Recalled():
                 self._recalled = event
+            case Thought():
+                self._thoughts = event.thoughts
             case Returned():
                 self.result = event.text
 
@@ -48,6 +53,7 @@ class RunWords:
         answers: Mapping[str, Callable[[Canvas], Iterator[str]]] = {
             "cost": lambda page: rendering.costs(self._tally, page),
             "goals": lambda page: rendering.goals(self._tally, page),
+            "thoughts": lambda page: rendering.all_of(self._thoughts, page) if self._thoughts else iter(()),
             "context": self._context,
             "memory": self._memories,
         }

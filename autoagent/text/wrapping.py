@@ -32,6 +32,11 @@ class Flow:
         self._space = ""  # owed before the next word, and dropped where the line breaks
         self._word = ""  # not written yet: the next piece may go on with it
 
+    @property
+    def column(self) -> int:
+        """The column behind all that was returned."""
+        return self._at
+
     def feed(self, piece: str) -> str:
         """Take the next piece; return what can be written now."""
         parts = _PART.findall(self._word + piece)

@@ -19,16 +19,14 @@ def passed(home: Home) -> tuple[float, float]:
 
 @pytest.mark.parametrize("question", ["Run it?", "The agent asks"])
 def test_a_persons_thinking_is_no_work(served: Home, server: ScriptedServer, question: str) -> None:
-    server.add(command("ask_user", question="Which colour?"), *FINISH)
+    asks = question == "The agent asks"
+    server.add(command("ask_user", question="Which colour?") if asks else command("do_nothing"), *FINISH)
     process = served.start(*GOAL, "-m", "none")
     assert process.stdin and process.stdout
-    if question == "The agent asks":
-        process.stdin.write("y\n")
-        process.stdin.flush()
     while question not in process.stdout.readline():
         assert process.poll() is None
     time.sleep(THINKS)
-    process.communicate("y\nblue\ny\ny\n" if question == "Run it?" else "blue\ny\ny\n", timeout=PATIENCE)
+    process.communicate("blue\ny\ny\n" if asks else "y\ny\ny\n", timeout=PATIENCE)
     whole, worked = passed(served)
     assert process.returncode == 0
     assert 0 < worked <= whole - THINKS

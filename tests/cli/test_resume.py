@@ -94,8 +94,6 @@ def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home
     server.add(command("ask_user", question="What is your colour?"))
     process = served.start(*GOAL, "-m", "none")
     assert process.stdin and process.stdout
-    process.stdin.write("y\n")
-    process.stdin.flush()
     while "The agent asks" not in process.stdout.readline():  # the command runs, and waits
         assert process.poll() is None
 
@@ -110,7 +108,7 @@ def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home
     assert [run["status"] for run in runs] == ["unfinished"]
 
     server.add(*FINISH)
-    done = served.run("resume", stdin="y\nblue\ny\ny\n")
+    done = served.run("resume", stdin="blue\ny\ny\n")
     assert done.code == 0
     assert "may have run" not in done.text
     assert "The user answered: blue" in server.requests[1].prompt

@@ -14,7 +14,7 @@ from server import THOUGHTS, Command, Reply, ScriptedServer, command
 
 Golden = Callable[[str, str], None]
 QUESTION = "? = help)\n> "
-NARROW_QUESTION = "= help)\n> "
+NARROW_QUESTION = "help)\n> "
 INTERRUPTED = "stops too.\n> "
 
 

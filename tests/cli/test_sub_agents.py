@@ -173,10 +173,10 @@ def test_the_question_names_the_sub_agent_and_its_feedback_goes_to_it(crew: Call
     session = home.terminal("-m", "none", *BOSS)
     try:
         session.answers(QUESTION, "y -2")  # start it, and wait for it: that is asked in advance, and for Boss alone
-        session.sees("NEXT ACTION OF Anna (1):")
+        session.sees("NEXT ACTION OF Anna (1) (")
         session.answers(QUESTION, "Rather not.")
         session.sees("[Anna 1] \nUSER:\n Rather not.")
-        session.sees("NEXT ACTION OF Anna (1):")
+        session.sees("NEXT ACTION OF Anna (1) (")
         session.answers(QUESTION, "y")  # its end, about which nobody is asked twice
         session.answers(QUESTION, "y -2")
         assert session.ends() == 0

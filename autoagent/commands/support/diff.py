@@ -8,12 +8,12 @@ _CONTEXT = 3  # unchanged lines around a change
 _DIFFLIB_LINES = 4_000  # difflib takes quadratic time; longer texts get one hunk around all that differs
 
 
-def unified(filename: str, before: str, after: str) -> str:
+def unified(filename: str, before: str, after: str, *, is_new: bool = False) -> str:
     """Return the whole diff, as what a person approves is never cut; '' if nothing differs."""
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)
-    names = f"a/{filename}", f"b/{filename}"
+    names = "/dev/null" if is_new else f"a/{filename}", f"b/{filename}"
     if len(old) + len(new) <= _DIFFLIB_LINES:
         return "\n".join(difflib.unified_diff(old, new, *names, n=_CONTEXT, lineterm=""))
     return "\n".join([f"--- {names[0]}", f"+++ {names[1]}", *_one_hunk(old, new)])

@@ -1,0 +1,108 @@
+"""What the agent is doing right now, in words for the live area: waiting for the model, thinking, writing, running."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from autoagent.core.commands import Call
+from autoagent.core.model import Thoughts
+from autoagent.reply.reply_stream import TAIL, ReplyStream
+from autoagent.terminal.live_area import LiveArea
+from autoagent.terminal.rendering import counted, duration
+from autoagent.text.sanitize import valid
+
+TAIL_LINES = 3  # of what is written or printed
+_THOUGHTS = frozenset(Thoughts.__dataclass_fields__)
+_BAR = 20  # columns
+
+
+class Activity:
+    """Tells the live area what to show; without one, it does nothing. `mask` takes secrets out of it."""
+
+    def __init__(self, area: LiveArea | None, mask: Callable[[Any], Any]) -> None:
+        self._area = area
+        self._mask = mask
+        self._reply = ReplyStream()
+        self._answered = 0.0  # when the first piece of the reply came
+        self._output = ""
+        self._bytes = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether anything is shown at all."""
+        return self._area is not None
+
+    def thinks(self, model: str, tokens: int) -> None:
+        """The model was asked with a prompt of so many tokens."""
+        self._reply, self._answered = ReplyStream(), 0.0
+        self._begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
+
+    def hears(self, delta: str) -> None:
+        """A piece of the reply came."""
+        if self._area is None:
+            return
+        if not self._answered:
+            self._answered = time.monotonic()
+            self._begin(lambda seconds: self._thinking("thinking", seconds))
+        self._reply.feed(delta)
+
+    def works(self, what: str, seconds: float) -> None:
+        """Something takes about so many seconds from now on."""
+        told = time.monotonic()
+
+        def lines(passed: float) -> Sequence[str]:
+            left = max(0.0, seconds - (time.monotonic() - told))
+            done = min(0.99, passed / max(0.01, passed + left))
+            bar = "#" * int(done * _BAR)
+            return [f"{what} [{bar:<{_BAR}}] {done:.0%} | {duration(passed)}, about {duration(left)} left"]
+
+        self._begin(lines)
+
+    def says(self, what: str) -> None:
+        """Something goes on of which nobody knows how long it takes."""
+        self._begin(lambda seconds: [f"{what} | {duration(seconds)}"])
+
+    def runs(self, call: Call) -> None:
+        """A command runs; what it prints comes by `prints`."""
+        self._output, self._bytes = "", 0
+        self._begin(lambda seconds: self._running(call.name, seconds))
+
+    def prints(self, data: bytes) -> None:
+        """A program has printed this; from any thread."""
+        self._bytes += len(data)
+        self._output = (self._output + data.decode("utf-8", "replace"))[-2 * TAIL :]
+
+    def rests(self) -> None:
+        """Nothing is waited for but the user."""
+        if self._area is not None:
+            self._area.end()
+
+    def _begin(self, lines: Callable[[float], Sequence[str]]) -> None:
+        if self._area is not None:
+            self._area.begin(lines)
+
+    def _thinking(self, what: str, seconds: float) -> Sequence[str]:
+        reply = self._reply
+        if not reply.pieces:
+            return [f"{what} | {duration(seconds)}"]
+        rate = reply.pieces / max(0.1, time.monotonic() - self._answered)
+        figures = f"{counted(reply.pieces, 'piece')}, {rate:.0f} a second | {duration(seconds)}"
+        if reply.key in _THOUGHTS or not reply.key:
+            tail = () if reply.key == "text" and "text" not in reply.done else self._tail(reply.text)
+            return [f"thinking | {figures}", *tail]
+        about = reply.done.get("filename") or reply.done.get("name") or reply.key
+        return [f"writing {about}, {counted(reply.lines, 'line')} | {figures}", *self._tail(reply.text)]
+
+    def _running(self, name: str, seconds: float) -> Sequence[str]:
+        printed = f" | {self._bytes:,} bytes" if self._bytes else ""
+        return [f"running {name} | {duration(seconds)}{printed} | Ctrl-C ends it", *self._tail(self._output)]
+
+    def _tail(self, text: str) -> Iterator[str]:
+        """Yield the last whole lines; the last word may be half a secret, and so may what has lost its beginning."""
+        lines = text.split("\n")
+        words = lines[-1].rpartition(" ")[0]
+        whole = [*(lines[1:-1] if len(text) >= TAIL else lines[:-1]), words]
+        for line in [line for line in whole if line.strip()][-TAIL_LINES:]:
+            yield f"  | {self._mask(valid(line))}"

@@ -1,0 +1,78 @@
+"""What moves on a real screen while something is waited for, and how much of it a step takes."""
+
+from __future__ import annotations
+
+import time
+
+from driver import FINISH, GOAL, Hanging, Home, Session
+from server import ScriptedServer, command
+from test_session import QUESTION, opened, saying
+
+DRAWN = "\x1b[J\x1b[2m"  # how the lines that move begin
+
+
+def test_a_model_that_thinks_and_a_command_that_runs_are_never_silent(served: Home, server: ScriptedServer) -> None:
+    thinking = Hanging(command("execute_shell", command_line="echo counted to ten; sleep 60"))
+    server.add(thinking, command("list_files", directory="."))
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        thinking.is_asked()
+        moved(session, "waiting for test-model (")
+        thinking.leave()
+        session.answers(QUESTION, "y")
+        moved(session, "running execute_shell | ")
+        session.sees("  | counted to ten")
+        session.presses("\x03")  # it ends the command, not the run
+        session.answers("stops too.\n> ", "")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+        assert "waiting for test-model" not in session.screen, "what moved is gone when it is over"
+        assert "Interrupted by the user" in session.screen
+    assert "waiting for" not in served.run("show", served.runs[0]).out
+
+
+def moved(session: Session, text: str) -> None:
+    """See the line, and that it is drawn anew within a second."""
+    session.sees(DRAWN)
+    session.sees(text)
+    begun = time.monotonic()
+    session.sees(DRAWN)
+    assert time.monotonic() - begun < 5  # on a machine that does much else; it is drawn every 0.15 s
+
+
+def test_no_line_moves_where_nobody_can_see_it(served: Home, server: ScriptedServer) -> None:
+    server.add(command("execute_shell", command_line="echo slow; sleep 1"), command("list_files", directory="."))
+    with opened(served.terminal("-m", "none", "--plain", *GOAL)) as session:
+        session.answers(QUESTION, "y")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+        assert "\x1b" not in session.raw and "running" not in session.raw
+
+
+def test_ten_steps_take_at_most_150_lines_of_80_columns(served: Home, server: ScriptedServer) -> None:
+    program = "def add(one, two):\n    return one + two\n\n\nprint(add(2, 3))\n"
+    server.add(
+        saying("I look around first.", "list_files", directory="."),
+        saying("The program adds two numbers.", "write_to_file", filename="sum.py", text=program),
+        saying("Now I see whether it works.", "execute_shell", command_line="cat sum.py"),
+        saying("It is to multiply as well.", "edit_file", filename="sum.py", old="one + two", new="one * two"),
+        saying("I read it once more.", "read_file", filename="sum.py"),
+        saying("One question is left.", "ask_user", question="Which name?"),
+        saying("I write the notes.", "write_to_file", filename="notes.md", text="# Sum\n\nIt multiplies.\n"),
+        saying("The notes lack a line.", "append_to_file", filename="notes.md", text="It adds no more.\n"),
+        *FINISH,
+    )
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        for _ in range(5):
+            session.answers(QUESTION, "y")
+        session.answers("The agent asks: Which name?\n> ", "sum")  # at once, without being asked whether it may ask
+        for _ in range(3):
+            session.answers(QUESTION, "y")
+        assert session.ends() == 0
+        lines = session.screen.rstrip().splitlines()
+    assert len(lines) <= 150
+    shown = "\n".join(lines)
+    for risk, name in (("read", "list_files"), ("write", "edit_file"), ("run", "execute_shell")):
+        assert f"NEXT ACTION ({risk}): COMMAND = {name}" in shown
+    assert shown.count("+print(add(2, 3))") == 1, "a diff is shown once"
+    assert "  --- /dev/null\n  +++ b/sum.py\n" in shown and "  --- a/sum.py\n" in shown
+    assert "\x1b[35mNEXT ACTION (run):" in session.raw and "\x1b[94mreturn\x1b[0m" in session.raw
