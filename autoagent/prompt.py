@@ -127,6 +127,7 @@ class StepFacts:
     Attributes:
         goals: asked about at the very end, where a small model still has them in mind.
         standing: what was done, failed and said, and what is left of the limits; cut to its share.
+        files: the line of the files in the workspace.
         met: the goals, counted from 0, that their checks find met.
         failing: the goals that their checks find not met, and what these say; its end is shown.
         lasting: the recollections by the goals; they open the first message after the system's, so that what stands
@@ -137,6 +138,7 @@ class StepFacts:
 
     goals: Sequence[Goal]
     standing: str = ""
+    files: str = ""
     met: Collection[int] = ()
     failing: Mapping[int, str] = field(default_factory=dict)
     lasting: Sequence[RetrievedMemory] = ()
@@ -166,6 +168,7 @@ def build(
     parts = (
         _recollections(_OF_NOW, recollections, shares.recollections, count, facts.now),
         shorten(facts.standing, shares.standing, count),
+        facts.files,
         f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}",
         _trigger(facts.goals, facts.met, facts.failing, begun=bool(history)),
     )
@@ -190,8 +193,8 @@ def _trigger(goals: Sequence[Goal], met: Collection[int], failing: Mapping[int, 
         asked = f"These goals are met, as their checks say:\n{listed}\nUse task_complete."
     else:
         asked = (
-            f"Check each goal against the commands already done:\n{listed}\n"
-            "Use the one command for the first goal that is not done; if all are done, use task_complete."
+            f"The goals:\n{listed}\n"
+            "What of this is still to do? Use the one command that does it; if nothing is, use task_complete."
         )
     return f"{asked}\nAnswer in the response format."
 
@@ -251,6 +254,9 @@ def _response_format(asking: Asking) -> str:
     named = "text, reasoning, plan (as short bullets), criticism (of yourself), speak (one sentence for the user)"
     if asking == "tools":
         return f"Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds: {named}."
+    if asking == "brief":
+        said = "text (one short sentence: what is still to do)"
+        return f"Response Format:\nOne JSON object: `thoughts` with {said}; then `command`, the one to use next."
     if asking == "schema":
         return f"Response Format:\nOne JSON object: `thoughts` with {named}; then `command`, the one to use next."
     return f"Response Format:\n{command_schema.TEXT_FORM}"

@@ -22,7 +22,7 @@ def say(name: str, text: str = "", /, **args: Any) -> str:
 class ScriptedModel:
     """Answers with a script: texts, completions, errors to raise; a function is asked for each answer.
 
-    `prompts` holds what it was sent, `offered` the commands it could choose from.
+    `prompts` holds what it was sent, `offered` the commands it could choose from, `specs` the whole of these.
     """
 
     name = "scripted"
@@ -42,6 +42,7 @@ class ScriptedModel:
         self.asking: Asking = asking
         self.prompts: list[tuple[Message, ...]] = []
         self.offered: list[list[str]] = []
+        self.specs: list[dict[str, CommandSpec]] = []
         self._script = script if callable(script) else iter(script)
         self._report = report
 
@@ -59,6 +60,7 @@ class ScriptedModel:
     ) -> Completion:
         self.prompts.append(tuple(messages))
         self.offered.append([spec.name for spec in commands])
+        self.specs.append({spec.name: spec for spec in commands})
         said = self._script(messages) if callable(self._script) else next(self._script)
         if isinstance(said, BaseException):
             raise said

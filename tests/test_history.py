@@ -107,7 +107,8 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool
 # A label and a colon, a list, a note in brackets, or a request to the agent: nothing that could be the text to write.
 NO_CONTENT = re.compile(
     r"(?:[A-Z][^.:]*|\w+ (?:returned|failed|may have run|is put off)|Earlier failure \(step \d+\)): "
-    r"|[A-Z][^.:]*:$|\d+\. |- |\[|\(|(?:Use|Answer|Check|If they are right) ",
+    r"|[A-Z][^.:]*:$|\d+\. |- |\[|\("
+    r"|(?:Use|Answer|What of this is still to do|Do what is missing|If they are right)[ ?,]",
 )
 
 

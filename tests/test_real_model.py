@@ -27,6 +27,7 @@ OFFLINE = (
 )
 
 
+OWN_ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))}
 REACHED = (0, 4, 8)  # what counts is the file; the model may end the run, a limit, or the guard against standing still
 
 
@@ -44,7 +45,7 @@ def own_network() -> list[str]:
     pytest.skip(reason)
 
 
-def run_offline(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
+def run_offline(folder: Path, temperature: float, *goals: str) -> subprocess.CompletedProcess[str]:
     """`autoagent` on the embedded model in an empty folder, in a network namespace that leads nowhere."""
     flags = [flag for goal in goals for flag in ("--ai-goal", goal)]
     limits = ("-l", "8", "--max-seconds", "150")
@@ -52,7 +53,7 @@ def run_offline(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*own_network(), sys.executable, "-c", OFFLINE, "--model", "local", "-c", *limits, *who, *flags],
         cwd=folder,
-        env={key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))},
+        env=OWN_ENVIRONMENT | {"TEMPERATURE": str(temperature)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -61,29 +62,30 @@ def run_offline(folder: Path, *goals: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def tries(folder: Path) -> Iterator[Path]:
-    """A folder for each try: a model of 1.5B parameters does not reach every goal at the first one.
+def tries(folder: Path) -> Iterator[tuple[Path, float]]:
+    """A folder and a temperature for each try: a model of 1.5B parameters does not reach every goal at the first one.
 
     Six at most, of two and a half minutes, and none that begins after ten.
     """
     begin = time.monotonic()
     for number in range(6):
         if time.monotonic() < begin + 600:
-            yield folder / str(number)
+            yield folder / str(number), number * 0.2
 
 
 def test_facts_from_a_file_are_written_to_another(tmp_path: Path) -> None:
-    assert any(_facts_are_written(folder) for folder in tries(tmp_path))
+    assert any(_facts_are_written(*each) for each in tries(tmp_path))
 
 
-def _facts_are_written(folder: Path) -> bool:
+def _facts_are_written(folder: Path, temperature: float) -> bool:
     workspace = folder / "autoagent_workspace"
     workspace.mkdir(parents=True)
     (workspace / "notes.txt").write_text(
         "The library opens at 9.\nIt has 42000 books.\n"
         "The oldest book is from 1482.\nMembership costs 12 euros a year.\n"
     )
-    done = run_offline(folder, "Read notes.txt", "Write a file summary.txt that holds the facts from notes.txt")
+    goals = ("Read notes.txt", "Write a file summary.txt that holds the facts from notes.txt")
+    done = run_offline(folder, temperature, *goals)
     print(done.stdout, done.stderr)  # for whoever reads why none of the tries did
     summary = workspace / "summary.txt"
     written = summary.read_text() if summary.exists() else ""
@@ -91,17 +93,17 @@ def _facts_are_written(folder: Path) -> bool:
 
 
 def test_a_python_file_that_can_be_imported(tmp_path: Path) -> None:
-    assert any(_a_module_is_written(folder) for folder in tries(tmp_path))
+    assert any(_a_module_is_written(*each) for each in tries(tmp_path))
 
 
-def _a_module_is_written(folder: Path) -> bool:
+def _a_module_is_written(folder: Path, temperature: float) -> bool:
     (folder / "autoagent_workspace").mkdir(parents=True)
     goal = (
         "Write a Python file greet.py with a function greet(name), so that greet('Bo') returns 'Hello, Bo!'"
         """ :: python3 -c "import greet; got = greet.greet('Bo');"""
         """ assert got == 'Hello, Bo!', f'greet has to return the text; it returned {got}'" """
     )
-    done = run_offline(folder, goal)
+    done = run_offline(folder, temperature, goal)
     print(done.stdout, done.stderr)
     check = subprocess.run(
         [sys.executable, "-c", "import greet; print(greet.greet('Ada'))"],

@@ -15,7 +15,7 @@ from autoagent.prompt import Prompt, recollection_lines
 from autoagent.runs.event_log import effective
 from autoagent.runs.history import History
 from autoagent.runs.loop_guard import LoopGuard
-from autoagent.steps.step_prompt import build_step_prompt
+from autoagent.steps.step_prompt import Moment, build_step_prompt
 from autoagent.text.tokens import Count
 
 
@@ -67,11 +67,7 @@ class Traced:
         out, its sha256 is that of `prompted`, unless the program is another one now.
         """
         memories = self.recalled.memories if self.recalled else ()
-        at, left = self.prompted.at, self.prompted.left
-        return build_step_prompt(
-            self.start, self.history, memories, left, now=at, zone=self.prompted.zone, count=self.count,
-            without=without,
-        )  # fmt: skip
+        return _rebuilt(self.start, self.history, memories, self.prompted, self.count, without)
 
 
 def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
@@ -103,7 +99,7 @@ def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -
         reply=next((event for event in replies if event.step == step), None),
         answered=sum(event.step < step for event in replies),
         registry=registry,
-        offered=tuple(spec for spec in registry.specs if spec.name not in repeats.barred_names),
+        offered=tuple(repeats.offered(registry.specs)),
         history=sources.history,
         count=sources.count,
     )
@@ -156,8 +152,19 @@ class _Sources:
     def prompt(self, prompted: Prompted) -> Prompt:
         recalled = self.recalled_in(prompted.step)
         memories = recalled.memories if recalled else ()
-        at, zone, left = prompted.at, prompted.zone, prompted.left
-        return build_step_prompt(self.start, self.history, memories, left, now=at, zone=zone, count=self.count)
+        return _rebuilt(self.start, self.history, memories, prompted, self.count)
+
+
+def _rebuilt(
+    start: RunStarted,
+    history: History,
+    memories: Sequence[RetrievedMemory],
+    prompted: Prompted,
+    count: Count,
+    without: Collection[int] = (),
+) -> Prompt:
+    moment = Moment(prompted.at, prompted.zone, prompted.left, prompted.files)
+    return build_step_prompt(start, history, memories, moment, count=count, without=without)
 
 
 def _effective(events: Sequence[Event]) -> list[Event]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from autoagent.commands.context import Context, in_a_shell
-from autoagent.commands.files import Filename, write_to_file
+from autoagent.commands.files import Present, write_to_file
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.encoding import decode
 from autoagent.commands.support.program_output import described, ending, has_failed
@@ -33,7 +33,6 @@ CommandLine = Annotated[str, "a shell command", "shell"]
 Code = Annotated[str, "the whole code"]
 
 _AUTOGPT = ("execute_code",)
-_PYTHON = ("run", "execute", "python", "script", "program")
 _BACKGROUND = ("server", "background", "serve")
 
 
@@ -66,12 +65,12 @@ def _preview_code(context: Context, code: str, name: str) -> str:
 
 @command(
     "execute_python_code",
-    "Run Python code; it is kept in the folder executed_code",
+    "Count, filter, sort, convert or compute with Python code, kept in the folder executed_code",
     risk="run",
     preview=_preview_code,
     repeatable=True,
     effects=Effects(runs_programs=True),
-    keywords=[*_PYTHON, "compute", "calculate"],
+    keywords=["comput", "calculat", "count", "sort", "filter", "convert", "average", "how many", "python code"],
     autogpt=_AUTOGPT,
 )
 def execute_python_code(
@@ -94,12 +93,12 @@ def _preview_file(context: Context, filename: str, args: list[str] | None = None
     preview=_preview_file,
     repeatable=True,
     effects=Effects(runs_programs=True),
-    keywords=_PYTHON,
+    keywords=["run", "execute", "python", "script", "program"],
     autogpt=_AUTOGPT,
 )
 def execute_python_file(
     context: Context,
-    filename: Filename,
+    filename: Present,
     args: Annotated[list[str] | None, "arguments of the program"] = None,
 ) -> CommandOutput:
     source, text = _source(context, filename)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from autoagent import documents
 from autoagent.commands.context import Context
-from autoagent.commands.registry import Command, CommandOutput, command
+from autoagent.commands.registry import EXISTING, Command, CommandOutput, command
 from autoagent.commands.support import matching
 from autoagent.commands.support.diff import unified
 from autoagent.commands.support.encoding import Decoded, decode
@@ -18,7 +18,7 @@ from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.redaction import MASK
-from autoagent.workspace.gate import WorkspaceEntry, folder_named, shown
+from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_named, shown
 
 READ_LIMIT = 1_000_000  # bytes of one file that are at most changed
 PAGED_LIMIT = 16_000_000  # bytes of one file that are read page by page
@@ -28,11 +28,9 @@ SEARCH_LIMIT = 16_000_000  # bytes that one search reads
 SEARCH_SECONDS = 10.0
 MATCH_LIMIT = 200  # lines in the answer to one search
 
-# Made by tools and large: listed as one line, and not searched unless named.
-NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules"})
-
 Filename = Annotated[str, "path relative to the workspace", "path"]
-Deleted = Annotated[str, "path relative to the workspace", "entry"]
+Present = Annotated[str, "path relative to the workspace", "path", EXISTING]
+Deleted = Annotated[str, "path relative to the workspace", "entry", EXISTING]
 Directory = Annotated[str, "folder relative to the workspace", "path"]
 
 _AUTOGPT = ("file_operations",)
@@ -40,7 +38,7 @@ _AUTOGPT = ("file_operations",)
 
 @command("read_file", "Read a file", risk="read", effects=Effects(), always_offered=True, autogpt=_AUTOGPT)
 def read_file(
-    context: Context, filename: Filename, first_line: FirstLine = 1, lines: Lines = None, column: Column = 1
+    context: Context, filename: Present, first_line: FirstLine = 1, lines: Lines = None, column: Column = 1
 ) -> CommandOutput:
     if "://" in filename:
         raise CommandError(f"{shown(filename)} is an address of the web, not a file; browse_website reads pages.")
@@ -119,7 +117,7 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
     preview=_preview_append,
     repeatable=True,
     effects=Effects(amends=True),
-    keywords=["append", "add ", "log", "end of", "diary", "journal"],
+    always_offered=True,
     autogpt=_AUTOGPT,
 )
 def append_to_file(
@@ -145,12 +143,12 @@ def _preview_edit(context: Context, filename: str, old: str, new: str) -> str:
     risk="write",
     preview=_preview_edit,
     effects=Effects(amends=True),
-    keywords=["edit", "change", "fix", "replace", "rename", "update", "correct"],
+    always_offered=True,
     autogpt=_AUTOGPT,
 )
 def edit_file(
     context: Context,
-    filename: Filename,
+    filename: Present,
     old: Annotated[str, "text that is in the file exactly once"],
     new: Annotated[str, "what takes its place"],
 ) -> CommandOutput:
@@ -176,7 +174,7 @@ def _preview_delete(context: Context, filename: str) -> str:
     risk="irreversible",
     preview=_preview_delete,
     effects=Effects(amends=True),
-    keywords=["delete", "remove", "clean"],
+    always_offered=True,
     autogpt=_AUTOGPT,
 )
 def delete_file(context: Context, filename: Deleted) -> CommandOutput:
@@ -218,7 +216,7 @@ def list_files(context: Context, directory: Directory = ".") -> str:
     "Search in files with a regular expression",
     risk="read",
     effects=Effects(),
-    keywords=["search", "find", "where", "grep", "look for"],
+    always_offered=True,
     autogpt=_AUTOGPT,
 )
 def search_in_files(

@@ -38,13 +38,13 @@ def arguments(spec: CommandSpec) -> dict[str, Any]:
     )
 
 
-def reply(specs: Sequence[CommandSpec]) -> dict[str, Any]:
-    """Return the schema of a whole reply: the thoughts, then exactly one of the commands with its arguments."""
+def reply(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
+    """Return the schema of a whole reply: the named thoughts, then exactly one of the commands with its arguments."""
     commands = [
         _object({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}, ["name", "args"])
         for spec in specs
     ]
-    return _object({"thoughts": thoughts(), "command": {"anyOf": commands}}, ["thoughts", "command"])
+    return _object({"thoughts": thoughts(named), "command": {"anyOf": commands}}, ["thoughts", "command"])
 
 
 def tools(specs: Sequence[CommandSpec]) -> list[dict[str, Any]]:
@@ -52,9 +52,9 @@ def tools(specs: Sequence[CommandSpec]) -> list[dict[str, Any]]:
     return [{"type": "function", "function": _function(spec)} for spec in specs]
 
 
-def thoughts() -> dict[str, Any]:
-    """Return the schema of the `thoughts` object."""
-    return _object({name: {"type": "string"} for name in THOUGHTS}, list(THOUGHTS))
+def thoughts(named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
+    """Return the schema of the `thoughts` object with the named thoughts."""
+    return _object({name: {"type": "string"} for name in named}, list(named))
 
 
 def _function(spec: CommandSpec) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Parameter:
     """One argument of a command; `kind` is a JSON type, `choices` the only values it takes.
 
     `schema`: its JSON schema, where the command is another program's and says more of it; a kind "any" says nothing.
+    `existing`: it names a file that is in the workspace already.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Parameter:
     choices: tuple[str, ...] = ()
     meaning: Meaning = "exact"
     schema: Mapping[str, Any] | None = None
+    existing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

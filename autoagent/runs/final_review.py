@@ -90,14 +90,20 @@ class FinalReview:
         lines += self._missing(goals, is_there)
         for path in list(self.changed)[-_FILES_SHOWN:]:
             lines.append(_shown(path, read, quote))
-        lines.append("If they are right and every goal is met, use task_complete again. If not, do what is missing.")
+        done = "If they are right and every goal is met, use task_complete again. If not, do what is missing."
+        lines.append("Do what is missing, then finish." if self.lacks(goals, is_there) else done)
         return "\n".join(lines)
+
+    def lacks(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> bool:
+        """Return whether the goals name files, and one of them is not there, or nothing was made or changed at all."""
+        named = any(_FILE.search(goal.text) for goal in goals)
+        return named and (not self.changed or any(self._missing(goals, is_there)))
 
     def _missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
         """Yield a line for each file that a goal names but that does not exist under that name."""
         named = dict.fromkeys(path for goal in goals for path in _FILE.findall(goal.text))
         for path in named:
-            if not is_there(path):
+            if path not in self.changed and not is_there(path):  # what the run has deleted is no miss
                 others = [other for other in self.changed if posixpath.basename(other) == posixpath.basename(path)]
                 instead = f" (what you made is {others[0]}, another file)" if others else ""
                 yield f"File that is not there: {path}{instead}"

@@ -361,16 +361,16 @@ class History:
         """Render the reply in the response format, as it should
         have been written; long arguments keep head and tail.
 
-        If a schema enforces the format, the history need not show it: the first thought is enough, and a small model is
-        not tempted to repeat the plan.
+        If a schema enforces the format, the history need not show it: the first thought is enough; and a small model,
+        which would say it again and then do the same again, is shown none.
         """
         assert self._started is not None, "a run's first event is RunStarted"
-        names = THOUGHTS if self._started.asking == "text" else THOUGHTS[:1]
-        thoughts = {name: getattr(event.thoughts, name) for name in names}
+        names = {"text": THOUGHTS, "brief": ()}.get(self._started.asking, THOUGHTS[:1])
+        thoughts = {"thoughts": {name: getattr(event.thoughts, name) for name in names}} if names else {}
 
         def render(args: Mapping[str, Any]) -> str:
             command = {"name": event.call.name, "args": args}
-            return json.dumps({"thoughts": thoughts, "command": command}, ensure_ascii=False)
+            return json.dumps({**thoughts, "command": command}, ensure_ascii=False)
 
         limit, count = self._message_limit, self._count
         whole = render(event.call.args)

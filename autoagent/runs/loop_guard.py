@@ -7,7 +7,7 @@ once it has been taken, as only looking tells. When a run that gets nowhere is t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta
@@ -59,8 +59,9 @@ def shown_before(earlier: Earlier, failing: str = "") -> str:
 class LoopGuard:
     """Add every event in order; ask `barred` before a call is authorized, `same` after it ran.
 
-    `barred_names`: commands with which the agent insists on a repeat. They are not offered again until another has
-    run: a small model that is bound to what is offered gets out of its circle that way.
+    `barred_names`: commands with which the agent insists on a repeat, on what has failed just so before, or on an end
+    that was put off. They are not offered again until another has run: a small model that is bound to what is offered
+    gets out of its circle that way.
     """
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
@@ -69,6 +70,7 @@ class LoopGuard:
         self.barred_names: set[str] = set()
         self._pending: Call | None = None
         self._insisted = ""  # the newest repeat
+        self._done_again = False  # the newest call was to change what it had changed already
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -80,19 +82,33 @@ class LoopGuard:
             case Decided(allowed=False, by="loop guard") if self._pending:
                 self._repeated(self._pending)
                 self.barred_names.add(self._pending.name)
+                earlier = self._results.get(_key(self._pending))
+                self._done_again = earlier is not None and earlier.ok
             case Decided(allowed=False, by="guard") if self._pending:
                 if self._repeated(self._pending):  # nobody is there to allow it, however often it is asked for
                     self.barred_names.add(self._pending.name)
             case Returned(meta=ResultMeta(repeat=True)) if self._pending:
-                if self._repeated(self._pending):
-                    self.barred_names.add(self._pending.name)
+                self._done_again = False
+                self.barred_names.add(self._pending.name)
             case Returned() if self._pending:
-                self.barred_names.clear()
-                self._insisted = ""
+                again = event.meta.unmet or self._failed_again(self._pending, event)
+                self.barred_names = {self._pending.name} if again else set()
+                self._insisted, self._done_again = "", False
                 self._returned(self._pending, event)
             case Feedback() | Resumed():  # the user intervened, and may have changed anything
                 self.barred_names.clear()
+                self._done_again = False
                 self._results.clear()
+
+    def offered(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
+        """Return the commands to offer next, all if none would be left.
+
+        An agent that does again what it has done is through or mistaken: it may look, or end the run.
+        """
+        kept = [spec for spec in specs if spec.name not in self.barred_names]
+        if self._done_again:
+            kept = [spec for spec in kept if spec.risk == "read"]
+        return kept or list(specs)
 
     def barred(self, proposal: Proposal) -> Earlier | None:
         """Return the earlier run of this call, if it is to change
@@ -118,6 +134,11 @@ class LoopGuard:
         key = _key(call)
         insisted, self._insisted = self._insisted == key, key
         return insisted
+
+    def _failed_again(self, call: Call, event: Returned) -> bool:
+        """Return whether the call has failed as it did before, with nothing changed in between."""
+        earlier = self._results.get(_key(call))
+        return earlier is not None and not earlier.ok and earlier.digest == hash(event.text)
 
     def _returned(self, call: Call, event: Returned) -> None:
         key, digest = _key(call), hash(event.text)

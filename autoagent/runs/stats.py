@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from autoagent.core.events import (
-    Answered,
     Checked,
     Ended,
     Event,
@@ -56,7 +55,7 @@ class RunStats:
                 self.commands[event.call.name] += 1
             case Returned():
                 self.changed |= dict.fromkeys(event.meta.changed)
-            case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)) | Answered(usage=Usage(cost=None)):
+            case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or self.model
             case Spent(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)

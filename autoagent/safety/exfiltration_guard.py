@@ -195,6 +195,10 @@ class ExfiltrationGuard:
             source = self.source or (self._fetched_from(call) if effects.from_outside else "")
         return ResultMeta(changed=tuple(changed), tainted_by=source) if changed else PLAIN
 
+    def source_of(self, path: str) -> str:
+        """Return what tainted a file or folder of the workspace; '' if nothing did."""
+        return self._tainted.source_of(path)
+
     def quote(self, text: str, path: str = "") -> str:
         """Quote for the model the text of a file, or with no `path` the
         output of a program, between marks if it may come from outside.

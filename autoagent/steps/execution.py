@@ -105,8 +105,9 @@ class Execution:
         if result.meta.finished is not None:
             if unmet := (yield from self._unmet()):
                 return Result(call.id, False, unmet, ResultMeta(unmet=True))
-            if look := self._reviewed(workspace):
-                return Result(call.id, False, look, ResultMeta(review=True))
+            look, lacks = self._reviewed(workspace)
+            if look:
+                return Result(call.id, False, look, ResultMeta(review=True, unmet=lacks))
         elif (earlier := state.loop_guard.same(logged, result.text)) and state.history.shows(earlier.step):
             return Result(call.id, result.ok, shown_before(earlier, state.failing()), ResultMeta(repeat=True))
         return result
@@ -145,8 +146,10 @@ class Execution:
             return "Not ended yet: the user interrupted the checks of the goals, so nobody knows whether they are met."
         return self._state.goals.unmet(self._state.guard.quote)
 
-    def _reviewed(self, workspace: Workspace) -> str:
-        """Return what has to be looked at before the run may end, or '' once that is done."""
+    def _reviewed(self, workspace: Workspace) -> tuple[str, bool]:
+        """Return what has to be looked at before the run may end, or '' once that is done; and whether some of the
+        work seems to be missing.
+        """
 
         def read(path: str) -> str:
             return workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
@@ -157,7 +160,8 @@ class Execution:
                 return found is not None and found.kind == "file"
             return False
 
-        return self._state.review.text(self._state.start.task.goals, read, is_there, self._state.guard.quote)
+        review, goals = self._state.review, self._state.start.task.goals
+        return review.text(goals, read, is_there, self._state.guard.quote), review.lacks(goals, is_there)
 
     # What a command may use ----------------------------------------------------------------------------------------
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from autoagent.core.commands import CommandSpec
-from autoagent.core.errors import ContextOverflow, Unreachable
+from autoagent.core.errors import CommandError, ContextOverflow, Unreachable
 from autoagent.core.events import Event, Prompted, Retried
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Usage
@@ -16,9 +18,12 @@ from autoagent.prompt import Prompt
 from autoagent.runs.budget import estimated_cost
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
-from autoagent.steps.step_prompt import build_step_prompt
+from autoagent.steps.step_prompt import Moment, build_step_prompt
+from autoagent.workspace.gate import NOT_ENTERED, shown
 
 SHORTENINGS = 4  # of the history in one step, when the endpoint says that the prompt does not fit
+FILES_SHOWN = 20  # names of files and folders that a small model is told of in each prompt
+FILES_WALKED = 100  # of which they are taken
 CUT_SHORT = "replies that were cut short"
 
 
@@ -38,6 +43,8 @@ class ModelTurn:
         self._state = state
         self._model = model
         self._registry = tools.registry
+        self._workspace = tools.context.workspace
+        self._names: tuple[str, ...] = ()  # of what lies in the workspace, for a small model
         self._clock = policy.clock
         self._user = user
         self._listener = listener
@@ -79,7 +86,9 @@ class ModelTurn:
         state, now = self._state, self._clock()
         left = state.budget.left(now)
         zone = time.localtime(now).tm_gmtoff
-        prompt = build_step_prompt(state.start, state.history, memories, left, now=now, zone=zone, count=state.count)
+        files = self._look_around() if state.start.asking == "brief" else ""
+        moment = Moment(now, zone, left, files)
+        prompt = build_step_prompt(state.start, state.history, memories, moment, count=state.count)
         expected, reply_tokens = self._expected(prompt)
         price = self._model.price
         state.budget.check(expected, reply_tokens, price, now)
@@ -92,9 +101,34 @@ class ModelTurn:
                 estimate=estimated_cost(expected, reply_tokens, price),
                 left=left,
                 zone=zone,
+                files=files,
             )
         )
         return prompt
+
+    def _look_around(self) -> str:
+        """Return the line of what lies in the workspace, and note the names that arguments may take.
+
+        Names from outside are left to the commands that list them.
+        """
+        try:
+            entries = list(islice(self._workspace.walk(".", NOT_ENTERED), FILES_WALKED + 1))
+        except CommandError:  # the commands that need the folder say what is wrong with it
+            self._names = ()
+            return ""
+        self._names = tuple(entry.path for entry in entries) if len(entries) <= FILES_WALKED else ()
+        own = [entry for entry in entries if not self._state.guard.source_of(entry.path)]
+        if not own:
+            return "In the workspace: nothing yet."
+        names = [shown(f"{entry.path}/" if entry.kind == "folder" else entry.path) for entry in own]
+        more = ", and more" if len(names) > FILES_SHOWN else ""
+        return f"In the workspace: {', '.join(names[:FILES_SHOWN])}{more}."
+
+    @property
+    def _offered(self) -> list[CommandSpec]:
+        """The commands to offer now; a small model can name only files that are there where a file has to be."""
+        offered = self._state.loop_guard.offered(self._registry.specs)
+        return [_bound(spec, self._names) for spec in offered] if self._names else offered
 
     def _expected(self, prompt: Prompt) -> tuple[int, int]:
         """Estimate, in tokens as the endpoint counts them, the prompt and the reply to it."""
@@ -121,7 +155,8 @@ class ModelTurn:
             listener=Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),
         )
 
-    @property
-    def _offered(self) -> list[CommandSpec]:
-        specs = self._registry.specs
-        return [spec for spec in specs if spec.name not in self._state.loop_guard.barred_names] or list(specs)
+
+def _bound(spec: CommandSpec, names: Sequence[str]) -> CommandSpec:
+    """Return the command with these as the only values of arguments that name what is there already."""
+    parameters = tuple(replace(p, choices=tuple(names)) if p.existing else p for p in spec.parameters)
+    return spec if parameters == spec.parameters else replace(spec, parameters=parameters)

@@ -92,15 +92,10 @@ class RunState:
         return stamped
 
     def replay(self) -> None:
-        """Take up what the log already holds of this agent.
-
-        What a worker has spent in an earlier process counts for its starter, of whose present budget it has a share.
-        """
-        folds = tuple(fold for fold in self._folds if not (self.key and fold is self.budget))
+        """Take up what the log already holds of this agent."""
         for event in self.log.effective():
             if event.agent == self.key:
-                for fold in folds:
-                    fold.add(event)
+                self._fold(event)
         self.step = self.resume.step
 
     def charge(self, purpose: str, usage: Usage) -> Events:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from autoagent.core.events import RunStarted
 from autoagent.core.memory import RetrievedMemory
@@ -11,31 +12,41 @@ from autoagent.runs.history import History
 from autoagent.text.tokens import Count
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a prompt says of its moment, as in Prompted: `left` is the line of what is left of the limits, `files` that
+    of what lies in the workspace.
+    """
+
+    now: float
+    zone: int | None
+    left: str = ""
+    files: str = ""
+
+
 def build_step_prompt(
     start: RunStarted,
     history: History,
     memories: Sequence[RetrievedMemory],
-    left: str,
+    moment: Moment,
     *,
-    now: float,
-    zone: int | None,
     count: Count,
     without: Collection[int] = (),
 ) -> Prompt:
-    """Build the prompt of a step; `left` is the line that states what is left of the limits, `zone` as in Prompted.
-    Memories with an id in `without` are left out.
+    """Build the prompt of a step, without the memories whose ids are in `without`.
 
     All of its parts are in the log, so it can be rebuilt (see prompt_replay).
     """
     facts = StepFacts(
         goals=start.task.goals,
-        standing="\n".join(line for line in (history.standing, left) if line),
+        standing="\n".join(line for line in (history.standing, moment.left) if line),
+        files=moment.files,
         met=history.met,
         failing=history.failing,
         lasting=[memory for memory in history.lasting if memory.id not in without],
         lasting_at=history.lasting_at,
-        now=now,
-        zone=zone,
+        now=moment.now,
+        zone=moment.zone,
     )
     return build(
         start.system,

@@ -68,7 +68,7 @@ def _start(given: Mapping[str, Any]) -> int:
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
     flag_task = _task_of_flags(given, here, terminal)
-    settings = with_model(given, settings, terminal)
+    settings = _with_model(given, settings, terminal)
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
     with claimed_state(settings), opened_servers(settings, given, console) as servers:
         texts = folder_texts(given, settings.workspace, console.say)
@@ -129,7 +129,7 @@ class _Proposals:
         return completion.text
 
 
-def with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Settings:
+def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Settings:
     """Return the settings with a model chosen; the menu asks if nothing names one."""
     if model_is_chosen(settings):
         return settings

@@ -62,6 +62,10 @@ class WorkspaceEntry:
     written_ns: int = 0  # compared: a folder that is as large as before may hold something else
 
 
+# Made by tools and large: listed as one line, and not searched unless named.
+NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules"})
+
+
 class Observer(Protocol):
     """Is told what of the workspace is handed out, before it is; places are relative to the root."""
 

@@ -304,7 +304,7 @@ def test_each_background_program_has_a_log_of_its_own(ws: Room) -> None:
 def test_python_code_is_kept_and_run(ws: Room) -> None:
     proposal = ws.propose("execute_python_code", code="print(6 * 7)\n", name="answer")
     assert proposal.preview == (
-        "--- a/executed_code/answer.py\n+++ b/executed_code/answer.py\n@@ -0,0 +1 @@\n+print(6 * 7)"
+        "--- /dev/null\n+++ b/executed_code/answer.py\n@@ -0,0 +1 @@\n+print(6 * 7)"
     )
     assert not list(ws.root.iterdir())
     result = ws.execute(proposal)

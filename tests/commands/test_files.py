@@ -128,9 +128,8 @@ def test_append_keeps_what_was_there_and_its_encoding(ws: Files) -> None:
 
 
 def test_append_to_a_file_that_is_not_there_makes_it(ws: Files) -> None:
-    assert (
-        ws.preview("append_to_file", filename="a/new", text="one\n") == "--- a/a/new\n+++ b/a/new\n@@ -0,0 +1 @@\n+one"
-    )
+    preview = ws.preview("append_to_file", filename="a/new", text="one\n")
+    assert preview == "--- /dev/null\n+++ b/a/new\n@@ -0,0 +1 @@\n+one"
     result = ws.run("append_to_file", filename="a/new", text="one\n")
     assert (result.ok, result.meta.to_json()) == (True, {"changed": ["a/new"]})
     ws.text("append_to_file", filename="a/new", text="two\n")
@@ -222,7 +221,7 @@ def test_previews_show_the_change_and_make_none(ws: Files) -> None:
         "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
     )
     assert ws.preview("write_to_file", filename="n", text="new") == (
-        "--- a/n\n+++ b/n\n@@ -0,0 +1 @@\n+new\n\\ No newline at end of file"
+        "--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+new\n\\ No newline at end of file"
     )
     assert ws.preview("write_to_file", filename="x", text="one\ntwo\n") == "This changes nothing."
     assert ws.preview("append_to_file", filename="x", text="three") == (

@@ -14,6 +14,7 @@ import queue
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = 8192  # tokens; the file and such a window take about 2.2 GB of memory
 
 _INSTALL = 'pip install "autoagent[local]"'
-_BATCH = 32  # prompt tokens between two chances to cancel; on a CPU as fast as larger batches
+_BATCH = 128  # prompt tokens between two chances to cancel; on a CPU nearly as fast as larger batches
 _CACHE_MIB = 512  # prompts put aside while another one is worked on: the agent's own, during a summary
 _THOUGHT = 200  # characters of one thought: a small model that goes in circles must still come to its command
+_LOOK = 0.2  # seconds, to see which cores are busy
 _SILENCE = 3.0  # seconds without a token before the user is told what is going on
 
 # No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.
@@ -51,11 +53,11 @@ _MARKS = r"<\|\w+\|>"
 class LocalModel:
     """A model file on this machine's processor.
 
-    `window` is what prompt and reply share, in tokens; `threads` leaves one core free unless given, as two busy
-    threads on one core make each other ten times slower. Creating it costs nothing; the first call loads the file.
+    `window` is what prompt and reply share, in tokens; `threads` are all cores for a prompt and those that are free for
+    a reply, unless given. Creating it costs nothing; the first call loads the file.
     """
 
-    asking: Asking = "schema"
+    asking: Asking = "brief"
     price = Price(0.0, 0.0, 0.0)
     reasoning_room = 0
 
@@ -66,7 +68,7 @@ class LocalModel:
         self.window = window
         self._path = path
         self._temperature = temperature
-        self._threads = threads or max(1, _usable_cores() - 1)
+        self._threads = threads
         self._worker = ThreadPoolExecutor(1, "embedded-model")  # one call at a time: a cancelled one ends first
         self._server: Future[Any] | None = None
         self._control = re.compile(_MARKS)
@@ -126,7 +128,8 @@ class LocalModel:
         params.n_ctx = self.window
         params.n_parallel = 1
         params.n_batch = params.n_ubatch = _BATCH
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
+        params.cpuparams.n_threads = self._threads or _free_cores()
+        params.cpuparams_batch.n_threads = self._threads or _usable_cores()
         params.cache_ram_mib = _CACHE_MIB
         params.warmup = False
         params.verbosity = -1  # nothing on our screen
@@ -225,7 +228,7 @@ def _grammar(commands: Sequence[CommandSpec]) -> str:
     """Return the grammar of a reply with one of these commands."""
     import xllamacpp
 
-    bound = command_schema.reply(commands)
+    bound = command_schema.reply(commands, command_schema.THOUGHTS[:1])
     for thought in bound["properties"]["thoughts"]["properties"].values():
         thought["maxLength"] = _THOUGHT
     convert: Callable[[dict[str, Any]], str] = xllamacpp.json_schema_to_grammar
@@ -264,6 +267,26 @@ def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _free_cores() -> int:
+    """Return how many cores nobody else keeps busy now, at least one.
+
+    Threads that write a reply wait for one another at every token, so one that shares its core makes all of them slow.
+    """
+    try:
+        before = _idle_ticks()
+        time.sleep(_LOOK)
+        idle = (_idle_ticks() - before) / (os.sysconf("SC_CLK_TCK") * _LOOK)
+    except (OSError, ValueError):  # not Linux
+        idle = (os.cpu_count() or 1) - os.getloadavg()[0]
+    return max(1, min(_usable_cores(), round(idle)))
+
+
+def _idle_ticks() -> int:
+    """Return the clock ticks that all cores have been idle for, as Linux counts them. Raises OSError elsewhere."""
+    fields = Path("/proc/stat").read_text().split(maxsplit=6)
+    return int(fields[4]) + int(fields[5])
 
 
 def open_model(opening: ModelOpening) -> LocalModel:
