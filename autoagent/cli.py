@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
     "rules": ("rules", "List, add and remove rules of what runs without a question."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),
+    "new-plugin": ("new_plugin", "Write an extension to begin with."),
     "mcp": ("mcp", "List and allow MCP servers, or serve commands and memory to other agents."),
     "model": ("model", "List, fetch or remove the embedded model."),
     "test": ("test", "Play scenarios: scripted runs and what they should result in."),
@@ -54,7 +55,7 @@ class LazyGroup(click.Group):
         if cmd_name not in SUBCOMMANDS:
             return None
         module = import_module(f"autoagent.subcommands.{SUBCOMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         _take_common_flags(command)
         return command
 

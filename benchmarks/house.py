@@ -98,7 +98,7 @@ def circles(graph: Graph) -> list[list[str]]:
 RANKS = {
     5: {"cli", "__main__", "subcommands"},
     4: {"app", "scenarios", "subagents"},
-    3: {"loop", "steps", "terminal"},
+    3: {"loop", "steps", "terminal", "extension"},
     2: {"prompt", "reply", "runs", "safety", "commands", "memory", "models", "sandbox", "services"},
     1: {"config", "registry", "workspace", "network", "documents", "text"},
     0: {"core"},

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent.app import run_factory
+from autoagent.app.extension_hooks import hooked_authorizer, hooked_registry
 from autoagent.commands import selection
 from autoagent.commands.registry import Registry
 from autoagent.config.scenario_bounds import hold_workspace
@@ -142,6 +143,7 @@ def served_registry(settings: Settings) -> Registry:
     Raises SettingsError for a wanted name that is none.
     """
     registry = selection.choose(selection.available(settings), settings.commands, (), WINDOW)
+    registry = hooked_registry(registry)
     return registry.only([spec.name for spec in registry.specs if _is_served(spec)], "it is of no use to another agent")
 
 
@@ -193,7 +195,7 @@ def serve_commands(settings: Settings, console: Console) -> None:
         Interrupts().installed() as interrupts,
     ):
         tools = Tools(registry, context, open_snapshots(settings.state_dir, workspace, console.warn))
-        authorizer = FailClosed(RuleAuthorizer(rulebook, inner))
+        authorizer = FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
         budget = Budget(run_factory.limits_of(settings, start.task))
         service = CommandService(start, tools, Policy(authorizer, guard, budget, interrupts.allowed), log, console)
         service.begin()

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from autoagent.app import run_factory
+from autoagent.app.extension_hooks import hooked_memory
 from autoagent.config.settings import Settings
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, Model
@@ -49,7 +50,7 @@ def open_context(
         paid = (thinking, summarising, reached["media"])
         yield Context(
             workspace,
-            memory,
+            hooked_memory(memory),
             ask,
             complete=thinking,
             summarise=summarising,

@@ -30,7 +30,7 @@ from autoagent.core.protocols import Sandbox
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS, embedder_of
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import PROVIDERS
-from autoagent.registry.plugins import PREFIX, groups_but
+from autoagent.registry.plugins import PREFIX, extensions, groups_but
 from autoagent.registry.sandbox import KINDS
 from autoagent.registry.table import Table
 from autoagent.text.redaction import Redactor
@@ -155,6 +155,12 @@ def _plugins() -> Iterator[Finding]:
             yield Finding("plug-in", "ok", f"{one.plugin.called} ({one.plugin.group}): {names}")
         if one.problem:
             yield Finding("plug-in", "warn", one.problem)
+    for extension in extensions():
+        if extension.problem:
+            yield Finding("plug-in", "warn", extension.problem)
+        elif extension.added.reaches:
+            takes_part = ", ".join(extension.added.reaches)
+            yield Finding("plug-in", "ok", f"{extension.plugin.called} (extension) takes part: {takes_part}")
     known = ("commands", *(table.group for table in tables))
     for plugin in groups_but(known):
         groups = ", ".join(f"{PREFIX}{group}" for group in known)

@@ -160,6 +160,7 @@ def _opened(
 
 def _warn(settings: Settings, console: Console, context: Context) -> None:
     """Say what the user should know before the first step."""
+    from autoagent.app.extension_hooks import tell_extensions
     from autoagent.app.saved_rules import tell_old_rules
     from autoagent.app.services_factory import tell_browser, tell_gaps
     from autoagent.commands.selection import added
@@ -168,6 +169,7 @@ def _warn(settings: Settings, console: Console, context: Context) -> None:
         console.warn(CONTINUOUS_WARNING)
     for problem in filter(None, (one.problem for one in added())):
         console.warn(problem)
+    tell_extensions(console.say, console.warn)
     tell_gaps(context.sandbox, console.warn)
     tell_browser(settings, console.warn)
     tell_old_rules(settings, console.warn)

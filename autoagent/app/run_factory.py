@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
 from autoagent.app.current import explicit_settings
+from autoagent.app.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
 from autoagent.commands.registry import Command, Registry
 from autoagent.config.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.core.commands import CommandSpec
@@ -23,7 +24,7 @@ from autoagent.core.window import SMALL_WINDOW
 from autoagent.registry.models import ModelOpening
 from autoagent.runs.budget import RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
-from autoagent.terminal.console import Console, Style, decide_color
+from autoagent.terminal.console import Console, EventHooks, Style, decide_color
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
     style = Style(color, plain=plain, history=user_state_path(os.environ) / "history")
-    return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask_of(settings))
+    mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
+    return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:
@@ -81,7 +83,7 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
     Raises SetupError if it cannot be used, SettingsError or StateError if there is no such recording.
     """
     choice = settings.model_choice
-    return choice.provider.open(_opening(settings, console, choice.argument, answered, agent))
+    return hooked_model(choice.provider.open(_opening(settings, console, choice.argument, answered, agent)))
 
 
 def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:
@@ -101,7 +103,7 @@ def open_registry(
     """Return the commands that this run offers; `more` are those of MCP servers."""
     from autoagent.commands import selection
 
-    registry = selection.available(settings, more)
+    registry = hooked_registry(selection.available(settings, more))
     if not attended:
         asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
         registry = registry.without(asking, "nobody is there to answer")
@@ -223,7 +225,7 @@ def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, a
     """Return who is asked before a command."""
     ask = Ask(console, settings.authorise_command_key, settings.exit_key, rulebook, mask_of(settings))
     inner = Continuous(ask if attended else None) if settings.continuous else ask
-    return FailClosed(RuleAuthorizer(rulebook, inner))
+    return FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
 
 
 def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:

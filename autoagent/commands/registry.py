@@ -41,6 +41,9 @@ Available = Callable[["Settings"], str]
 Assess = Callable[..., Risk]
 """The risk of one call, from the arguments of its command."""
 
+Around = Callable[[Call, Callable[[], Result]], Result]
+"""A hook around a command: the call, and how to run it."""
+
 # AutoGPT's older names of arguments, taken where the command has no argument of that name itself.
 ARGUMENT_ALIASES: Mapping[str, str] = {
     "file": "filename",
@@ -179,10 +182,12 @@ class Registry:
         commands: Iterable[Command],
         switched_off: Mapping[str, str] | None = None,
         stand_ins: Mapping[str, str] | None = None,
+        around: Around | None = None,
     ) -> None:
         self._commands = {c.spec.name: c for c in commands}
         self.switched_off = dict(switched_off or {})
         self.stand_ins = dict(stand_ins or {})
+        self._around = around
         self._named: dict[str, Command] = {}
         for names in (lambda spec: (spec.name,), lambda spec: spec.aliases, lambda spec: (spec.label,)):
             for one in self._commands.values():
@@ -206,7 +211,16 @@ class Registry:
         kept = [c for name, c in self._commands.items() if name in wanted]
         left_out = [c.spec for name, c in self._commands.items() if name not in wanted]
         off = {name: reason for spec in left_out for name in (spec.name, *spec.aliases)}
-        return Registry(kept, {**self.switched_off, **off}, self.stand_ins)
+        return Registry(kept, {**self.switched_off, **off}, self.stand_ins, self._around)
+
+    def around(self, hook: Around) -> Registry:
+        """Return the registry with a hook around each command that runs, outside of those that are there."""
+        inner = self._around
+
+        def both(call: Call, run: Callable[[], Result]) -> Result:
+            return hook(call, run if inner is None else lambda: inner(call, run))
+
+        return Registry(self._commands.values(), self.switched_off, self.stand_ins, both)
 
     def without(self, names: Collection[str], reason: str) -> Registry:
         """Return the registry with these commands switched off for a reason."""
@@ -260,6 +274,11 @@ class Registry:
 
     def execute(self, call: Call, context: Context) -> Result:
         """Run a checked call. A CommandError and an OSError become a failed Result; anything else propagates."""
+        if self._around is None:
+            return self._executed(call, context)
+        return self._around(call, lambda: self._executed(call, context))
+
+    def _executed(self, call: Call, context: Context) -> Result:
         try:
             output = self._commands[call.name].function(context, **call.args)
         except CommandError as error:

@@ -1,15 +1,18 @@
-"""Plug-ins: what other distributions add by entry points, in
-the groups `autoagent.models`, `autoagent.memory` and so on.
+"""Plug-ins: what other distributions add by entry points.
 
-Looking for them reads the entry points of every installed distribution (some milliseconds) and imports none of them:
-one is imported when it is asked for by its name, or when all are shown. Commands are, where a run's are put together.
+Those of the group `autoagent` lead to a function, `register(host)`, which registers all that an extension adds. The
+groups `autoagent.models`, `autoagent.memory` and so on have one thing each.
+
+Looking for them reads the entry points of every installed distribution (some milliseconds). One that adds a single
+thing is imported when it is asked for by its name, or when all are shown; commands are, where a run's are put together.
+An extension is imported as soon as any name is looked for that is not the program's own.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +20,23 @@ if TYPE_CHECKING:  # --help loads this and no more
     from importlib.metadata import EntryPoint
 
     from autoagent.core.errors import SetupError
+    from autoagent.registry.registrations import Registrations
 
 PREFIX = "autoagent."
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One entry point: its group (`models`), the name it adds, the distribution it came with and its version."""
+    """One thing that is added: its group (`models`, '' for a whole extension), its name, the
+    distribution it came with and its version. It is what `entry` leads to, or was registered as `record`.
+    """
 
     group: str
     name: str
     distribution: str
     version: str
     entry: EntryPoint
+    record: Any = None
 
     @property
     def called(self) -> str:
@@ -38,6 +45,8 @@ class Plugin:
 
     def load(self) -> Any:
         """Load what it adds. Raises SetupError, which names the distribution, for whatever its import raises."""
+        if self.record is not None:
+            return self.record
         try:
             return self.entry.load()
         except (Exception, SystemExit) as error:  # the code of others: whatever it raises, the line says whose it is
@@ -48,19 +57,55 @@ class Plugin:
         from autoagent.core.errors import SetupError
 
         return SetupError(
-            f"The plug-in {self.called} ({PREFIX}{self.group}) {problem}. "
+            f"The plug-in {self.called} ({f'{PREFIX}{self.group}'.rstrip('.')}) {problem}. "
             f"Update {self.distribution}, or remove it: pip uninstall {self.distribution}."
         )
 
 
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Return the plug-ins of a group, in the order in which they were found."""
-    return tuple(plugin for plugin in _installed() if plugin.group == group)
+    """Return the plug-ins of a group, in the order in which they were found; what extensions register comes last."""
+    alone = [plugin for plugin in _installed() if plugin.group == group]
+    registered = [
+        replace(one.plugin, group=group, name=one.plugin.name if group == "commands" else name, record=record)
+        for one in extensions()
+        for name, record in one.added.of(group)
+    ]
+    return (*alone, *registered)
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """An extension: what it has registered, or in a line what is wrong with it, '' for nothing."""
+
+    plugin: Plugin
+    added: Registrations
+    problem: str = ""
+
+
+@cache
+def extensions() -> tuple[Extension, ...]:
+    """Return all extensions, registered. One that fails has registered nothing."""
+    return tuple(_registered(plugin) for plugin in _installed() if plugin.group == "")
+
+
+def _registered(plugin: Plugin) -> Extension:
+    from autoagent.core.errors import SetupError
+    from autoagent.registry.registrations import Registrations
+
+    added = Registrations()
+    try:
+        plugin.load()(added)
+    except SetupError as error:
+        return Extension(plugin, Registrations(), str(error))
+    except (Exception, SystemExit) as error:  # the code of others: whatever it raises, the line says whose it is
+        problem = f"cannot be used: its register raises {type(error).__name__}: {error}"
+        return Extension(plugin, Registrations(), str(plugin.refuse(problem)))
+    return Extension(plugin, added)
 
 
 def groups_but(known: tuple[str, ...]) -> list[Plugin]:
     """Return the plug-ins of unknown groups, as a misspelt one would otherwise be missed in silence."""
-    return [plugin for plugin in _installed() if plugin.group not in known]
+    return [plugin for plugin in _installed() if plugin.group and plugin.group not in known]
 
 
 @cache
@@ -74,8 +119,8 @@ def _installed() -> tuple[Plugin, ...]:
     found: dict[tuple[str, str, str], Plugin] = {}
     for distribution in distributions(path=places):
         for entry in distribution.entry_points:
-            if entry.group.startswith(PREFIX):
-                group = entry.group.removeprefix(PREFIX)
+            if f"{entry.group}.".startswith(PREFIX):
+                group = entry.group.removeprefix(PREFIX.rstrip(".")).removeprefix(".")
                 plugin = Plugin(group, entry.name, distribution.name, distribution.version, entry)
                 found.setdefault((distribution.name, group, entry.name), plugin)  # an older one is behind it
     return tuple(found.values())

@@ -17,7 +17,7 @@ from autoagent.config.trust import Trusted
 from autoagent.core.errors import SettingsError, SetupError
 from autoagent.subcommands.flags import given_in, serve_flags
 from autoagent.subcommands.task_flags import check_flags
-from autoagent.terminal.console import Console, Style
+from autoagent.terminal.console import Console, EventHooks, Style
 from autoagent.terminal.output import echo, echo_list
 
 
@@ -131,9 +131,11 @@ def serve_memory(ctx: click.Context, read_only: bool) -> None:
 
 def _console(settings: Settings) -> Console:
     """Return a screen on standard error, as standard output belongs to the protocol."""
+    from autoagent.app.extension_hooks import heard, rendered
     from autoagent.app.run_factory import mask_of
 
-    return Console(sys.stderr, sys.stderr, sys.stdin, style=Style(plain=True), mask=mask_of(settings))
+    hooks = EventHooks(rendered, heard)
+    return Console(sys.stderr, sys.stderr, sys.stdin, style=Style(plain=True), mask=mask_of(settings), hooks=hooks)
 
 
 def _tell(line: str) -> None:

@@ -89,6 +89,17 @@ class Style:
 _AS_USUAL = Style()
 
 
+@dataclass(frozen=True, slots=True)
+class EventHooks:
+    """What others do with an event: `render` gives the text to show it as, None for the usual; `hear` is told it."""
+
+    render: Callable[[Event], str | None] = lambda event: None
+    hear: Callable[[Event], None] = lambda event: None
+
+
+_NO_HOOKS = EventHooks()
+
+
 class Console:
     """Shows events, hears what streams (Listener), asks and says (Terminal).
 
@@ -106,8 +117,10 @@ class Console:
         json: bool = False,
         replays: bool = False,
         mask: Mask = _as_it_is,
+        hooks: EventHooks = _NO_HOOKS,
     ) -> None:
         self.tally = RunStats()
+        self._hooks = hooks
         self._words = RunWords(self.tally)
         self._mask = mask
         self._events = out if json else None
@@ -147,6 +160,7 @@ class Console:
         where whoever reads it has enough.
         """
         self._take(event)
+        self._hooks.hear(event)
         if self._events is not None:
             self._write(self._events, json_format.dumps(to_json(event)) + "\n")
         elif event.agent and self._flow is not None:
@@ -196,6 +210,9 @@ class Console:
 
     def _show(self, event: Event) -> None:
         page = self._page()
+        if (text := self._hooks.render(event)) is not None:
+            self.say(text)
+            return
         if event.agent:
             self._lines(self._sub_agents.lines(event, page))
             return

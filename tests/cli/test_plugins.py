@@ -26,9 +26,8 @@ def install(place: Path, name: str, groups: dict[str, dict[str, str]], text: str
 @pytest.fixture
 def gambler(home: Home, tmp_path: Path) -> Home:
     """A home with the example of the docs installed."""
-    example, project = (re.search(rf"```{kind}\n(.*?)```", DOCS, re.DOTALL) for kind in ("python", "toml"))
-    assert example and project
-    install(tmp_path / "site", "gambler", tomllib.loads(project[1])["project"]["entry-points"], example[1])
+    example, project = (re.findall(rf"```{kind}\n(.*?)```", DOCS, re.DOTALL)[-1] for kind in ("python", "toml"))
+    install(tmp_path / "site", "gambler", tomllib.loads(project)["project"]["entry-points"], example)
     home.env["PYTHONPATH"] = f"{ROOT}:{tmp_path / 'site'}"
     return home
 

@@ -1,0 +1,115 @@
+"""What an extension of autoagent is written against: one function, `register(host)`, and all that it needs by name.
+
+    from typing import Annotated
+
+    from autoagent.extension import Context, Effects, Host, command
+
+    @command("hello", "Greet somebody", risk="read", effects=Effects())
+    def hello(context: Context, name: Annotated[str, "whom", "text"]) -> str:
+        return f"Hello, {name}."
+
+    def register(host: Host) -> None:
+        host.command(hello)
+
+An entry point of the group `autoagent` leads to the function. docs/extending.md has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Command, CommandOutput, Registry, command
+from autoagent.core.commands import Call, Effects, Proposal, Result, ResultMeta, Verdict
+from autoagent.core.errors import CommandError, SetupError
+from autoagent.core.events import Event
+from autoagent.core.model import Completion, Message
+from autoagent.core.protocols import Embedder, Listener, MemoryStore, Model
+from autoagent.registry.embedders import EmbedderKind, EmbedderOpening
+from autoagent.registry.memory import Backend, StoreOpening
+from autoagent.registry.models import ModelOpening, Provider
+from autoagent.registry.registrations import Registrations
+from autoagent.registry.sandbox import SandboxKind
+from autoagent.workspace.gate import Workspace
+
+__all__ = [
+    "Backend", "Call", "Command", "CommandError", "CommandOutput", "Completion", "Context", "Effects",
+    "Embedder", "EmbedderKind", "EmbedderOpening", "Event", "Host", "Listener", "MemoryStore", "Message", "Model",
+    "ModelOpening", "Proposal", "Provider", "Registrations", "Result", "ResultMeta", "SandboxKind", "SetupError",
+    "StoreOpening", "Verdict", "command", "registered", "try_command",
+]  # fmt: skip
+
+Shown = TypeVar("Shown", bound=Event)
+
+
+class Host(Protocol):
+    """What `register` is given. Whatever it does not register there, an extension does not do.
+
+    A hook that raises is named to the user once and passed over, but for the two that decide: then the call is refused.
+    """
+
+    def command(self, *commands: Command) -> None:
+        """Offer commands, made by `@command`. One that declares no effects is asked about at each call."""
+
+    def model(self, provider: Provider) -> None:
+        """Add a model provider: `--model NAME`."""
+
+    def memory(self, backend: Backend) -> None:
+        """Add a memory backend: `-m NAME`."""
+
+    def embedder(self, kind: EmbedderKind) -> None:
+        """Add an embedder: `EMBEDDING_MODEL=NAME`."""
+
+    def sandbox(self, kind: SandboxKind) -> None:
+        """Add a kind of sandbox: `--sandbox NAME`."""
+
+    def authorizer(self, decide: Callable[[Proposal], Verdict | None]) -> None:
+        """Decide on calls before the user is asked; None leaves it to the next.
+
+        A refusal always counts. An allowance counts where nothing warns of the call, and stands in the log.
+        """
+
+    def listener(self, hear: Callable[[Event], None]) -> None:
+        """Hear every event of a run, of its sub-agents too, once it is in the log, without secrets."""
+
+    def renderer(self, event: type[Shown], render: Callable[[Shown], str | None]) -> None:
+        """Show events of a type as this text; None shows it as ever. Not those that ask, decide or say what runs."""
+
+    def around_think(self, hook: Callable[[Sequence[Message], Callable[[], Completion]], Completion]) -> None:
+        """Stand around the model's turn: the prompt, which stays as it is, and how to ask; return the completion."""
+
+    def around_authorize(self, hook: Callable[[Proposal, Callable[[], Verdict]], Verdict]) -> None:
+        """Stand around the verdict on a call. It may refuse what was allowed, and not allow what was refused."""
+
+    def around_execute(self, hook: Callable[[Call, Callable[[], Result]], Result]) -> None:
+        """Stand around a command that was authorized: how to run it, once; return the result.
+
+        What the result was labelled as, it stays; another text counts as text from outside and as private.
+        """
+
+    def around_store(self, hook: Callable[[str, Callable[[str], int | None]], int | None]) -> None:
+        """Stand around what is remembered: the text, and how to keep it, or another one; return the memory's id."""
+
+
+def registered(register: Callable[[Host], Any]) -> Registrations:
+    """Return what a `register` registers, for the tests of an extension."""
+    added = Registrations()
+    register(added)
+    return added
+
+
+def try_command(added: Registrations, command: str, folder: Path, /, **args: Any) -> Result:
+    """Run one of the commands that were registered, in a workspace, for the tests of an extension.
+
+    There is no memory, sandbox or web. Raises ReplyError for arguments that do not fit.
+    """
+    from autoagent.core.errors import CommandError
+
+    def nobody(question: str, timeout: float | None) -> str:
+        raise CommandError("Nobody is there to answer.")
+
+    registry = Registry(added.commands)
+    memory: Any = None
+    return registry.execute(registry.check(Call("1", command, args)), Context(Workspace(folder), memory, nobody))

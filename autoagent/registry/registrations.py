@@ -1,0 +1,95 @@
+"""What an extension registers: the record behind `extension.Host`, which says what each thing means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from autoagent.core.events import Decided, Ended, Event, Prompted, Proposed, RunStarted, Started, Thought
+
+SHOWN_BY_US = (RunStarted, Prompted, Thought, Proposed, Decided, Started, Ended)
+"""The events that no extension renders: what is asked, decided and run is shown as it is."""
+
+Hook = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class Registrations:
+    """All that one extension has registered, in its order. Satisfies extension.Host."""
+
+    commands: list[Any] = field(default_factory=list)
+    records: dict[str, list[Any]] = field(default_factory=dict)  # by the group of entry points that they go with
+    hooks: dict[str, list[Hook]] = field(default_factory=dict)  # by what they are around, or what they do
+    renderers: dict[str, Hook] = field(default_factory=dict)  # by the type of the event
+
+    def command(self, *commands: Any) -> None:
+        """Add commands."""
+        self.commands += commands
+
+    def model(self, provider: Any) -> None:
+        """Add a model provider."""
+        self._record("models", provider)
+
+    def memory(self, backend: Any) -> None:
+        """Add a memory backend."""
+        self._record("memory", backend)
+
+    def embedder(self, kind: Any) -> None:
+        """Add an embedder."""
+        self._record("embedders", kind)
+
+    def sandbox(self, kind: Any) -> None:
+        """Add a kind of sandbox."""
+        self._record("sandbox", kind)
+
+    def authorizer(self, decide: Hook) -> None:
+        """Add somebody who decides."""
+        self._hook("decide", decide)
+
+    def listener(self, hear: Hook) -> None:
+        """Add a listener of events."""
+        self._hook("listen", hear)
+
+    def renderer(self, event: type[Event], render: Hook) -> None:
+        """Add what shows events of a type. Raises ValueError for one that is shown by us alone."""
+        if not (isinstance(event, type) and issubclass(event, Event)) or issubclass(event, SHOWN_BY_US):
+            raise ValueError(f"no extension can render {getattr(event, '__name__', event)!r}")
+        self.renderers[event.type] = render
+
+    def around_think(self, hook: Hook) -> None:
+        """Add a hook around the model's turn."""
+        self._hook("think", hook)
+
+    def around_authorize(self, hook: Hook) -> None:
+        """Add a hook around the verdict on a call."""
+        self._hook("authorize", hook)
+
+    def around_execute(self, hook: Hook) -> None:
+        """Add a hook around a command."""
+        self._hook("execute", hook)
+
+    def around_store(self, hook: Hook) -> None:
+        """Add a hook around what is remembered."""
+        self._hook("store", hook)
+
+    def of(self, group: str) -> list[tuple[str, Any]]:
+        """Return what goes with a group of entry points, by name; what has no name is refused where it is used."""
+        if group == "commands":
+            return [("commands", SimpleNamespace(COMMANDS=tuple(self.commands)))] if self.commands else []
+        return [(str(getattr(record, "name", record)), record) for record in self.records.get(group, ())]
+
+    @property
+    def reaches(self) -> list[str]:
+        """Name the hooks in words, for the user."""
+        renders = [f"render {name}" for name in self.renderers]
+        return [*self.hooks, *renders]
+
+    def _record(self, group: str, record: Any) -> None:
+        self.records.setdefault(group, []).append(record)
+
+    def _hook(self, place: str, hook: Hook) -> None:
+        if not callable(hook):
+            raise ValueError(f"{hook!r} cannot be called")
+        self.hooks.setdefault(place, []).append(hook)
