@@ -207,4 +207,5 @@ class Agent:
         for event in self._inbox.close() if self._inbox else ():
             yield self._state.record(event)
         yield from self._execution.close()
+        yield from self._memory.close(outcome)
         yield self._state.record(Ended(status=outcome.status, reason=outcome.reason))

@@ -27,12 +27,14 @@ from pathlib import Path
 
 from autoagent.config.settings import Settings
 from autoagent.core.errors import ForUser
+from autoagent.memory.sqlite.database import writing
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.registry.embedders import EMBEDDERS, EmbedderOpening
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
 from autoagent.text.tokens import counter
 
 STEPS = 5  # of the second run
+BATCH = 500  # steps put into the memory together
 PATIENCE = 300.0  # seconds for one run
 HEADING = "Memories that may matter"
 
@@ -128,9 +130,20 @@ def fill(state: Path, count: int, embedder: str) -> None:
     """Put the steps of other runs into the memory of a state folder, as of the time between the two runs."""
     kind = EMBEDDERS.find(embedder)
     with LocalStore(state / "memory", kind.open(EmbedderOpening(Settings(), "", None))) as store:
-        for number, text in enumerate(others(count)):
-            run = f"between-{number // 20}"
-            store.put(text, t=time.time(), kind="step", source="", trusted=True, run=run, step=number % 20 + 1)
+        put_at_once(store, list(others(count)))
+
+
+def put_at_once(store: LocalStore, texts: Sequence[str]) -> None:
+    """Put texts into a store as steps, in few transactions: one each would take most of the time."""
+    for start in range(0, len(texts), BATCH):
+        some = texts[start : start + BATCH]
+        vectors = store._vectors_of_new(some)
+        with writing(store._db, store._folder):
+            ids = {}
+            for number, text in enumerate(some, start):
+                known = {"kind": "step", "source": "", "trusted": True, "t": time.time()}
+                ids[text] = store._put(text, {**known, "run": f"between-{number // 20}", "step": number % 20 + 1})
+            store._space().append({ids[text]: vector for text, vector in vectors.items()})
 
 
 def replies(steps: Sequence[tuple[str, dict[str, str]]]) -> list[str]:

@@ -398,7 +398,8 @@ def test_the_step_to_be_remembered_holds_the_text_without_marks_of_its_own() -> 
     history.add(started(8192, "system"))
     for event in browsed(1, "Tea is green."):
         history.add(event)
-    assert history.newest == f"I look. browse_website(url='{PAGE}')\nbrowse_website returned: Tea is green."
+    told = f"Thought: I look.\nDone: browse_website(url='{PAGE}')\nbrowse_website returned: Tea is green."
+    assert history.memorable == told
 
 
 def test_the_system_prompt_says_what_the_marks_mean_whatever_the_users_own_constraints() -> None:

@@ -81,8 +81,10 @@ def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iter
 
 
 def _rules(settings: Settings) -> LifeRules:
+    from autoagent.core.memory import LIVES
     from autoagent.memory.living_memory import LifeRules
 
+    by_kind = settings.memory_life == "kinds"
     return LifeRules(
         base=settings.memory_fade_days * DAY,
         growth=settings.memory_growth,
@@ -90,6 +92,8 @@ def _rules(settings: Settings) -> LifeRules:
         trash=settings.memory_trash_days * DAY,
         sleep=settings.memory_sleep,
         alike=settings.memory_alike,
+        lives=LIVES if by_kind else {},
+        pushed_is_use=not by_kind,
     )
 
 

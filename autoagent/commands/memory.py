@@ -45,7 +45,7 @@ def memory_add(context: Context, text: Annotated[str, "what to remember, in full
     if memory is None:
         raise CommandError("Nothing was remembered, as the text is empty.")
     without = f", with {MASK} in place of a secret" if kept != text else ""
-    return CommandOutput(f"Remembered as memory {memory}{without}.", ResultMeta(details={"memory": memory}))
+    return CommandOutput(f"Remembered as memory {memory}{without}.", ResultMeta(kept=True, details={"memory": memory}))
 
 
 @command(
@@ -80,7 +80,7 @@ def sleep(context: Context) -> CommandOutput:
         dream = context.memory.sleep(None, context.complete)
     except (ModelError, StateError) as error:  # the run can go on without a sleep
         raise CommandError(f"There was no sleep: {error}") from error
-    meta = ResultMeta(details={"forgotten": list(dream.forgotten), "fallen": list(dream.fallen)})
+    meta = ResultMeta(kept=True, details={"forgotten": list(dream.forgotten), "fallen": list(dream.fallen)})
     if not dream.forgotten:
         return CommandOutput("Nothing was forgotten, and there was no dream.", meta)
     slept = f"Forgot {len(dream.forgotten)} memories"
@@ -98,6 +98,7 @@ def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
     return ResultMeta(
         untrusted=outside[0] if outside else "",
         private=any(memory.private for memory in memories),
+        kept=True,
         details={"memories": [memory.id for memory in memories]},
     )
 
@@ -105,6 +106,8 @@ def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
 def _line(number: int, memory: RetrievedMemory) -> str:
     """Render one result. Each line of a text from outside is quoted, so that it cannot pass for another memory."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
+    if memory.superseded:
+        when += ", superseded by a newer one"
     origin = f"{memory.kind} from {name_source(memory.source)}" if memory.source else memory.kind
     if memory.trusted:
         return f"{number}. ({when}, {origin}) {memory.text}"

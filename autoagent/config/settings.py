@@ -164,6 +164,12 @@ class Settings:
     )
     memory_index: str = free("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
     memory_url: str = setting("", "MEMORY_URL", help="postgresql://... or redis://..., with its password", secret=True)
+    memory_life: str = free(
+        "kinds",
+        "MEMORY_LIFE",
+        help="kinds: steps fade, facts slowly, notes and feedback do not; source: all alike, also by being pushed",
+        choices={"kinds": "kinds", "source": "source"},
+    )
     memory_fade_days: float = free(7.0, "MEMORY_FADE_DAYS", help="days in which a new memory fades")
     memory_growth: float = free(2.0, "MEMORY_GROWTH", help="how many times longer each level lasts; 1 or more")
     memory_levels: int = free(3, "MEMORY_LEVELS", help="the last level that fades; those above are for ever")

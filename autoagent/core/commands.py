@@ -118,6 +118,7 @@ class ResultMeta:
         review: the end was put off, as the work is to be looked at first.
         unmet: the end was put off, as a goal is not met.
         repeat: it shows nothing but the step that has shown the same.
+        kept: the memory holds it already, so that it is not remembered as a step.
         details: JSON values for log and screen alone, such as an exit status.
     """
 
@@ -134,6 +135,7 @@ class ResultMeta:
     review: bool = False
     unmet: bool = False
     repeat: bool = False
+    kept: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

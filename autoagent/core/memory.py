@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
+import math
+import time
 from dataclasses import dataclass
 
 from autoagent.core.commands import ResultMeta
@@ -11,6 +14,19 @@ PRIVATE = "private"
 
 PRIVATE_SOURCES = frozenset({PRIVATE, "user"})
 """The sources that make a memory private: a run that held such data, or the user's own words."""
+
+
+SUPERSEDED = "superseded"
+"""What the source of a memory names, beside others, once a newer one says otherwise."""
+
+PINNED = 1_000_000
+"""The level of a pinned memory: above all that use can reach, so that it never changes."""
+
+LIVES = {"step": 0.5, "fact": 4.0, "note": math.inf, "feedback": math.inf}
+"""How slowly a memory of each kind fades, as a multiple of the thresholds; infinity: not by itself. Any other kind: 1.
+
+Steps are many, and at the end of a run the facts are taken from them; what somebody chose to keep does not fade.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +40,11 @@ class Origin:
     def labels(self) -> ResultMeta:
         """`untrusted` and `private`, as far as they hold."""
         parts = self.source.split(", ")
-        outside = "" if self.trusted else ", ".join(part for part in parts if part and part != PRIVATE) or "outside"
+        outside = (
+            ""
+            if self.trusted
+            else ", ".join(part for part in parts if part and part not in (PRIVATE, SUPERSEDED)) or "outside"
+        )
         return ResultMeta(untrusted=outside, private=PRIVATE in parts)
 
 
@@ -50,6 +70,24 @@ class RetrievedMemory:
     def private(self) -> bool:
         """Whether it may hold the user's own data."""
         return not PRIVATE_SOURCES.isdisjoint(self.source.split(", "))
+
+    @property
+    def superseded(self) -> bool:
+        """Whether a newer memory says otherwise."""
+        return SUPERSEDED in self.source.split(", ")
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the user has pinned it."""
+        return self.level >= PINNED
+
+    @property
+    def made(self) -> float:
+        """When its run began, which the run's name says, so that a use later on makes it no younger; else `t`."""
+        try:
+            return min(calendar.timegm(time.strptime(self.run[:15], "%Y%m%d-%H%M%S")), self.t)
+        except ValueError:
+            return self.t
 
 
 @dataclass(frozen=True, slots=True)

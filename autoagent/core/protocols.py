@@ -144,6 +144,12 @@ class Memory(Protocol):
         candidate weakens it.
         """
 
+    def use(self, memories: Collection[int]) -> None:
+        """Strengthen these memories, as the agent has acted on them; ids that do not exist any more are ignored."""
+
+    def nap(self) -> None:
+        """Let some random memories fade, as at the end of a run: a sleep without a dream."""
+
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
         """Let n random memories fade (None: the usual number); `dream` is asked, once, to make one of those forgotten.
 
@@ -211,6 +217,9 @@ class MemoryStore(Protocol):
 
     def forget(self, memory: int) -> bool:
         """Delete one memory for good; False if there is none with this id."""
+
+    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
+        """Return the existing memories with these ids, ordered by id."""
 
     def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
         """Return the memories, newest first; all of them if the limit is negative."""

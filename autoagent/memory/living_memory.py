@@ -17,20 +17,25 @@ Time never runs backwards for a memory: where the clock says less than its time,
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from autoagent.core.errors import ForModel, ForUser, ModelError
-from autoagent.core.memory import Change, Dream, Recall, RetrievedMemory
+from autoagent.core.memory import PINNED, SUPERSEDED, Change, Dream, Recall, RetrievedMemory
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
-from autoagent.memory import deduplication, texts
+from autoagent.memory import contradiction, deduplication, texts
 from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, Question, evidence, terms
 from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
 
+CHOSEN = ("note", "fact", "feedback")  # kinds of what somebody chose to keep: one may supersede another
+SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
+SUPERSEDES = 0.5  # evidence that two memories are about the same
+DRAWN = 3  # memories drawn for each that is to fade, as some do not
 PASSAGE = 400  # characters of a memory that a prompt shows
 MINUTE = 60.0  # seconds; thresholds are counted in days
 
@@ -41,7 +46,9 @@ class LifeRules:
 
     `base`: the threshold of level 0; `growth`: by which it is multiplied from level to level; `cap`: the last level
     that has one, beyond which a memory is long-term. `trash`: how long a forgotten memory can be restored. `sleep`: how
-    many memories a sleep meets. `alike`: the cosine from which two memories are near-duplicates.
+    many memories a sleep meets. `alike`: the cosine from which two memories are near-duplicates. `lives`: by kind, the
+    multiple of the thresholds after which a memory falls; 1 where it is not said. `pushed_is_use`: what the program
+    pushes into a prompt was used by that.
     """
 
     base: float = 7 * DAY
@@ -50,6 +57,15 @@ class LifeRules:
     trash: float = 30 * DAY
     sleep: int = 100
     alike: float = 0.97
+    lives: Mapping[str, float] = field(default_factory=dict)
+    pushed_is_use: bool = False
+
+    def fades(self, memory: RetrievedMemory) -> bool:
+        """Return whether it can fade by itself: it is not long-term, and its kind is not one that stays."""
+        return not self.is_long_term(memory.level) and self._life(memory) < math.inf
+
+    def _life(self, memory: RetrievedMemory) -> float:
+        return self.lives.get(memory.kind, 1.0)
 
     def threshold(self, level: int) -> float:
         """Return the seconds after which a memory of this level
@@ -69,7 +85,7 @@ class LifeRules:
 
     def weakened(self, memory: RetrievedMemory, now: float) -> tuple[float, int | None]:
         """Return time and level of a memory that was met but not returned; level None: it is forgotten."""
-        if self.is_long_term(memory.level) or now - memory.t <= self.threshold(memory.level):
+        if not self.fades(memory) or now - memory.t <= self.threshold(memory.level) * self._life(memory):
             return memory.t, memory.level
         return now, memory.level - 1 if memory.level else None
 
@@ -77,9 +93,9 @@ class LifeRules:
         """Return the earliest time at which a memory never
         returned again is forgotten; infinity for a long-term one.
         """
-        if self.is_long_term(memory.level):
-            return float("inf")
-        return memory.t + sum(self.threshold(level) for level in range(memory.level + 1))
+        if not self.fades(memory):
+            return math.inf
+        return memory.t + self._life(memory) * sum(self.threshold(level) for level in range(memory.level + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +163,25 @@ class LivingMemory:
         now = max([self._clock(), *(memory.t for memory in known)])
         id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step)
         self.store.change([Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in known])
+        if id is not None and trusted and kind in CHOSEN and not known:
+            self._supersede(id, text)
         return id
+
+    def _supersede(self, id: int, text: str) -> None:
+        """Mark those memories as superseded of which this one says otherwise: both are kept."""
+        if not contradiction.may_correct(text):
+            return
+        near, problem = self._near(text, SUPERSEDABLE, ())
+        worded = self.store.worded(text, SUPERSEDABLE)
+        others = {m.id: m for m in (*near, *worded) if m.id != id and m.kind in CHOSEN and not m.superseded}
+        asked, meaning = self._question(text), {} if problem else self.store.meaning(text, list(others))
+        changes = []
+        for old in others.values():
+            same = evidence(meaning.get(old.id, 0.0), asked.coverage(old.text)) >= SUPERSEDES
+            if same and contradiction.corrects(text, old.text):
+                source = ", ".join(filter(None, (old.source, SUPERSEDED)))
+                changes.append(Change(old.id, (old.t, old.level), old.t, old.level, source))
+        self.store.change(changes)
 
     def recall(
         self,
@@ -188,7 +222,7 @@ class LivingMemory:
             fits=fits,
         )
         returned = [candidates.pop(memory.id) for memory in recall.memories]
-        rising = [] if pushed else self._rising(returned, now)
+        rising = [] if pushed and not self.rules.pushed_is_use else self._rising(returned, now)
         fading = [] if problem else self._fading(candidates.values(), now)
         forgets = any(change.level is None for change in fading)
         self.store.change(rising + fading, durable=forgets)
@@ -217,8 +251,7 @@ class LivingMemory:
 
     def _fading(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of those memories that fall a level or are forgotten."""
-        old = (memory for memory in memories if now - memory.t > self.rules.base)  # no threshold is lower
-        changes = (Change(m.id, (m.t, m.level), *self.rules.weakened(m, now)) for m in old)
+        changes = (Change(m.id, (m.t, m.level), *self.rules.weakened(m, now)) for m in memories)
         return [change for change in changes if change.level != change.seen[1]]
 
     # Forgetting -------------------------------------------------------------------------------------------------
@@ -238,7 +271,7 @@ class LivingMemory:
         """
         now = self._clock()
         self.store.empty_trash(now - self.rules.trash)
-        met = {m.id: m for m in self.store.sample(self.rules.sleep if n is None else n, self.rules.cap + 1)}
+        met = self._drawn(self.rules.sleep if n is None else n)
         changes = self._fading(met.values(), now)
         if self.store.change(changes) < len(changes):  # others have used some of them since
             changes = [change for change in changes if self._was_carried_out(change, met[change.id].text)]
@@ -258,6 +291,49 @@ class LivingMemory:
             self.journal.append(found)
         return found
 
+    def _drawn(self, n: int) -> dict[int, RetrievedMemory]:
+        """Draw n random memories of those that can fade, or a few less where many others are among them."""
+        drawn = self.store.sample(DRAWN * n, self.rules.cap + 1)
+        return {memory.id: memory for memory in [m for m in drawn if self.rules.fades(m)][:n]}
+
+    def nap(self) -> None:
+        """Let as many random memories fade as a sleep meets; no dream is made of those forgotten."""
+        if self.rules.pushed_is_use:  # the source's rules know no such thing
+            return
+        self.store.change(self._fading(self._drawn(self.rules.sleep).values(), self._clock()))
+
+    def use(self, memories: Collection[int]) -> None:
+        """Strengthen memories that the agent has acted on."""
+        self.store.change(self._rising(self.store.of(memories), self._clock()), durable=False)
+
+    def pin(self, memory: int, *, pinned: bool = True) -> bool:
+        """Pin a memory, which then never fades, or let it go; a pinned one begins anew then. False if there is none."""
+        found = self.store.of([memory])
+        level = PINNED if pinned else 0
+        changes = [Change(m.id, (m.t, m.level), m.t, level) for m in found if m.pinned != pinned]
+        return bool(found) and self.store.change(changes) == len(changes)
+
+    def edit(self, memory: int, text: str) -> int | None:
+        """Replace the text of a memory, which gets another id; None if there is no such memory, or no text.
+
+        The new text is stored before the old one is deleted: a crash between the two leaves both.
+        """
+        found = self.store.of([memory])
+        if not found or not texts.parts(text):
+            return None
+        [old] = found
+        if old.text == text:
+            return old.id
+        now = max(self._clock(), old.t)
+        id = self.store.put(
+            text, t=now, kind=old.kind, source=old.source, trusted=old.trusted, run=old.run, step=old.step
+        )
+        if id is not None:
+            new = [m for m in self.store.of([id]) if m.level < old.level]
+            self.store.change([Change(m.id, (m.t, m.level), m.t, old.level) for m in new])
+            self.store.forget(memory)
+        return id
+
     def _was_carried_out(self, change: Change, text: str) -> bool:
         there = self.store.find(text)
         if change.level is None:
@@ -267,7 +343,7 @@ class LivingMemory:
     def forecast(self, n: int | None = None) -> list[ForgettingForecast]:
         """Forecast what sleeping does to n memories if none is used from now on; the first to die come first."""
         now = self._clock()
-        mortal = [memory for memory in self.store.listed() if not self.rules.is_long_term(memory.level)]
+        mortal = [memory for memory in self.store.listed() if self.rules.fades(memory)]
         met = min(self.rules.sleep if n is None else n, len(mortal))
         forecasts = []
         for memory in mortal:

@@ -27,6 +27,12 @@ class NoMemory:
     ) -> Recall:
         return Recall()
 
+    def use(self, memories: Collection[int]) -> None:
+        """Do nothing: there are none."""
+
+    def nap(self) -> None:
+        """Do nothing: nothing can fade."""
+
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
         return Dream()
 

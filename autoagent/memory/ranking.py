@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
 
 DAY = 86_400.0
+SUPERSEDED_WEIGHT = 0.5  # of a memory of which a newer one says otherwise
 SHOWN = 4  # a prompt shows of a memory no more than the room divided by this, so it counts for no more
 LINE = 3  # tokens of the mark and the line break around a memory
 
@@ -141,7 +142,8 @@ def _weight(memory: RetrievedMemory, now: float, weights: RankingWeights) -> flo
     age = max(now - memory.t, 0.0)
     recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
     level = memory.level / (memory.level + 1)
-    return (1 - weights.recency * (1 - recency)) * (1 - weights.level * (1 - level))
+    superseded = SUPERSEDED_WEIGHT if memory.superseded else 1.0
+    return superseded * (1 - weights.recency * (1 - recency)) * (1 - weights.level * (1 - level))
 
 
 def _choose(

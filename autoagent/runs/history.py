@@ -82,8 +82,8 @@ class Exchange:
     goes_on: bool = False
     tokens: int = 0
     call: Call | None = None
-    asked: str = "An unusable reply"  # or the thought and the call in a line, for the memory
     summary: str = "an unusable reply"
+    worth: bool = False  # whether it is to be remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +180,24 @@ class History:
         return bool(self._exchanges) and self._exchanges[0].step <= step
 
     @property
-    def newest(self) -> str:
-        """The newest step as text, to be remembered and to recall by; '' before the first reply.
+    def thought(self) -> Thought | None:
+        """The newest reply, if it was used."""
+        return self._newest if isinstance(self._newest, Thought) else None
+
+    @property
+    def memorable(self) -> str:
+        """The newest step as a text to be remembered, thought and deed told apart; '' for one that is not worth it: a
+        reply or a call that was refused, what the memory holds already, the look before the end and the end.
 
         Text from outside in it has no marks: whoever shows it puts them around the whole.
         """
-        if not self._exchanges:
+        newest = self._exchanges[-1] if self._exchanges else None
+        if newest is None or not newest.worth:
             return ""
-        newest = self._exchanges[-1]
-        return "\n".join([newest.asked, *newest.texts])
+        assert isinstance(self._newest, Thought), "only what was called has a result"
+        thought, call = _one_line(self._newest.thoughts.text, 300), _one_line(str(self._newest.call), 600)
+        said = [f"Thought: {thought}"] if thought else []
+        return "\n".join([*said, f"Done: {call}", *newest.texts])
 
     @property
     def topic(self) -> str:
@@ -199,6 +208,13 @@ class History:
             return ""
         said = [self._newest.thoughts.text, *(v for v in self._newest.call.args.values() if isinstance(v, str))]
         return "\n".join(text[:_TOPIC] for text in (*said, *(result.text for result in self._results)))
+
+    def feedback_in(self, step: int) -> str:
+        """Return the feedback that the user gave in this step, and on what; '' for none."""
+        if not self._feedback or self._feedback[0] != step:
+            return ""
+        call = self._exchanges[-1].call if self._exchanges else None
+        return self._feedback[1] + (f"\nSaid of: {_one_line(str(call), 200)}" if call else "")
 
     @property
     def feedback(self) -> str:
@@ -312,7 +328,6 @@ class History:
         if isinstance(reply, Thought):
             exchange.call = reply.call
             exchange.summary = _one_line(str(reply.call), 160)
-            exchange.asked = f"{_one_line(reply.thoughts.text, 300)} {_one_line(str(reply.call), 600)}".strip()
         self._exchanges.append(exchange)
         self._tokens += tokens
         self._trim(self.shares.history)
@@ -472,6 +487,9 @@ class History:
             brief = f"(text from {name_source(source, _SOURCE_SHOWN)})"
         else:
             self._add_text(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on)
+        if exchange:
+            ends = meta.review or meta.unmet or meta.finished is not None
+            exchange.worth = not (ends or meta.repeat or meta.kept or event.put_off)
         if meta.masked:
             self._add_text(TOLD)
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")

@@ -12,7 +12,8 @@ from itertools import chain, zip_longest
 
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.events import Event, Recalled, Remembered, Retried, Tainted
-from autoagent.core.memory import LeftOut, Recall, RetrievedMemory
+from autoagent.core.memory import PRIVATE, LeftOut, Origin, Recall, RetrievedMemory
+from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Memory
 from autoagent.prompt import recollection_lines
 from autoagent.steps.authorization import Authorization
@@ -22,8 +23,14 @@ BY_GOALS = 8  # memories that stay for the run
 BY_STEP = 5
 ASKED = 16  # goals, and clauses of goals and of feedback, that are recalled by, each for itself
 CLAUSE = 3  # words that a part of a sentence has at least to be recalled by alone
+SAID = 4  # words of a feedback that is worth remembering: "go on" is not
+ENDS = ("finished", "stuck")  # of a run, of which is kept what it came to
+MADE = 12  # files that are named then
 QUERY_SHOWN = 400  # characters of a query that the log has
 LEFT_OUT = 20  # candidates left out of a recall that the log names
+
+_NAME = re.compile(r"[\w./:@-]{3,}\w")
+_TELLING = re.compile(r"\d|\w[./:@_-]\w|[a-z][A-Z]")  # what is hardly written by chance: a figure, a path, a name
 
 
 class StepMemory:
@@ -36,6 +43,9 @@ class StepMemory:
         self._clock = clock
         self._problem = ""  # why the last recall found nothing by its meaning
         self._asked: tuple[str, ...] = ()  # goals and feedback that were recalled by last
+        self._shown: tuple[RetrievedMemory, ...] = ()  # recalled by the newest step
+        self._used: set[int] = set()  # memories that this run has acted on
+        self._worth = False  # whether a step of this process was remembered
 
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
         """Retrieve the memories that fit what is going on; return those by the newest step, the others stay."""
@@ -45,9 +55,11 @@ class StepMemory:
         if asked != self._asked:
             self._asked = asked
             yield from self._recall(asked, BY_GOALS, (), lasting=True)
-        if not history.topic:
-            return ()
-        return (yield from self._recall((history.topic,), BY_STEP, {memory.id for memory in history.lasting}))
+        self._shown = ()
+        if history.topic:
+            there = {memory.id for memory in history.lasting}
+            self._shown = yield from self._recall((history.topic,), BY_STEP, there)
+        return self._shown
 
     def _recall(
         self, queries: Sequence[str], quota: int, there: Collection[int], *, lasting: bool = False
@@ -91,17 +103,56 @@ class StepMemory:
         return recalled.memories  # as they are in the log: without secrets
 
     def remember(self) -> Events:
-        """Keep the step."""
-        state, text = self._state, self._state.history.newest
-        if not text:
+        """Keep the step, if it is worth it, and what the user said of it; a memory that it acts on was used."""
+        history, origin = self._state.history, self._state.guard.origin
+        if acted_on := self._acted_on():
+            self._used |= acted_on
+            yield from self._keep(lambda: self._memory.use(acted_on))
+        if text := history.memorable:
+            self._worth = True
+            yield from self._add(text, "step", origin)
+        said = history.feedback_in(self._state.step)
+        if len(said.split()) >= SAID:
+            yield from self._add(said, "feedback", Origin(PRIVATE if self._state.guard.private else ""))
+
+    def close(self, outcome: Outcome) -> Events:
+        """Keep in a line what the run came to, if it did anything, and let other memories fade."""
+        state = self._state
+        if not self._worth or state.key or outcome.status not in ENDS:
             return
-        origin = state.guard.origin
-        place = state.place_in(state.log.run)
+        goals = "; ".join(goal.text for goal in state.start.task.goals)
+        made = ", ".join(list(state.review.changed)[:MADE])
+        text = f"A run for: {goals}\nIt came to: {outcome.reason}" + (f"\nFiles: {made}" if made else "")
+        yield from self._add(text, "fact", state.guard.origin)
+        yield from self._keep(self._memory.nap)
+
+    def _acted_on(self) -> set[int]:
+        """Return the memories in the prompt of which the newest thought or call names something that only they said."""
+        if not (thought := self._state.history.thought):
+            return set()
+        known = " ".join(goal.text for goal in self._state.start.task.goals)
+        said = f"{thought.thoughts.text} {' '.join(map(str, thought.call.args.values()))}"
+        found = set()
+        for memory in (*self._state.history.lasting, *self._shown):
+            own = (name for name in _NAME.findall(memory.text) if _TELLING.search(name) and name not in known)
+            if memory.id not in self._used and any(name in said for name in own):
+                found.add(memory.id)
+        return found
+
+    def _add(self, text: str, kind: str, origin: Origin) -> Events:
+        state, place = self._state, self._state.place_in(self._state.log.run)
+        yield from self._keep(
+            lambda: self._memory.add(
+                text, kind=kind, source=origin.source, trusted=origin.trusted, run=place, step=state.step
+            )
+        )
+
+    def _keep(self, change: Callable[[], int | None]) -> Events:
+        """Change the memory, and record what is remembered by that, or why it is not."""
+        state = self._state
         try:
             with self._user.interruptible():
-                memory = self._memory.add(
-                    text, kind="step", source=origin.source, trusted=origin.trusted, run=place, step=state.step
-                )
+                memory = change()
         except (ModelError, StateError) as error:
             yield state.record(Retried(reason=f"This step is not remembered: {error}"))
         except KeyboardInterrupt:

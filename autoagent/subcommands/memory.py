@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import click
 from autoagent.app.current import settings_here, trusted_here
 from autoagent.app.memory_factory import lazy_embedder, memory_of_user, say
 from autoagent.config.settings import Settings
+from autoagent.config.text_file import read_text
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import RetrievedMemory
 from autoagent.terminal.output import echo, echo_json, echo_list, minute
@@ -23,6 +26,7 @@ if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
 SHOWN = 300  # characters of a text in a list
 FATES = 50  # of memories, that a forecast shows
 DREAM_TOKENS = 600
+_DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
 
 file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 as_json = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
@@ -33,15 +37,60 @@ def memory() -> None:
     """The long-term memory in this state folder."""
 
 
+def _filters(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that choose memories by what is known of them."""
+    options = (
+        click.option("--kind", metavar="KIND", help="Only those of this kind: note, fact, feedback, step."),
+        click.option("--run", metavar="RUN", help="Only those of this run; the beginning of its name will do."),
+        click.option("--source", metavar="TEXT", help="Only those whose source has TEXT in it."),
+        click.option("--before", type=click.DateTime(_DATES), metavar="TIME", help="Only older ones (2026-11-22)."),
+        click.option("--since", type=click.DateTime(_DATES), metavar="TIME", help="Only those from then on."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which memories are meant; what is not said holds for all."""
+
+    kind: str | None = None
+    run: str | None = None
+    source: str | None = None
+    before: datetime | None = None
+    since: datetime | None = None
+
+    @property
+    def said(self) -> bool:
+        return self != _Wanted()
+
+    def has(self, memory: RetrievedMemory) -> bool:
+        """Return whether a memory is meant."""
+        return (
+            self.kind in (None, memory.kind)
+            and memory.run.startswith(self.run or "")
+            and (self.source or "") in memory.source
+            and (self.before is None or memory.t < self.before.timestamp())
+            and (self.since is None or memory.t >= self.since.timestamp())
+        )
+
+
 @memory.command("list")
+@_filters
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="At most N.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N newest.")
 @as_json
 @click.pass_context
-def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool) -> None:
+def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool, **wanted: Any) -> None:
     """List the memories, those that were stored or used last first."""
+    meant = _Wanted(**wanted)
     with memory_of_user(settings_here(ctx.obj)) as living:
-        memories, count = living.store.listed(limit, offset), len(living)
+        if meant.said:
+            every = [memory for memory in living.store.listed() if meant.has(memory)]
+            memories, count = every[offset : offset + limit], len(every)
+        else:
+            memories, count = living.store.listed(limit, offset), len(living)
     some = f"{len(memories)} of {count} memories; --limit and --offset show others."
     echo_list(memories, as_json, _object, _line, some if count else "The memory is empty.")
     if memories and len(memories) < count and not as_json:
@@ -72,27 +121,80 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
 
 
 @memory.command("add")
-@click.argument("text")
+@click.argument("text", required=False)
+@click.option(
+    "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="The text is in FILE."
+)
 @click.pass_context
-def add(ctx: click.Context, text: str) -> None:
-    """Remember TEXT."""
+def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
+    """Remember TEXT, or what is in a file; it does not fade by itself."""
+    if (text is None) == (file is None):
+        raise click.UsageError("Give either TEXT or --file FILE.")
     with memory_of_user(trusted_here(ctx.obj).settings) as living:
-        id = living.add(text, source="user")
+        id = living.add(read_text(file) if file else text or "", source="user")
     if id is None:
-        raise click.UsageError("TEXT is empty.")
+        raise click.UsageError(f"{file or 'TEXT'} is empty.")
     echo(f"Remembered as {id}.")
 
 
-@memory.command("forget")
+@memory.command("edit")
+@click.argument("id", type=int)
+@click.argument("text")
+@click.pass_context
+def edit(ctx: click.Context, id: int, text: str) -> None:
+    """Let the memory with this ID say TEXT; what is known of it besides stays, and it gets another id."""
+    if not text.strip():
+        raise click.UsageError("TEXT is empty.")
+    with memory_of_user(trusted_here(ctx.obj).settings) as living:
+        new = living.edit(id, text)
+    if new is None:
+        raise _no_such(id)
+    echo(f"Edited {id}; it is {new} now.")
+
+
+@memory.command("pin")
 @click.argument("id", type=int)
 @click.pass_context
-def forget(ctx: click.Context, id: int) -> None:
-    """Delete the memory with this ID for good."""
+def pin(ctx: click.Context, id: int) -> None:
+    """Pin the memory with this ID: it never fades, whatever it is."""
     with memory_of_user(trusted_here(ctx.obj).settings) as living:
-        found = living.forget(id)
-    if not found:
-        raise StateError(f"There is no memory {id}; `autoagent memory list` lists them.")
+        if not living.pin(id):
+            raise _no_such(id)
+    echo(f"Pinned {id}.")
+
+
+@memory.command("unpin")
+@click.argument("id", type=int)
+@click.pass_context
+def unpin(ctx: click.Context, id: int) -> None:
+    """Let the memory with this ID live as others of its kind."""
+    with memory_of_user(trusted_here(ctx.obj).settings) as living:
+        if not living.pin(id, pinned=False):
+            raise _no_such(id)
+    echo(f"Unpinned {id}.")
+
+
+@memory.command("forget")
+@click.argument("id", type=int, required=False)
+@_filters
+@click.pass_context
+def forget(ctx: click.Context, id: int | None, **wanted: Any) -> None:
+    """Delete the memory with this ID for good, or all that the options name; pinned ones only by their ID."""
+    meant = _Wanted(**wanted)
+    if (id is None) != meant.said:
+        raise click.UsageError("Give either an ID, or options that say which memories are meant.")
+    with memory_of_user(trusted_here(ctx.obj).settings) as living:
+        if id is None:
+            gone = [memory.id for memory in living.store.listed() if meant.has(memory) and not memory.pinned]
+            echo(f"Forgot {sum(map(living.forget, gone))} memories.")
+            return
+        if not living.forget(id):
+            raise _no_such(id)
     echo(f"Forgot {id}.")
+
+
+def _no_such(id: int) -> StateError:
+    return StateError(f"There is no memory {id}; `autoagent memory list` lists them.")
 
 
 @memory.command("sleep")
@@ -253,7 +355,8 @@ def _line(memory: RetrievedMemory) -> str:
     origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
     text = shorten(escape(" ".join(memory.text.split())), SHOWN)
     mark = "" if memory.trusted else " (untrusted)"
-    return f"{memory.id}  {minute(memory.t)}  level {memory.level}  {origin}{mark}: {text}"
+    level = "pinned" if memory.pinned else f"level {memory.level}"
+    return f"{memory.id}  {minute(memory.t)}  {level}  {origin}{mark}: {text}"
 
 
 def _object(memory: RetrievedMemory) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def test_what_a_run_did_is_recalled_by_the_next_for_this_user_alone(served: Home
     first = served.runs[0]
 
     listed = json.loads(served.run("memory", "list", "--json").out)
-    assert [memory["step"] for memory in listed] == [3, 2, 1]
+    assert [(memory["kind"], memory["step"]) for memory in listed] == [("fact", 3), ("step", 1)]
     assert {memory["run"] for memory in listed} == {first}
     found = served.run("memory", "search", "lighthouse lamp green", "-k", "1")
     assert "lighthouse.txt" in found.text

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from autoagent.memory.embedders.builtin import embedded
+from autoagent.memory.living_memory import LivingMemory
+from autoagent.memory.sqlite.store import LocalStore
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -60,3 +64,30 @@ def test_what_one_run_has_learnt_reaches_the_next_with_thousands_of_steps_in_bet
     assert len(facts.split()) == len(useless.split()) == 5, table
     assert min(map(int, facts.split())) >= 5, table
     assert max(map(int, useless.split())) <= 60, table
+
+
+def test_what_was_corrected_is_told_apart_with_thousands_of_steps_in_between(tmp_path: Path) -> None:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        from two_runs import others, put_at_once
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    with LivingMemory(LocalStore(tmp_path, embedded())) as memory:
+        old = memory.add("The shop is deployed to alpha, by a push to main.")
+        put_at_once(memory.store, list(others(20_000)))
+        new = memory.add("The shop is deployed to omega now, alpha is off.")
+        found = memory.recall("Deploy the shop", 8, pushed=True).memories
+        assert old is not None
+        assert memory.store.of([old])[0].superseded
+    assert found[0].id == new and not found[0].superseded
+    assert [other.id for other in found if other.superseded] in ([], [old])
+
+
+def test_thirty_days_of_work_leave_what_was_chosen_and_little_else() -> None:
+    told = printed_by("thirty_days.py", "--work")
+    lines = told.splitlines()
+    assert len(lines) == 2, "with a sleep each night, and without"
+    for line in lines:
+        found = {kind: (int(left), int(made)) for kind, left, made in re.findall(r"(\w+) (\d+) of (\d+)", line)}
+        assert all(found[kind][0] == found[kind][1] > 0 for kind in ("note", "feedback", "pinned")), line
+        assert found["step"][0] <= 0.2 * found["step"][1], line

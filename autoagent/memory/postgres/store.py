@@ -184,6 +184,10 @@ class PostgresStore:
                     ORDER BY random() LIMIT %s"""  # noqa: S608 - ours
         return self._recollections(query, (below, max(n, 0)))
 
+    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
+        query = f"SELECT {COLUMNS}, 0 FROM memories m WHERE id = ANY(%s) AND forgotten IS NULL ORDER BY id"  # noqa: S608
+        return self._recollections(query, (list(ids),))
+
     def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
         query = f"""SELECT {COLUMNS}, 0 FROM memories m WHERE forgotten IS NULL
                     ORDER BY t DESC, id DESC LIMIT %s OFFSET %s"""  # noqa: S608 - ours

@@ -227,6 +227,10 @@ class RedisStore:
             found = self._memories({int(member) for members in pipeline.execute() for member in members})
             return [memory for memory in found.values() if memory.level < below]
 
+    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
+        with self._server():
+            return list(self._memories(sorted(ids)).values())
+
     def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
         with self._server():
             last = -1 if limit < 0 else offset + limit - 1

@@ -320,20 +320,20 @@ class LocalStore:
             if last - first >= 4 * n:
                 for _ in range(DRAWS):
                     drawn = {self._random.randint(first, last) for _ in range(2 * n)} - found.keys()
-                    found |= {memory.id: memory for memory in self._of(drawn) if memory.level < below}
+                    found |= {memory.id: memory for memory in self.of(drawn) if memory.level < below}
                     if len(found) >= n:
                         return self._random.sample(list(found.values()), n)
             query = "SELECT id FROM memories WHERE level < ?"
             ids = [id for (id,) in self._db.execute(query, (below,))]
-            return self._of(self._random.sample(ids, min(n, len(ids))))
+            return self.of(self._random.sample(ids, min(n, len(ids))))
 
-    def _of(self, ids: Iterable[int]) -> list[RetrievedMemory]:
-        """Return the existing memories with these ids, ordered by id."""
+    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
         wanted, found = sorted(ids), []
-        for start in range(0, len(wanted), FETCH):
-            some = wanted[start : start + FETCH]
-            query = f"SELECT {COLUMNS} FROM memories m WHERE m.id IN ({','.join('?' * len(some))}) ORDER BY m.id"  # noqa: S608
-            found += [_recollection(columns, 0.0) for columns in self._db.execute(query, some)]
+        with our_errors(self._folder):
+            for start in range(0, len(wanted), FETCH):
+                some = wanted[start : start + FETCH]
+                query = f"SELECT {COLUMNS} FROM memories m WHERE m.id IN ({','.join('?' * len(some))}) ORDER BY m.id"  # noqa: S608
+                found += [_recollection(columns, 0.0) for columns in self._db.execute(query, some)]
         return found
 
     # Texts to vectors -------------------------------------------------------------------------------------------
