@@ -32,6 +32,7 @@ SUBCOMMANDS = {
     "why": ("why", "Show which memories fed a step, and what it would do without one."),
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
     "rules": ("rules", "List, add and remove rules of what runs without a question."),
+    "plugins": ("plugins", "List the plug-ins of AutoGPT's kind, and why some are not used."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),
     "new-plugin": ("new_plugin", "Write an extension to begin with."),
     "mcp": ("mcp", "List and allow MCP servers, or serve commands and memory to other agents."),

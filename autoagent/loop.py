@@ -7,6 +7,7 @@ Each event is written before it is yielded, and synced before anything that cann
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 
 from autoagent.core.commands import PLAIN, Call, Proposal, ResultMeta
 from autoagent.core.errors import ModelError, ReplyError, SetupError, StopRun
@@ -51,6 +52,7 @@ class Agent:
     ) -> None:
         self._registry = tools.registry
         self._inbox = tools.inbox
+        self._hooks = tools.hooks
         self._clock = policy.clock
         self._state = RunState(start, tools.registry, policy, log, key)
         self._user = Authorization(self._state, tools, policy, listener)
@@ -96,7 +98,8 @@ class Agent:
             known = self._further[-len(waiting) :]
             return Completion((known or waiting)[0], Usage())
         memories = yield from self._memory.recall()
-        return (yield from self._model.ask(memories))
+        completion = yield from self._model.ask(memories)
+        return self._hooks.reply(completion)
 
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
         """Return the call in the reply, the first of several, or
@@ -107,6 +110,7 @@ class Agent:
             if completion.text in self._unknown:
                 raise ReplyError(SECRET_GONE)
             reply = parse(completion, self._registry.check, call_id=f"{state.step}")
+            reply = replace(reply, call=self._rewritten(reply.call))
         except ReplyError as error:
             yield state.record(
                 Rejected(
@@ -127,6 +131,16 @@ class Agent:
         yield state.record(thought)
         self._further = reply.more or self._further
         return reply.call
+
+    def _rewritten(self, call: Call) -> Call:
+        """Return the call as plug-ins have it: what is authorized and run. Raises ReplyError if it cannot be run."""
+        other = self._hooks.call(call)
+        if (other.name, other.args) == (call.name, call.args):
+            return call
+        try:
+            return self._registry.check(other)
+        except ReplyError as error:
+            raise ReplyError(f"A plug-in has changed this call to one that cannot be run: {error}") from None
 
     def _authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """Return the call to run, perhaps with arguments the user changed, or None if it may not run."""

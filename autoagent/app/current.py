@@ -157,6 +157,7 @@ def look(
         *_leading_out(loaded, folder),
         *(_checks(loaded, folder) if task else ()),
         *_additions(loaded, folder),
+        *_plugins(loaded, folder),
     ]
     left = [*loaded.untrusted, *(untrusted for untrusted in others if not trusted.holds(folder, untrusted.mark))]
     if not named and not is_own(state, trusted):
@@ -240,6 +241,15 @@ def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
     if not _is_named(loaded, "mcp_servers_file"):
         yield from untrusted_servers(folder / path, str(path))
     yield from untrusted_texts(folder, loaded.settings.workspace)
+
+
+def _plugins(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
+    """Yield the enabled plug-ins of the folder; few folders have any."""
+    settings = loaded.settings
+    if settings.allowlisted_plugins or (folder / settings.plugins_config_file).exists():
+        from autoagent.plugins.discovery import untrusted_plugins
+
+        yield from untrusted_plugins(settings, folder)
 
 
 def _checks_of(path: Path, task: Task) -> list[UntrustedValue]:

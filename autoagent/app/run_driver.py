@@ -7,11 +7,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent.app import run_factory
+from autoagent.app.plugins import RunPlugins
 from autoagent.commands.registry import Registry
 from autoagent.config.scenario_bounds import hold_workspace
 from autoagent.config.settings import Settings
@@ -55,10 +56,12 @@ class RunPlan:
     console: Console
     attended: bool
     texts: FolderTexts | None = None
+    plugins: RunPlugins = field(default_factory=RunPlugins)
 
     def authorizer(self, rulebook: Rulebook) -> Authorizer:
         """Make one for an agent of the run: whoever is asked before a command."""
-        return run_factory.authorizer_of(self.settings, self.console, rulebook, attended=self.attended)
+        asked = run_factory.authorizer_of(self.settings, self.console, rulebook, attended=self.attended)
+        return asked if self.settings.continuous else self.plugins.authorizer(asked)
 
 
 def drive(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog], setup_usage: Usage | None = None) -> int:
@@ -75,6 +78,7 @@ def drive(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog], setup_usa
                 for event in agent.run():
                     pool.show(event)
                     hear(event)
+                    plan.plugins.hear(event)
         except ForUser as error:
             if console.tally.run:  # else nothing of the run is on disk
                 error.run_began = True
@@ -125,7 +129,7 @@ def _opened(
     from autoagent.workspace.lock import sole_writer
 
     start, model, registry, settings, console = plan.start, plan.model, plan.registry, plan.settings, plan.console
-    embedder = lazy_embedder(settings, console)
+    embedder = plan.plugins.embedder() or lazy_embedder(settings, console)
     budget = Budget(run_factory.limits_of(settings, start.task))
     hold_workspace(Path(start.workspace), os.environ, Path.cwd())
     workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
@@ -133,8 +137,8 @@ def _opened(
     specs = (*registry.specs, *all_specs())
     guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
     rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
-    fast = run_factory.open_fast_model(settings, console, model)
-    ask = run_factory.ask_the_user(console)
+    fast = model if plan.plugins.answer else run_factory.open_fast_model(settings, console, model)
+    ask = plan.plugins.asked(run_factory.ask_the_user(console))
     with (
         sole_writer(workspace.root, console.warn),
         open_context(settings, workspace, guard, model, fast, embedder, ask=ask, say=console.say) as context,
@@ -143,6 +147,7 @@ def _opened(
     ):
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
+        plan.plugins.attach(context, registry)
         log.subscribe(rulebook.add)
         build = builder(settings, registry, workspace, tainted, model, embedder, console, plan.texts)
         leader = Leader(log, budget, registry.specs, start.task.name)
@@ -152,6 +157,7 @@ def _opened(
                 replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause),
                 open_snapshots(settings.state_dir, workspace, console.warn),
                 inbox=pool.mailbox,
+                hooks=plan.plugins.hooks,
             )
             policy = Policy(pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed)
             agent = Agent(start, model, tools, policy, log, listener=console, setup_usage=setup_usage)

@@ -29,6 +29,7 @@ from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.app.folder_texts import FolderTexts
+    from autoagent.prompt import Guidance
     from autoagent.safety.rules import Rulebook
 
 COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
@@ -130,9 +131,19 @@ def protected_paths(settings: Settings) -> list[str]:
     from autoagent.app.tool_servers import user_servers_path
 
     settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
+    plugins = (settings.plugins_config_file, Path("plugins")) if settings.plugins_config_file.exists() else ()
     of_user = (user_config_path(os.environ), user_servers_path(), rules_path(), user_state_path(os.environ))
-    own_files = (*settings_files, *of_user)
+    own_files = (*settings_files, *plugins, *of_user)
     return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
+
+
+def guidance_of(settings: Settings) -> Guidance:
+    """Return the lists of the prompt: the user's, or our own. Raises SettingsError."""
+    from autoagent.config.task_file import read_prompt_settings
+    from autoagent.prompt import Guidance
+
+    own: dict[str, Any] = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
+    return Guidance(**own)
 
 
 def describe(
@@ -142,6 +153,7 @@ def describe(
     registry: Registry,
     began: RunStarted | None = None,
     texts: FolderTexts | None = None,
+    guidance: Guidance | None = None,
 ) -> RunStarted:
     """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
 
@@ -150,21 +162,20 @@ def describe(
     """
     import json
 
-    from autoagent.config.task_file import read_prompt_settings
     from autoagent.core import command_schema
     from autoagent.core.window import is_workable, reply_tokens
-    from autoagent.prompt import Guidance, system_prompt
+    from autoagent.prompt import system_prompt
     from autoagent.runs.history import History
     from autoagent.text.tokens import PER_MESSAGE, counter, shorten
 
-    own: dict[str, Any] = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
     asking = model.asking
+    guidance = guidance or guidance_of(settings)
     count = counter(model.name)
     if texts is not None:
         loads = any(command.spec in registry.specs for command in texts.commands)
-        own["instructions"] = shorten(texts.instructions, model.window // INSTRUCTIONS_SHARE, count)
-        own["skills"] = texts.skills if loads else ()
-    system = system_prompt(task, registry.specs, asking, Guidance(**own))
+        instructions = shorten(texts.instructions, model.window // INSTRUCTIONS_SHARE, count)
+        guidance = dataclasses.replace(guidance, instructions=instructions, skills=texts.skills if loads else ())
+    system = system_prompt(task, registry.specs, asking, guidance)
     tokens = count(system) + PER_MESSAGE
     if asking == "tools":
         tokens += count(json.dumps(command_schema.tools(registry.specs)))

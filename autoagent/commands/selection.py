@@ -59,16 +59,16 @@ def all_names() -> frozenset[str]:
 def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
     """Return the commands usable with these settings; the others are known with the reason why they are not.
 
-    `more` are those of MCP servers, which are there only while these run. Raises SettingsError for a category to switch
-    off that there is not.
+    `more` are those of MCP servers and plug-ins, which are there only while these run. Raises SettingsError for a
+    category to switch off that there is not.
     """
     off: dict[str, str] = {}
     for category in settings.disabled_command_categories:
         reason = f"the category {category} is switched off (DISABLED_COMMAND_CATEGORIES)"
-        if not category.startswith(PREFIX):
-            off.update(dict.fromkeys(_meant("DISABLED_COMMAND_CATEGORIES", category, all_specs()), reason))
-        else:
-            off.update({one.spec.name: reason for one in more if category in (one.spec.name, one.spec.category)})
+        named = {one.spec.name: reason for one in more if category in (one.spec.name, one.spec.category)}
+        if not (named or category.startswith(PREFIX)):
+            named = dict.fromkeys(_meant("DISABLED_COMMAND_CATEGORIES", category, all_specs()), reason)
+        off.update(named)
     usable, reasons = [], {}
     stand_ins: dict[str, str] = {}
     for command in (*all_commands(), *more):

@@ -160,10 +160,6 @@ _UNUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "BROWSE_SPACY_LANGUAGE_MODEL": ("en_core_web_sm",),
     },
     "one voice speaks: ELEVENLABS_VOICE_ID": {"ELEVENLABS_VOICE_2_ID": ()},
-    "there are no plugins in this version": {
-        "PLUGINS_CONFIG_FILE": ("plugins_config.yaml",), "ALLOWLISTED_PLUGINS": (), "DENYLISTED_PLUGINS": (),
-    },
-    "there is no chat service to report to": {"CHAT_MESSAGES_ENABLED": ("false",)},
 }  # fmt: skip
 UNUSED: Mapping[str, Unused] = {
     variable: Unused(reason, stock) for reason, variables in _UNUSED.items() for variable, stock in variables.items()

@@ -344,6 +344,18 @@ class Settings:
     twitter_access_token: str = free("", "TW_ACCESS_TOKEN", help="of the account that tweets", secret=True)
     twitter_access_secret: str = free("", "TW_ACCESS_TOKEN_SECRET", help="of the account that tweets", secret=True)
 
+    # plug-ins of AutoGPT's
+    plugins_config_file: Path = setting(
+        Path("plugins_config.yaml"), "PLUGINS_CONFIG_FILE", help="which plug-ins are enabled", folder="inside"
+    )
+    allowlisted_plugins: tuple[str, ...] = free((), "ALLOWLISTED_PLUGINS", help="plug-ins that are enabled besides")
+    denylisted_plugins: tuple[str, ...] = setting(
+        (), "DENYLISTED_PLUGINS", help="plug-ins that are not, whatever else says so", folder="more"
+    )
+    chat_messages: bool = setting(
+        False, "CHAT_MESSAGES_ENABLED", help="whether plug-ins may answer for the user, and are reported to"
+    )
+
     # other agents
     agents_at_once: int = setting(5, "AUTOAGENT_AGENTS", help="sub-agents that may run at once; 0: none", folder="less")
     agents_depth: int = setting(

@@ -103,7 +103,7 @@ class YamlEntry:
 _KINDS = {"sequence": "list", "mapping": "mapping"}
 
 
-def read_mapping(path: Path, known: Collection[str], called: str = "setting") -> dict[str, YamlEntry]:
+def read_mapping(path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
     """Read the top level of the file by key; {} for an empty file. A complaint calls a key `called`.
 
     Raises:

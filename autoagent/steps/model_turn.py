@@ -9,9 +9,9 @@ from itertools import islice
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, ContextOverflow, Unreachable
-from autoagent.core.events import Event, Prompted, Retried
+from autoagent.core.events import AgentMessage, Event, Prompted, Retried
 from autoagent.core.memory import RetrievedMemory
-from autoagent.core.model import Completion, Usage
+from autoagent.core.model import Completion, Message, Usage
 from autoagent.core.protocols import Listener, Model
 from autoagent.models.watch import Watch
 from autoagent.prompt import Prompt
@@ -45,6 +45,7 @@ class ModelTurn:
         self._registry = tools.registry
         self._workspace = tools.context.workspace
         self._names: tuple[str, ...] = ()  # of what lies in the workspace, for a small model
+        self._hooks = tools.hooks
         self._clock = policy.clock
         self._user = user
         self._listener = listener
@@ -53,6 +54,9 @@ class ModelTurn:
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
         """Ask the model with all that fits; cut the history further if the endpoint finds the prompt too long."""
         state, shortened = self._state, 0
+        shown = [Message("system", state.start.system), *state.history.messages]
+        for sender, text in self._hooks.planning(shown):
+            yield state.record(AgentMessage(sender=sender, text=text, data={"untrusted": sender}))
         while True:
             prompt = yield from self._prompt(memories)
             try:

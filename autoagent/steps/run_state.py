@@ -11,6 +11,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
 from autoagent.core.events import Event, RunStarted, Spent
+from autoagent.core.hooks import NO_HOOKS, StepHooks
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Authorizer, Inbox, Recorder, Snapshots
 from autoagent.runs.budget import Budget
@@ -31,13 +32,14 @@ class Tools:
     """What the agent works with.
 
     `snapshots` keeps the workspace as it was around each change, where that is wanted. `inbox` brings what other agents
-    have to say.
+    have to say, `hooks` are what plug-ins do in the parts of a step.
     """
 
     registry: Registry
     context: Context
     snapshots: Snapshots | None = None
     inbox: Inbox | None = None
+    hooks: StepHooks = NO_HOOKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,11 @@ _SCREEN_FLAGS = (
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
 _AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts
-    click.option("--install-plugin-deps", is_flag=True, help="No effect yet: plugins are not loaded."),
+    click.option(
+        "--install-plugin-deps",
+        is_flag=True,
+        help="Install what the enabled plug-ins ask for, in an environment of their own.",
+    ),
     click.option("--skip-news", is_flag=True, help="No effect: there is no news to skip."),
 )
 

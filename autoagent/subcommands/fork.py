@@ -16,6 +16,7 @@ from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import answered, settings_of_run, tell_changes
 from autoagent.app.folder_texts import folder_texts
+from autoagent.app.plugins import opened_plugins
 from autoagent.app.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.app.tool_servers import opened_servers
@@ -61,16 +62,22 @@ def _fork(
     settings = settings_of_run(began, given)
     check_flags(given, settings)
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-    model = run_factory.open_model(settings, console, answered(settings, run, step))
     attended = not settings.continuous or sys.stdin.isatty()
-    task = task_of_run(began, given, console.say)
-    with opened_servers(settings, given, console) as servers, ExitStack() as unused:
+    with (
+        opened_servers(settings, given, console) as servers,
+        opened_plugins(settings, given, console.say, console.warn) as plugins,
+        ExitStack() as unused,
+    ):
+        had = answered(settings, run, step)
+        model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
+        task, guidance = plugins.shape(task_of_run(began, given, console.say), run_factory.guidance_of(settings))
         texts = folder_texts(given, settings.workspace, console.say)
-        more = (*servers, *texts.commands)
+        more = (*servers, *texts.commands, *plugins.commands)
         registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
         place = _new_folder(Path(began.workspace), folder, unused)
         moved = replace(began, workspace=str(place))
-        start = run_factory.describe(task, replace(settings, workspace=place), model, registry, moved, texts)
+        there = replace(settings, workspace=place)
+        start = run_factory.describe(task, there, model, registry, moved, texts, guidance)
 
         def new_log(tainted: TaintedFiles) -> EventLog:
             """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
@@ -91,7 +98,7 @@ def _fork(
                 log.append(replace(event, step=history.step))
             return log
 
-        return drive(RunPlan(start, model, registry, settings, console, attended, texts), new_log)
+        return drive(RunPlan(start, model, registry, settings, console, attended, texts, plugins), new_log)
 
 
 def _began(run: str, step: int, shared: list[Event]) -> RunStarted:

@@ -13,6 +13,7 @@ from autoagent.app import run_factory
 from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import answered, ends, newest_unfinished, replies, settings_of_run, tell_changes
 from autoagent.app.folder_texts import folder_texts
+from autoagent.app.plugins import opened_plugins
 from autoagent.app.restoring import (
     cut_off,
     finish,
@@ -71,17 +72,20 @@ def _resume(
     with (
         EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)) as log,
         opened_servers(settings, given, console) as servers,
+        opened_plugins(settings, given, console.say, console.warn) as plugins,
     ):
         log.subscribe(console.pass_over)
         if step is not None:
             _check_step(settings, run, step)
-        model = run_factory.open_model(settings, console, answered(settings, run, step))
+        had = answered(settings, run, step)
+        model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
         attended = not settings.continuous or sys.stdin.isatty()
         task = task_of_run(began, given, console.say)
+        task, guidance = plugins.shape(task, run_factory.guidance_of(settings))
         texts = folder_texts(given, settings.workspace, console.say)
-        more = (*servers, *texts.commands)
+        more = (*servers, *texts.commands, *plugins.commands)
         registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
-        start = run_factory.describe(task, settings, model, registry, began, texts)
+        start = run_factory.describe(task, settings, model, registry, began, texts, guidance)
 
         def take_up(tainted: TaintedFiles) -> EventLog:
             _take_back(log, settings, began, step, console, force=force)
@@ -89,7 +93,7 @@ def _resume(
                 log.append(replace(event, step=_last_step(settings, run)))
             return log
 
-        return drive(RunPlan(start, model, registry, settings, console, attended, texts), take_up)
+        return drive(RunPlan(start, model, registry, settings, console, attended, texts, plugins), take_up)
 
 
 def _last_step(settings: Settings, run: str) -> int:

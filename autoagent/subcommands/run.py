@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import click
 from autoagent.app import run_factory
 from autoagent.app.current import FolderSettings, claimed_state, look, trust_made, trusted_here
 from autoagent.app.folder_texts import FolderTexts, folder_texts
+from autoagent.app.plugins import RunPlugins, opened_plugins
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.app.tool_servers import opened_servers
 from autoagent.commands.registry import Command
@@ -43,7 +45,6 @@ from autoagent.terminal.setup_wizard import (
 )
 
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
-NO_EFFECT = ("install_plugin_deps",)
 
 
 @click.command("run")
@@ -68,11 +69,23 @@ def _start(given: Mapping[str, Any]) -> int:
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
     flag_task = _task_of_flags(given, here, terminal)
-    settings = _with_model(given, settings, terminal)
-    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-    with claimed_state(settings), opened_servers(settings, given, console) as servers:
-        texts = folder_texts(given, settings.workspace, console.say)
-        return _run(given, settings, flag_task, here, console, texts, (*servers, *texts.commands), terminal)
+    with claimed_state(settings), opened_plugins(settings, given, terminal.say, terminal.say) as plugins:
+        if not plugins.answer:
+            settings = _with_model(given, settings, terminal)
+        console = run_factory.open_console(settings, json=bool(given.get("json_output")))
+        with opened_servers(settings, given, console) as servers:
+            texts = folder_texts(given, settings.workspace, console.say)
+            brought = _Brought(texts, (*servers, *texts.commands), plugins)
+            return _run(given, settings, flag_task, here, console, brought, terminal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """What there is beside the program's own: texts of the folder, commands of it and of MCP servers, plug-ins."""
+
+    texts: FolderTexts
+    commands: Sequence[Command]
+    plugins: RunPlugins
 
 
 def _run(
@@ -81,21 +94,20 @@ def _run(
     flag_task: Task | None,
     here: FolderSettings,
     console: Console,
-    texts: FolderTexts,
-    more: Sequence[Command],
+    brought: _Brought,
     terminal: ClickTerminal,
 ) -> int:
-    model = run_factory.open_model(settings, console)
+    texts, plugins = brought.texts, brought.plugins
+    model = plugins.model(settings, lambda: run_factory.open_model(settings, console))
     proposals = _Proposals(model, console)
     task = without_budget(flag_task or _task(given, settings, here, terminal, proposals), given)
     attended = not settings.continuous or sys.stdin.isatty()
+    task, guidance = plugins.shape(task, run_factory.guidance_of(settings))
+    more = (*brought.commands, *plugins.commands)
     registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
-    begin = run_factory.describe(task, settings, model, registry, texts=texts)
-    for name in NO_EFFECT:
-        if given.get(name):
-            console.warn(f"--{name.replace('_', '-')} has no effect yet.")
+    begin = run_factory.describe(task, settings, model, registry, texts=texts, guidance=guidance)
     run_factory.tell_choice(registry, settings, model.window, console.say, more)
-    plan = RunPlan(begin, model, registry, settings, console, attended, texts)
+    plan = RunPlan(begin, model, registry, settings, console, attended, texts, plugins)
     mask = run_factory.mask_of(settings)
     return drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
 

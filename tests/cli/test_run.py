@@ -45,9 +45,7 @@ def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> No
     assert (served.folder / "elsewhere").is_dir()
     assert len(list((served.folder / "state" / "runs").iterdir())) == 1
     assert sorted(path.name for path in served.folder.iterdir()) == [".local", "elsewhere", "mine.yaml", "state"]
-    assert done.text.startswith(
-        "--install-plugin-deps has no effect yet.\nContinuous mode: commands run without a question"
-    )
+    assert done.text.startswith("Continuous mode: commands run without a question")
 
 
 def test_a_command_whose_package_is_missing_is_not_offered_and_what_to_install_is_said(

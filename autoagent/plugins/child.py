@@ -1,0 +1,207 @@
+"""What runs in a plug-in's process: it loads the plug-in and does what it is asked, a line of JSON each way.
+
+It needs nothing but the standard library, so that it runs in the plug-ins' own environment too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import queue
+import resource
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autoagent.plugins import autogpt_modules
+from autoagent.plugins.autogpt_modules import PromptGenerator
+
+HOOKS = (
+    "post_prompt", "on_planning", "post_planning", "pre_instruction", "on_instruction", "post_instruction",
+    "pre_command", "post_command", "on_response", "chat_completion", "text_embedding", "user_input", "report",
+)  # fmt: skip
+_TRIED_WITH: Mapping[str, Mapping[str, Any]] = {  # what `can_handle_...` is given, where the template gives something
+    "chat_completion": {"messages": [], "model": "", "temperature": 0.0, "max_tokens": 1},
+    "text_embedding": {"text": ""},
+    "user_input": {"user_input": ""},
+    "report": {"message": ""},
+}
+_KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
+
+
+def main() -> None:
+    """Serve the socket whose number is the last argument, to its end."""
+    channel = _Channel(socket.socket(fileno=int(sys.argv[-1])))
+    child = _Child(channel)
+    while True:
+        message = channel.receive()
+        try:
+            channel.send({"result": child.do(message)})
+        except BaseException as error:  # the code of others: whatever it raises, SystemExit too, is its answer
+            channel.send({"error": f"it raised {type(error).__name__}: {error}".removesuffix(": ")})
+
+
+class _Channel:
+    """The way to the program. A thread reads it, so that the process ends with the program whatever it does."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def receive(self) -> dict[str, Any]:
+        """Return the next message."""
+        message: dict[str, Any] = json.loads(self._lines.get())
+        return message
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message; what is no JSON is sent as text."""
+        self._socket.sendall(json.dumps(message, default=str).encode() + b"\n")
+
+    def serve(self, what: str, **given: Any) -> Any:
+        """Ask the program for something. Raises RuntimeError where it refuses."""
+        self.send({"serve": what, "given": given})
+        answer = self.receive()["served"]
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["result"]
+
+    def _read(self) -> None:
+        with self._socket.makefile("rb") as lines:
+            for line in lines:
+                self._lines.put(line)
+        os._exit(0)
+
+
+class _Child:
+    def __init__(self, channel: _Channel) -> None:
+        self._channel = channel
+        self._plugins: list[Any] = []
+        self._commands: dict[str, Callable[..., Any]] = {}
+        self._generator = PromptGenerator()
+        self._about: list[dict[str, Any]] = []
+
+    def do(self, message: dict[str, Any]) -> Any:
+        """Do what is asked for; whatever the plug-in raises comes out."""
+        what = message.pop("ask")
+        known: dict[str, Callable[..., Any]] = {
+            "load": self._load, "about": lambda: self._about, "prompt": self._prompt, "hook": self._hook,
+            "command": self._command,
+        }  # fmt: skip
+        return known[what](**message)
+
+    def _load(
+        self, memory: int, paths: list[str], root: str, module: str, config: dict[str, Any], facts: dict[str, Any]
+    ) -> None:
+        """Import the plug-in, and note what its classes are and can do."""
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sys.path += [path for path in paths if path not in sys.path]
+        if root:
+            sys.path.insert(0, root)
+        autogpt_modules.install(self._channel.serve, facts, config)
+        template = importlib.import_module("auto_gpt_plugin_template").AutoGPTPluginTemplate
+        loaded = importlib.import_module(module)
+        kinds: list[Any] = [kind for _, kind in inspect.getmembers(loaded, inspect.isclass)]
+        for kind in kinds:
+            if issubclass(kind, template) and kind is not template:
+                kind.__abstractmethods__ = frozenset()  # a hook that it has not does nothing
+                self._plugins.append(kind())
+        self._about = [
+            {
+                "name": str(getattr(plugin, "_name", type(plugin).__name__)),
+                "version": str(getattr(plugin, "_version", "")),
+                "description": str(getattr(plugin, "_description", "")),
+                "hooks": [hook for hook in HOOKS if _handles(plugin, hook, _TRIED_WITH.get(hook, {}))],
+            }
+            for plugin in self._plugins
+        ]
+
+    def _prompt(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Let the plug-ins change what the prompt is made of; return that, and the commands that they add."""
+        generator = PromptGenerator()
+        generator.take(state)
+        for plugin in self._plugins:
+            if _handles(plugin, "post_prompt", {}):
+                changed = plugin.post_prompt(generator)
+                generator = changed if isinstance(changed, PromptGenerator) else generator
+        self._generator = generator
+        commands = []
+        for label, name, params, function in generator.added():
+            if callable(function):
+                self._commands[name] = function
+                commands.append({"name": name, "label": label, "parameters": _parameters(params, function)})
+        return {**generator.state(), "commands": commands}
+
+    def _command(self, name: str, args: dict[str, Any]) -> Any:
+        return _as_text(self._commands[name](**args))
+
+    def _hook(self, hook: str, given: dict[str, Any]) -> Any:
+        """Ask every plug-in that can handle it, one after the other: each has what the one before it made of it."""
+        result: Any = None
+        for plugin in self._plugins:
+            if not _handles(plugin, hook, given if hook in _TRIED_WITH else {}):
+                continue
+            value, given = self._one(plugin, hook, given)
+            result = value if value is not None else result
+        return result
+
+    def _one(self, plugin: Any, hook: str, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return what one says to a hook (None: nothing), and what the next one is given."""
+        if hook == "on_planning":
+            said = plugin.on_planning(self._generator, given["messages"])
+            return said or None, given
+        if hook == "pre_command":
+            changed = plugin.pre_command(given["command_name"], given["arguments"])
+            if not (isinstance(changed, tuple | list) and len(changed) == 2):
+                return None, given
+            given = {"command_name": changed[0], "arguments": changed[1]}
+            return list(changed), given
+        method = getattr(plugin, hook if hook in _TEMPLATES_NAME else f"handle_{hook}", None) or getattr(plugin, hook)
+        value = method(**given)
+        if value is not None and hook in _PASSED_ON:
+            given = {**given, _PASSED_ON[hook]: value}
+        return value, given
+
+
+_TEMPLATES_NAME = frozenset(HOOKS) - {"chat_completion", "text_embedding"}
+_PASSED_ON = {  # the argument that the next plug-in has the result of the one before in
+    "post_planning": "response", "post_instruction": "response", "post_command": "response", "on_response": "response",
+}  # fmt: skip
+
+
+def _handles(plugin: Any, hook: str, given: Mapping[str, Any]) -> bool:
+    """Return whether it can handle a hook; without a method that says so, it cannot."""
+    can = getattr(plugin, f"can_handle_{hook}", None)
+    return can is not None and bool(can(**given))
+
+
+def _parameters(params: Mapping[str, Any], function: Callable[..., Any]) -> list[dict[str, Any]]:
+    """Return the arguments of a command: those it names, else those of its function."""
+    try:
+        signature = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        signature = {}  # type: ignore[assignment] # of a function in C
+    plain = [one for one in signature.values() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    found = []
+    for name, help_text in (params or {one.name: "" for one in plain}).items():
+        one = signature.get(name)
+        hint: Any = getattr(one, "annotation", None)
+        hints = {kind.__name__: kind for kind in _KINDS}
+        kind = hints.get(hint, str) if isinstance(hint, str) else hint
+        optional = one is not None and one.default is not inspect.Parameter.empty
+        found.append({"name": name, "help": str(help_text), "kind": _KINDS.get(kind, "any"), "required": not optional})
+    return found
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=1)
+    except (TypeError, ValueError):
+        return str(value)

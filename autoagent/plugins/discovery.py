@@ -1,0 +1,231 @@
+"""Which plug-ins there are, in the folder `plugins` and among what is installed; nothing of them is imported.
+
+What a plug-in is called is read from its source: the folder, zip or package, and its classes.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+from pathlib import Path, PurePosixPath
+
+from autoagent.config.folder import UntrustedValue
+from autoagent.config.plugins_config import PluginEntry, read_plugins_config, with_lists
+from autoagent.config.settings import Settings
+from autoagent.core.errors import SettingsError
+
+PLUGINS = Path("plugins")
+TEMPLATE = "auto_gpt_plugin_template"
+BASE = "AutoGPTPluginTemplate"
+
+_SOURCE = 2_000_000  # bytes of one file that is looked at
+_WHOLE = 100_000_000  # bytes of a plug-in
+_FILES = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlugin:
+    """A plug-in, and what imports it: `module`, with `root` on the path ('' for what is installed).
+
+    `classes` are those in it; `requirements` what it says it needs. `digest` changes with any of its files. `problem`:
+    why it cannot be used, '' if it can.
+    """
+
+    name: str
+    kind: str
+    module: str
+    root: str = ""
+    classes: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    digest: str = ""
+    problem: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that it can be called in plugins_config.yaml."""
+        return (self.name, *self.classes, self.module, self.name.removesuffix(".zip"))
+
+    def entry(self, entries: Mapping[str, PluginEntry]) -> PluginEntry:
+        """Return what is configured for it, under any of its names."""
+        return next((entries[name] for name in self.names if name in entries), PluginEntry(self.name))
+
+
+def configured(settings: Settings, folder: Path) -> dict[str, PluginEntry]:
+    """Return what the settings say of plug-ins, by name. Raises SettingsError."""
+    entries = read_plugins_config(folder / settings.plugins_config_file)
+    return with_lists(entries, settings.allowlisted_plugins, settings.denylisted_plugins)
+
+
+def untrusted_plugins(settings: Settings, folder: Path) -> Iterator[UntrustedValue]:
+    """Yield the enabled plug-ins, each of which is a program; nothing for a file that is reported later."""
+    try:
+        entries = configured(settings, folder)
+    except SettingsError:
+        return
+    if any(entry.enabled for entry in entries.values()):
+        for plugin in find_plugins(folder):
+            if (entry := plugin.entry(entries)).enabled and not plugin.problem:
+                yield untrusted_plugin(plugin, entry, str(settings.plugins_config_file))
+
+
+def untrusted_plugin(plugin: FoundPlugin, entry: PluginEntry, shown: str) -> UntrustedValue:
+    """Return the plug-in as what the user is asked about: all of its files, and what it is given."""
+    given = ", ".join(f"{name}={value}" if value else name for name, value in entry.env.items())
+    return UntrustedValue(
+        file=shown,
+        name=plugin.name,
+        value=f"{plugin.kind} {plugin.digest}" + (f", given {given}" if given else ""),
+        about="a plug-in: a program that may use the network and your files",
+        additive=True,
+    )
+
+
+def find_plugins(folder: Path) -> list[FoundPlugin]:
+    """Return what lies in the folder `plugins`, then what is installed, by name."""
+    found = list(_in_folder(folder / PLUGINS))
+    known = {name for one in found for name in (one.name, one.module)}
+    return found + [one for one in _installed(folder) if one.module not in known]
+
+
+def missing_requirements(wanted: Sequence[str], places: Sequence[str]) -> list[str]:
+    """Return the requirements of which no package is installed in these places."""
+    there = {_normal(name) for one in distributions(path=list(places)) if (name := one.metadata["Name"])}
+    return [line for line in wanted if _normal(_package(line)) not in there]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _package(requirement: str) -> str:
+    named = re.match(r"[A-Za-z0-9._-]+", requirement)
+    return named[0] if named else requirement
+
+
+# In the folder ---------------------------------------------------------------------------------------------------
+
+
+def _in_folder(place: Path) -> Iterator[FoundPlugin]:
+    with suppress(OSError):
+        for path in sorted(place.iterdir()):
+            if path.name.startswith((".", "_")):
+                continue
+            if path.is_symlink():
+                yield FoundPlugin(path.name, "link", "", problem="it is a symbolic link, which is not followed")
+            elif path.is_dir():
+                yield from _folder(path)
+            elif path.suffix == ".zip":
+                yield from _zip(path)
+
+
+def _folder(path: Path) -> Iterator[FoundPlugin]:
+    """Yield the packages with plug-ins in a folder: itself, in `src`, or below."""
+    files: dict[str, bytes] = {}
+    try:
+        for name in _walk(path):
+            files[name] = (path / name).read_bytes()
+            if sum(map(len, files.values())) > _WHOLE or len(files) > _FILES:
+                raise ValueError("it is too large")
+    except (OSError, ValueError) as error:
+        yield FoundPlugin(path.name, "folder", "", problem=f"it cannot be read: {error}")
+        return
+    yield from _packages(path.name, "folder", str(path), files)
+
+
+def _walk(path: Path) -> Iterator[str]:
+    for folder, names, files in os.walk(path):  # which follows no links
+        names[:] = sorted(name for name in names if not name.startswith(".") and name != "__pycache__")
+        for name in sorted(files):
+            if (Path(folder) / name).is_symlink():
+                raise ValueError(f"{name} is a symbolic link")
+            yield str((Path(folder) / name).relative_to(path))
+
+
+def _zip(path: Path) -> Iterator[FoundPlugin]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            infos = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX")]
+            if len(infos) > _FILES or sum(one.file_size for one in infos) > _WHOLE:
+                raise ValueError("it is too large")
+            files = {one.filename: archive.read(one) for one in infos}
+    except (OSError, ValueError, zipfile.BadZipFile, RuntimeError) as error:
+        yield FoundPlugin(path.name, "zip", "", problem=f"it cannot be read: {error}")
+        return
+    yield from _packages(path.name, "zip", str(path), files)
+
+
+def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> Iterator[FoundPlugin]:
+    """Yield a plug-in for each package among the files that defines one."""
+    digest = hashlib.sha256()
+    for path, content in sorted(files.items()):
+        digest.update(f"{path}\0{len(content)}\0".encode("utf-8", "surrogateescape") + content)
+    wanted = [files[one] for one in files if PurePosixPath(one).name == "requirements.txt" and one.count("/") <= 1]
+    requirements = tuple(_requirements(b"\n".join(wanted)))
+    found = []
+    for path in sorted(files, key=lambda one: (one.count("/"), one)):
+        package = PurePosixPath(path).parent
+        if PurePosixPath(path).name != "__init__.py" or len(package.parts) > 3:
+            continue
+        if classes := _classes(files[path]):
+            whole = str(package) == "."
+            module = Path(place).name if whole else package.name
+            root = str(Path(place).parent) if whole else str(Path(place) / package.parent)
+            found.append((module, root, classes))
+    for module, root, classes in found:
+        called = name if len(found) == 1 else f"{name}/{module}"
+        usable = "" if module.isidentifier() else f"{module!r} is no name of a Python package"
+        yield FoundPlugin(called, kind, module, root, classes, requirements, digest.hexdigest(), usable)
+    if not found:
+        yield FoundPlugin(name, kind, "", digest=digest.hexdigest(), problem=f"no class of it is an {BASE}")
+
+
+def _classes(source: bytes) -> tuple[str, ...]:
+    """Return the names of the plug-ins' classes in a source."""
+    try:
+        tree = ast.parse(source[:_SOURCE])
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    return tuple(
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(BASE in ast.unparse(base) for base in node.bases)
+    )
+
+
+def _requirements(text: bytes) -> Iterator[str]:
+    for line in text.decode("utf-8", "replace").splitlines():
+        line = line.partition(" #")[0].strip()
+        if re.match(r"[A-Za-z0-9]", line) and _normal(_package(line)) != _normal(TEMPLATE):
+            yield line
+
+
+# Installed -------------------------------------------------------------------------------------------------------
+
+
+def _installed(folder: Path) -> Iterator[FoundPlugin]:
+    """Yield the installed packages that are made for the template, and nothing that lies in the folder itself."""
+    for one in distributions():
+        if any(_normal(_package(line)) == _normal(TEMPLATE) for line in one.requires or ()):
+            yield from _of_distribution(one, folder)
+
+
+def _of_distribution(one: Distribution, folder: Path) -> Iterator[FoundPlugin]:
+    names = (one.read_text("top_level.txt") or "").split() or sorted(
+        {file.parts[0] for file in one.files or () if len(file.parts) == 2 and file.name == "__init__.py"}
+    )
+    for module in names:
+        spec = importlib.util.find_spec(module) if module.isidentifier() else None
+        if spec is None or spec.origin is None or Path(spec.origin).is_relative_to(folder):
+            continue
+        with suppress(OSError):
+            if classes := _classes(Path(spec.origin).read_bytes()):
+                version = f"{one.metadata['Name']} {one.version}"
+                yield FoundPlugin(module, "package", module, "", classes, (), version)

@@ -1,0 +1,262 @@
+"""The enabled plug-ins of a run: each hook of theirs at its place, whatever becomes of them.
+
+One that raises, hangs or ends is named, once for each way, and the run goes on as if it had said nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from autoagent.core.commands import Call, CommandSpec, Result
+from autoagent.core.events import Ended, Event, Returned, SystemNotice, Thought
+from autoagent.core.model import Completion, Message
+from autoagent.plugins.plugin_commands import plugin_commands
+from autoagent.plugins.process import PluginError, PluginProcess
+from autoagent.reply.parser import written
+from autoagent.text.sanitize import escape, shorten
+
+SAID = 4_000  # characters that a plug-in says before a step
+_MESSAGE_OF = ("prompt", "message")  # the argument with the words for another agent
+
+
+@dataclass(frozen=True, slots=True)
+class PromptParts:
+    """What a prompt is made of, as plug-ins may change it."""
+
+    name: str
+    role: str
+    goals: tuple[str, ...]
+    constraints: tuple[str, ...]
+    resources: tuple[str, ...]
+    best_practices: tuple[str, ...]
+
+
+class PluginHooks:
+    """Satisfies core.hooks.StepHooks. `warn` hears a line for each thing that goes wrong, once."""
+
+    def __init__(self, processes: Sequence[PluginProcess], warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._warned: set[tuple[str, str, str]] = set()
+        self._tells: frozenset[str] = frozenset()
+        self._said: dict[str, str] = {}
+        self.loaded: dict[str, list[dict[str, Any]]] = {}
+        self._processes = [process for process in processes if self._load(process)]
+
+    def _load(self, process: PluginProcess) -> bool:
+        found = self._asked(process, "load", partial(process.ask, "about"))
+        self.loaded[process.name] = found or []
+        return bool(found)
+
+    def hooks(self, process: PluginProcess) -> set[str]:
+        """Return the hooks that a plug-in can handle."""
+        return {hook for one in self.loaded[process.name] for hook in one["hooks"]}
+
+    def handles(self, hook: str) -> bool:
+        """Return whether any can handle a hook."""
+        return any(True for _ in self._with(hook))
+
+    def close(self) -> None:
+        """End their processes."""
+        for process in self._processes:
+            process.close()
+
+    # The prompt and the commands ---------------------------------------------------------------------------------
+
+    def prompt(
+        self, parts: PromptParts, response_format: Any, taken: Iterable[CommandSpec]
+    ) -> tuple[PromptParts, list[Any]]:
+        """Return what they make of the prompt, and the commands that they add beside those that are `taken`."""
+        commands: list[Any] = []
+        names = {name for spec in taken for name in (spec.name, *spec.aliases)}
+        for process in self._processes:
+            if self.hooks(process).isdisjoint(("post_prompt", "on_planning")):  # the latter is shown the prompt too
+                continue
+            state = {
+                "name": parts.name, "role": parts.role, "goals": parts.goals, "constraints": parts.constraints,
+                "resources": parts.resources, "performance_evaluation": parts.best_practices,
+                "response_format": response_format,
+            }  # fmt: skip
+            found = self._asked(process, "post_prompt", partial(process.ask, "prompt", again=True, state=state))
+            if not isinstance(found, dict):
+                continue
+            parts = _changed(parts, found)
+            commands += plugin_commands(process, found.get("commands") or [], names, self._warn)
+        return parts, commands
+
+    def watch(self, specs: Iterable[CommandSpec]) -> None:
+        """Note which of the commands tell other agents something: their words pass the instruction hooks."""
+        self._tells = frozenset(spec.name for spec in specs if spec.effects and spec.effects.tells_agents)
+
+    # A step ------------------------------------------------------------------------------------------------------
+
+    def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
+        """Return what each says before the model is asked, where it is not what it said last."""
+        given = [{"role": message.role, "content": message.content} for message in messages]
+        said = []
+        for process in self._with("on_planning"):
+            text = self._hook(process, "on_planning", messages=given)
+            if isinstance(text, str) and text.strip() and text != self._said.get(process.name):
+                self._said[process.name] = text
+                said.append((_source(process), shorten(text, SAID)))
+        return said
+
+    def reply(self, completion: Completion) -> Completion:
+        """Return the reply after on_response and post_planning."""
+        text = before = written(completion)
+        for hook in ("on_response", "post_planning"):
+            for process in self._with(hook):
+                text = _text(self._hook(process, hook, response=text)) or text
+        if text == before:
+            return completion
+        return replace(completion, text=text, calls=())
+
+    def call(self, call: Call) -> Call:
+        """Return the call after pre_command, its words for another agent after pre_instruction."""
+        for process in self._with("pre_command"):
+            changed = self._hook(process, "pre_command", command_name=call.name, arguments=dict(call.args))
+            if isinstance(changed, list) and isinstance(changed[0], str) and isinstance(changed[1], dict):
+                call = Call(call.id, changed[0], changed[1])
+        return self._instructed(call) if call.name in self._tells else call
+
+    def result(self, call: Call, result: Result) -> Result:
+        """Return the result after post_command, and what agents say after the instruction hooks."""
+        for process in self._with("post_command"):
+            result = self._told(
+                process, result, self._hook(process, "post_command", command_name=call.name, response=result.text)
+            )
+        if call.name in self._tells:
+            for process in self._with("on_instruction"):
+                messages = [*_instruction(call), {"role": "assistant", "content": result.text}]
+                said = _text(self._hook(process, "on_instruction", messages=messages))
+                result = self._told(process, result, f"{result.text}\n{said}" if said else None)
+            for process in self._with("post_instruction"):
+                result = self._told(process, result, self._hook(process, "post_instruction", response=result.text))
+        return result
+
+    def hear(self, event: Event) -> None:
+        """Report what a chat would show: what the agent says, what came of its commands, the end."""
+        line = _line_of(event)
+        for process in self._with("report") if line else ():
+            self._hook(process, "report", message=line)
+
+    # In the place of the program ---------------------------------------------------------------------------------
+
+    def completed(self, messages: Sequence[Message], model: str, temperature: float, max_tokens: int) -> str | None:
+        """Return the reply of the plug-in that answers as the model; None if none does."""
+        given = [{"role": message.role, "content": message.content} for message in messages]
+        for process in self._with("chat_completion"):
+            text = self._hook(
+                process, "chat_completion", messages=given, model=model, temperature=temperature, max_tokens=max_tokens
+            )
+            if isinstance(text, str) and text.strip():
+                return text
+        return None
+
+    def embedded(self, text: str) -> list[float] | None:
+        """Return the vector of the plug-in that embeds; None if none does."""
+        for process in self._with("text_embedding"):
+            vector = self._hook(process, "text_embedding", text=text)
+            if isinstance(vector, list) and vector and all(isinstance(one, int | float) for one in vector):
+                return [float(one) for one in vector]
+        return None
+
+    def answered(self, question: str) -> tuple[str, str]:
+        """Return what a plug-in answers in the user's place, and which one; two empty texts if none does."""
+        for process in self._with("user_input"):
+            text = _text(self._hook(process, "user_input", user_input=question))
+            if text and text.strip():
+                return text.strip(), _source(process)
+        return "", ""
+
+    # How they are asked ------------------------------------------------------------------------------------------
+
+    def _with(self, hook: str) -> Iterable[PluginProcess]:
+        return (process for process in self._processes if hook in self.hooks(process))
+
+    def _hook(self, process: PluginProcess, hook: str, **given: Any) -> Any:
+        return self._asked(process, hook, partial(process.ask, "hook", hook=hook, given=given))
+
+    def _asked(self, process: PluginProcess, what: str, ask: Callable[[], Any]) -> Any:
+        """Return what it answers; None, and a warning, where it fails."""
+        try:
+            return ask()
+        except PluginError as error:
+            told = (process.name, what, str(error))
+            if told not in self._warned:
+                self._warned.add(told)
+                where = "cannot be loaded" if what == "load" else f"failed in {what}"
+                self._warn(f"The plug-in {process.name} {where}: {escape(str(error))}. The run goes on without that.")
+            return None
+
+    def _instructed(self, call: Call) -> Call:
+        """Return the call with the messages that pre_instruction adds to its words, or has in their place."""
+        before = _instruction(call)
+        key = next((name for name in _MESSAGE_OF if isinstance(call.args.get(name), str)), "")
+        for process in self._with("pre_instruction") if key else ():
+            found = self._hook(process, "pre_instruction", messages=before)
+            added = [_content(one) for one in found if one not in before] if isinstance(found, list) else []
+            words = "\n\n".join([call.args[key], *filter(None, added)])
+            call = replace(call, args={**call.args, key: words})
+        return call
+
+    def _told(self, process: PluginProcess, result: Result, text: Any) -> Result:
+        """Return the result with the text of a plug-in, which may hold anything from anywhere."""
+        changed = _text(text)
+        if not changed or changed == result.text:
+            return result
+        meta = replace(result.meta, untrusted=result.meta.untrusted or _source(process))
+        return replace(result, text=changed, meta=meta)
+
+
+def _source(process: PluginProcess) -> str:
+    return f"the plug-in {process.name}"
+
+
+def _text(value: Any) -> str | None:
+    """Return what a hook says as text; None for nothing."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _instruction(call: Call) -> list[dict[str, str]]:
+    words = next((call.args[name] for name in _MESSAGE_OF if isinstance(call.args.get(name), str)), "")
+    return [{"role": "user", "content": words}]
+
+
+def _content(message: Any) -> str:
+    return str(message.get("content", "")) if isinstance(message, dict) else str(message)
+
+
+def _changed(parts: PromptParts, found: Mapping[str, Any]) -> PromptParts:
+    """Return the parts as a plug-in leaves them: in lines that hide nothing; what must not be empty is kept."""
+
+    def lines(key: str, limit: int = 800) -> tuple[str, ...]:
+        return tuple(shorten(" ".join(escape(one).split()), limit) for one in found.get(key) or () if one.strip())
+
+    return PromptParts(
+        name=found["name"].strip() or parts.name,
+        role=found["role"].strip() or parts.role,
+        goals=lines("goals", 10_000) or parts.goals,
+        constraints=lines("constraints"),
+        resources=lines("resources"),
+        best_practices=lines("performance_evaluation"),
+    )
+
+
+def _line_of(event: Event) -> str:
+    match event:
+        case Thought():
+            said = event.thoughts.speak or event.thoughts.text
+            return f"THOUGHTS: {said}\nNEXT ACTION: {event.call}" if said else f"NEXT ACTION: {event.call}"
+        case Returned():
+            return f"SYSTEM: {event.text}"
+        case SystemNotice():
+            return f"SYSTEM: {event.text}"
+        case Ended():
+            return f"ENDED: {event.reason}"
+    return ""

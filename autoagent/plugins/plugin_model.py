@@ -1,0 +1,90 @@
+"""A plug-in in the place of the model, and one in the place of the embedder."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import ModelError
+from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.protocols import Listener, Model
+from autoagent.plugins.plugin_hooks import PluginHooks
+
+if TYPE_CHECKING:
+    from autoagent.config.settings import Settings
+
+USUAL_WINDOW = 8_192  # tokens, where nothing says how many the plug-in's model has
+
+
+class PluginModel:
+    """Answers by the plug-ins; what none of them answers, the model itself does, opened when it is first needed."""
+
+    def __init__(self, plugins: PluginHooks, settings: Settings, opened: Callable[[], Model]) -> None:
+        self.name = settings.smart_llm
+        self.window = settings.window or USUAL_WINDOW
+        self.price: Price | None = None
+        self.reasoning_room = 0
+        self.asking: Asking = "text"
+        self._plugins = plugins
+        self._temperature = settings.temperature
+        self._opened = opened
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        at_most: int | None = None,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """Answer the prompt; see protocols.Model."""
+        text = self._plugins.completed(messages, self.name, self._temperature, max_tokens)
+        if text is not None:
+            return Completion(text, Usage(cost=None))  # what it costs, the plug-in alone knows
+        return self._model.complete(messages, max_tokens=max_tokens, at_most=at_most, listener=listener)
+
+    def take_usage(self) -> Usage:
+        """Return what was spent besides; see protocols.Model."""
+        return self._model.take_usage() if "_model" in self.__dict__ else Usage()
+
+    @cached_property
+    def _model(self) -> Model:
+        return self._opened()
+
+
+class PluginEmbedder:
+    """Embeds by a plug-in; see protocols.Embedder."""
+
+    name = "plug-in"
+
+    def __init__(self, plugins: PluginHooks) -> None:
+        self._plugins = plugins
+
+    @cached_property
+    def dim(self) -> int:
+        """How many values a vector has."""
+        return len(self._vector("dimension"))
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        """Return a unit vector per text. Raises ModelError if the plug-in gives none, or one of another length."""
+        return [self._unit(text) for text in texts], Usage(cost=None)
+
+    def _unit(self, text: str) -> bytes:
+        if not text.strip():
+            return struct.pack(f"<{self.dim}f", *[0.0] * self.dim)
+        vector = self._vector(text)
+        length = math.sqrt(sum(value * value for value in vector))
+        if len(vector) != self.dim or not math.isfinite(length) or length == 0:
+            raise ModelError("The plug-in that embeds gives a vector that cannot be used.")
+        return struct.pack(f"<{self.dim}f", *(value / length for value in vector))
+
+    def _vector(self, text: str) -> list[float]:
+        vector = self._plugins.embedded(text)
+        if vector is None:
+            raise ModelError("The plug-in that embeds gives no vector.")
+        return vector

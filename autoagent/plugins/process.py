@@ -1,0 +1,180 @@
+"""A plug-in's process, from the side of the program: it is asked over a socket, a line of JSON each way.
+
+Not covered: it is no sandbox. The process may do what the user may, but for what its environment and limits withhold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import autoagent
+
+LONGEST = 16_000_000  # bytes of one answer
+STARTS = 4  # of a process that ends again and again
+SECONDS_TO_START = 60.0
+
+Serve = Callable[[str, Mapping[str, Any]], Any]
+"""Answers what a plug-in asks of the program: what for, and with what. Raises CommandError or ModelError."""
+
+
+class PluginError(Exception):
+    """A plug-in could not do what it was asked; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a process is started: by which interpreter, with what environment, and what it is told first.
+
+    `memory` is in bytes, `log` takes what it prints.
+    """
+
+    python: str
+    env: Mapping[str, str]
+    first: Mapping[str, Any]
+    memory: int
+    log: Path
+
+
+class PluginProcess:
+    """One plug-in. It is started when it is first asked, and again where it has ended; one thread asks at a time."""
+
+    def __init__(self, name: str, launch: Launch, seconds: float, serve: Serve) -> None:
+        self.name = name
+        self._launch = launch
+        self._seconds = seconds
+        self._serve = serve
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._begun = b""
+        self._starts = 0
+        self._again: list[Mapping[str, Any]] = []  # what a new process is asked first
+
+    def ask(self, what: str, *, again: bool = False, **given: Any) -> Any:
+        """Ask for something and return the answer; `again`: a process that is started anew is asked this first.
+
+        Raises PluginError if it raises, ends, prints no answer in time or answers nonsense.
+        """
+        with self._lock:
+            try:
+                self._start()
+                if again:
+                    self._again.append({"ask": what, **given})
+                return self._answer({"ask": what, **given}, self._seconds)
+            except PluginError:
+                raise
+            except BaseException:  # Ctrl-C, or a bug: what it answers next would answer this
+                self._end()
+                raise
+
+    def close(self) -> None:
+        """End the process and what it has started."""
+        with self._lock:
+            self._end()
+
+    def _start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._end()
+        if self._starts >= STARTS:
+            raise PluginError(f"it has ended {STARTS} times and is not started again")
+        self._starts += 1
+        ours, theirs = socket.socketpair()
+        package = str(Path(autoagent.__file__).parent.parent)
+        program = "import sys; sys.path.append(sys.argv[1]); from autoagent.plugins.child import main; main()"
+        self._launch.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with theirs, self._launch.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the user has enabled and trusted it
+                [self._launch.python, "-I", "-B", "-u", "-c", program, package, str(theirs.fileno())],
+                env=dict(self._launch.env), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                pass_fds=[theirs.fileno()], start_new_session=True,
+            )  # fmt: skip
+        self._socket, self._begun = ours, b""
+        first = {"ask": "load", "memory": self._launch.memory, **self._launch.first}
+        for message in (first, *self._again):
+            self._answer(message, SECONDS_TO_START)
+
+    def _answer(self, message: Mapping[str, Any], seconds: float) -> Any:
+        end = time.monotonic() + seconds
+        self._send(message, end)
+        while True:
+            answer = self._line(end)
+            if "serve" not in answer:
+                break
+            began = time.monotonic()
+            self._send({"served": self._served(answer)}, began + seconds)
+            end += time.monotonic() - began  # what the program takes is not the plug-in's time
+        if "error" in answer:
+            raise PluginError(str(answer["error"])[:2000])
+        return answer.get("result")
+
+    def _served(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            given = asked.get("given")
+            return {"result": self._serve(str(asked["serve"]), given if isinstance(given, dict) else {})}
+        except Exception as error:  # whatever it was asked for and with: the plug-in hears why
+            return {"error": str(error) or type(error).__name__}
+
+    def _send(self, message: Mapping[str, Any], end: float) -> None:
+        assert self._socket is not None
+        try:
+            self._socket.settimeout(max(0.01, end - time.monotonic()))
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except TimeoutError:
+            raise self._failed("it does not listen") from None
+        except OSError:
+            raise self._failed(self._how_it_ended()) from None
+
+    def _line(self, end: float) -> dict[str, Any]:
+        assert self._socket is not None
+        while b"\n" not in self._begun:
+            if len(self._begun) > LONGEST:
+                raise self._failed(f"it answers with more than {LONGEST // 1_000_000} MB")
+            try:
+                self._socket.settimeout(max(0.01, end - time.monotonic()))
+                piece = self._socket.recv(1 << 16)
+            except TimeoutError:
+                raise self._failed("it gave no answer in time, and was ended") from None
+            except OSError:
+                piece = b""
+            if not piece:
+                raise self._failed(self._how_it_ended())
+            self._begun += piece
+        line, _, self._begun = self._begun.partition(b"\n")
+        with suppress(ValueError, RecursionError):
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                return answer
+        raise self._failed("its answer cannot be read")
+
+    def _how_it_ended(self) -> str:
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            status = self._process.wait(2)
+            return f"it was ended by {signal.Signals(-status).name}" if status < 0 else f"it ended (status {status})"
+        return "it closed its connection"
+
+    def _failed(self, why: str) -> PluginError:
+        self._end()
+        return PluginError(why)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if process is not None:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,76 @@
+"""`autoagent plugins`: the plug-ins of AutoGPT's kind that there are, what they do, and why some are not used."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autoagent.app.current import claimed_state, settings_here
+from autoagent.terminal.output import echo, echo_json
+
+
+@click.command("plugins")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects.")
+@click.option("--install-plugin-deps", "installs", is_flag=True, help="Install what the used ones are missing.")
+@click.pass_context
+def plugins(ctx: click.Context, as_json: bool, installs: bool) -> None:
+    """List the plug-ins in ./plugins and among what is installed; the used ones with their hooks and commands.
+
+    One that is not enabled in plugins_config.yaml, or not trusted, is not imported.
+    """
+    from autoagent.app.plugins import install, states_of
+
+    settings = settings_here(ctx.obj)
+    states = states_of(settings, ctx.obj)
+    if installs:
+        install(states, lambda line: echo(line, err=True))
+        states = states_of(settings, ctx.obj)
+    with claimed_state(settings):
+        rows = [_row(state, settings) for state in states]
+    if as_json:
+        echo_json(rows)
+        return
+    if not rows:
+        echo(f"There are no plug-ins in {Path.cwd() / 'plugins'}, nor installed.")
+    for row in rows:
+        echo(f"{row['name']}  {row['version']}".rstrip() + f"  {row['description']}".rstrip())
+        echo(f"    {'used' if row['used'] else 'NOT USED: ' + row['reason']} ({row['kind']})")
+        for title in ("hooks", "commands", "missing", "problems"):
+            if row[title] and row["reason"] != row[title][0]:
+                echo(f"    {title}: {', '.join(row[title])}")
+
+
+def _row(state: Any, settings: Any) -> dict[str, Any]:
+    row = {
+        "name": state.plugin.name, "kind": state.plugin.kind, "classes": list(state.plugin.classes),
+        "enabled": state.entry.enabled, "used": not state.problem, "reason": state.problem, "version": "",
+        "description": "", "hooks": [], "commands": [], "problems": [], "missing": list(state.missing),
+        "env": list(state.entry.env),
+    }  # fmt: skip
+    return row if state.problem else {**row, **_looked_at(state, settings)}
+
+
+def _looked_at(state: Any, settings: Any) -> dict[str, Any]:
+    """Return what a used plug-in says of itself."""
+    from autoagent.app.plugins import open_one
+    from autoagent.commands.selection import all_specs
+    from autoagent.core.command_schema import TEXT_FORM
+    from autoagent.plugins.plugin_hooks import PromptParts
+
+    problems: list[str] = []
+    with closing(open_one(state, settings, problems.append)) as hooks:
+        about = hooks.loaded[state.plugin.name]
+        parts = PromptParts("Agent", "an agent", ("a goal",), (), (), ())
+        _, commands = hooks.prompt(parts, TEXT_FORM, all_specs())
+    return {
+        "used": bool(about),
+        "reason": "" if about else " ".join(problems),
+        "problems": problems,
+        "version": about[0]["version"] if about else "",
+        "description": about[0]["description"] if about else "",
+        "hooks": [hook for one in about for hook in one["hooks"]],
+        "commands": [command.spec.signature() for command in commands],
+    }

@@ -1,0 +1,1 @@
+WRONG = "raed_it"

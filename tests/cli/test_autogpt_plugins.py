@@ -1,0 +1,249 @@
+"""Plug-ins written for AutoGPT, unmodified: every hook at its place, each in a process of its own, whatever it does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver import FINISH, GOAL, Done, Home
+from mail_server import mail_server
+from server import Reply, ScriptedServer, command
+
+from autoagent.plugins.child import HOOKS
+
+pytest.importorskip("auto_gpt_plugin_template", reason="it is not installed: pip install 'autoagent[plugins]'")
+
+WRITTEN = Path(__file__).parent.parent / "autogpt_plugins"
+
+
+def put(home: Home, *names: str, packed: bool = False, called: str = "") -> None:
+    """Put plug-ins into the folder, as folders or as a zip as GitHub makes it."""
+    place = home.folder / "plugins"
+    place.mkdir(exist_ok=True)
+    for name in names:
+        if not packed:
+            shutil.copytree(WRITTEN / name, place / (called or name), ignore=shutil.ignore_patterns("__pycache__"))
+            continue
+        with zipfile.ZipFile(place / f"{name}.zip", "w") as archive:
+            archive.writestr(f"{name}-main/README.md", "It is a plug-in.")
+            for path in (WRITTEN / name).glob("*.py"):
+                archive.write(path, f"{name}-main/src/{name}/{path.name}")
+
+
+def enable(home: Home, **entries: Any) -> None:
+    """Enable plug-ins, and trust the folder with them."""
+    written = {name: {"enabled": True, **more} for name, more in entries.items()}
+    home.write("plugins_config.yaml", json.dumps(written))
+    assert home.run("trust").code == 0
+
+
+def result(done: Done, name: str) -> str:
+    """What came of a command."""
+    ids = [event["call"]["id"] for event in done.events if event["type"] == "started" and event["call"]["name"] == name]
+    texts = [event["text"] for event in done.events if event["type"] == "returned" and event["call_id"] in ids]
+    assert texts, done.text
+    return str(texts[0])
+
+
+def test_what_a_plugin_adds_is_in_the_prompt_and_its_commands_run(served: Home, server: ScriptedServer) -> None:
+    put(served, "announcer")
+    enable(served, announcer={})
+    say = command("Say Hello To Somebody", name="Ann", times=2)  # by its label, in any case
+    server.add(say, say, *FINISH)
+    done = served.run("-c", "--json", "--allow", "say_hello", *GOAL)
+    assert done.code == 0
+    prompt = server.requests[0].body["messages"][0]["content"]
+    for words in (
+        "Be kind to plug-ins.",
+        "A plug-in that says hello.",
+        "Greet often.",
+        "2. Greet the user",
+        " and greets\n",
+    ):
+        assert words in prompt
+    assert 'Say hello to somebody: "say_hello", args: "name": (<who>), "times": (<how often>)' in prompt
+    assert result(done, "say_hello") == "hello Ann hello Ann"
+    returned = next(e for e in done.events if e["type"] == "returned" and e["text"].startswith("hello"))
+    assert returned["data"]["untrusted"] == "the plug-in announcer"
+    assert returned["data"]["private"], "it declares nothing, which counts as the worst"
+    assert "write_to_file of the plug-in announcer is left out" in done.err
+    assert "announcer runs in a process of its own, outside of the sandbox" in done.err
+    assert "this goes to the log" in served.read(".autoagent/plugins/announcer.log")
+
+
+def test_a_command_that_declares_nothing_is_asked_about(served: Home, server: ScriptedServer) -> None:
+    put(served, "announcer", packed=True)
+    enable(served, Announcer={})  # by the name of its class
+    server.add(command("say_hello", name="Ann"), *FINISH)
+    done = served.run("-c", "--json", *GOAL)
+    refused = next(event for event in done.events if event["type"] == "decided")
+    assert not refused["allowed"]
+    assert done.code == 0
+
+
+def test_hooks_around_a_step(served: Home, server: ScriptedServer) -> None:
+    served.write("autoagent_workspace/docs/a.txt", "a")
+    put(served, "planner", "rewriter")
+    put(served, "echo_plugin", packed=True)
+    served.write("plugins_config.yaml", "planner: true\n")
+    served.env["ALLOWLISTED_PLUGINS"] = "Rewriter, echo_plugin"
+    assert served.run("trust").code == 0
+    server.add(Reply('{"command": {"name": "raed_it", "args": {"filename": "a.txt"}}}'), *FINISH)
+    server.rejects = ("tools", "response_format")
+    done = served.run("-c", "--json", *GOAL)
+    assert done.code == 0
+    assert "The ferry is late today." in server.requests[0].prompt
+    assert sum("The ferry is late" in event.get("text", "") for event in done.events) == 1, "nothing new was said"
+    (told,) = (event for event in done.events if event["type"] == "told")
+    assert (told["sender"], told["data"]) == ("the plug-in planner", {"untrusted": "the plug-in planner"})
+    decided = [event["call"] for event in done.events if event["type"] == "started"]
+    assert (decided[0]["name"], decided[0]["args"]) == ("list_files", {"directory": "docs"})
+    proposed = next(event for event in done.events if event["type"] == "proposed")
+    assert proposed["call"]["name"] == "list_files", "what is authorized is what is run"
+    assert result(done, "list_files").endswith("docs/a.txt\n[list_files was looked at]")
+    assert served.run("replay", served.runs[-1], "--verify").code == 0
+
+
+def test_words_for_another_agent_pass_the_instruction_hooks(served: Home, server: ScriptedServer) -> None:
+    put(served, "instructor")
+    enable(served, instructor={})
+    server.add(command("start_agent", name="helper", task="Help", prompt="Do it."), *FINISH * 4)
+    done = served.run("-c", "--json", *GOAL)
+    started = next(event for event in done.events if event["type"] == "started")
+    assert started["call"]["args"]["prompt"] == "Do it.\n\nSpeak softly."
+    assert "IT WAS TOLD 2 THINGS." in result(done, "start_agent")
+
+
+def test_a_plugin_answers_in_the_place_of_the_model(home: Home) -> None:
+    put(home, "oracle")
+    enable(home, oracle={})
+    done = home.run("-c", "--json", "-m", "none", *GOAL)  # there is no key and no endpoint
+    assert done.code == 0
+    assert "The oracle has spoken." in done.out
+
+
+def test_a_plugin_embeds(served: Home, server: ScriptedServer) -> None:
+    put(served, "vectors")
+    enable(served, vectors={})
+    server.add(*FINISH)
+    assert served.run("-c", *GOAL).code == 0
+    assert "embedded: I think." in served.read(".autoagent/plugins/vectors.log")
+
+
+def test_a_plugin_answers_for_the_user_where_the_user_says_so(served: Home, server: ScriptedServer) -> None:
+    put(served, "chatty")
+    enable(served, chatty={})
+    served.env["CHAT_MESSAGES_ENABLED"] = "True"
+    server.add(command("read_file", filename="a.txt"), command("list_files"), *FINISH)
+    done = served.run("--json", *GOAL)
+    assert done.code == 0, done.text
+    by = [(event["allowed"], event["by"]) for event in done.events if event["type"] == "decided"]
+    assert by[:2] == [(False, "user"), (True, "the plug-in chatty")]
+    log = served.read(".autoagent/plugins/chatty.log")
+    assert "asked: NEXT ACTION: read_file" in log
+    assert "reported: ENDED: It is done." in log
+    served.env["CHAT_MESSAGES_ENABLED"] = "False"
+    server.add(command("list_files"))
+    assert served.run("--json", *GOAL).code == 5
+
+
+def test_mail_is_sent_and_read(served: Home, server: ScriptedServer) -> None:
+    served.write("autoagent_workspace/report.txt", "The ferry leaves at 7:40.")
+    put(served, "mailer")
+    with mail_server() as (box, account):
+        enable(served, mailer={"env": list(account)})
+        served.env |= account
+        send = command("Send Email", to="ann@example.org", subject="Ferry", filename="report.txt")
+        server.add(send, command("read_emails"), *FINISH)
+        done = served.run("-c", "--json", "--allow", "send_email", "--allow", "read_emails", *GOAL)
+    assert done.code == 0, done.text
+    assert result(done, "send_email") == "Email was sent to ann@example.org!"
+    assert b"To: ann@example.org" in box[0]
+    assert "7:40" in result(done, "read_emails")
+    assert "secret-of-the-mailbox" not in done.out + done.err
+
+
+def test_what_autogpt_itself_has_is_served(served: Home, server: ScriptedServer) -> None:
+    put(served, "borrower", packed=True)
+    enable(served, borrower={"config": {"colour": "green"}, "env": {"COLOUR": "red"}})
+    served.env["PRIVATE"] = "of the user"
+    server.add(command("borrow"), Reply("It is Sunday."), command("shout", word="loud"), *FINISH)
+    done = served.run("-c", "--json", "--allow", "borrow", "--allow", "shout", *GOAL)
+    found = json.loads(result(done, "borrow"))
+    assert found[:2] == ["one two", "It is Sunday."]
+    assert "outside is refused, and so is '../secret.txt' is outside the workspace" in found[2]
+    assert found[3:6] == ["green", str(served.folder / "autoagent_workspace"), "None"]
+    assert set(found[7].split(",")) <= {"COLOUR", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TZ"}
+    assert result(done, "shout") == "LOUD"
+
+
+STEP_HOOKS = ("post_prompt", "on_planning", "post_planning", "pre_instruction", "on_instruction", "post_instruction",
+              "pre_command", "post_command", "on_response")  # fmt: skip
+
+
+WHY = {
+    "raises": "it raised ValueError: as it likes",
+    "hangs": "it gave no answer in time, and was ended",
+    "exits": "it ended (status 3)",
+    "leaks": "it raised MemoryError",
+}
+
+
+@pytest.mark.parametrize(
+    "turn", [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in (1, 2, 3))], ids=lambda turn: f"turn {turn}"
+)
+def test_whatever_a_plugin_does_the_run_goes_on(served: Home, server: ScriptedServer, turn: int) -> None:
+    """A plug-in for each hook, which raises, hangs, exits or leaks in it; in the next turn each does the next thing."""
+    assert set(STEP_HOOKS) <= set(HOOKS)
+    ways = {hook: list(WHY)[(number + turn) % len(WHY)] for number, hook in enumerate(STEP_HOOKS)}
+    for hook in STEP_HOOKS:
+        put(served, "bad", called=f"bad_{hook}")
+    seconds = {"raises": 60, "hangs": 0.5, "exits": 60, "leaks": 60}
+    enable(served, **{f"bad_{hook}": {"env": {"WAY": way}, "seconds": seconds[way]} for hook, way in ways.items()})
+    served.env["AUTOAGENT_SANDBOX_MEMORY"] = "400"
+    server.add(command("message_agent", key="7", message="Hello"), *FINISH)
+    done = served.run("-c", "--json", *GOAL)
+    assert done.code == 0, done.text
+    said = " ".join(done.err.split())
+    for hook, way in ways.items():
+        assert f"The plug-in bad_{hook} failed in {hook}: {WHY[way]}" in said
+
+
+def test_what_is_not_enabled_or_not_trusted_is_never_imported(served: Home, server: ScriptedServer) -> None:
+    served.write("plugins/trap/__init__.py", "from auto_gpt_plugin_template import AutoGPTPluginTemplate\n"
+                 "open('PWNED', 'w')\nclass Trap(AutoGPTPluginTemplate):\n    pass\n")  # fmt: skip
+    server.add(*FINISH * 2)
+    assert served.run("-c", *GOAL).code == 0
+    (row,) = json.loads(served.run("plugins", "--json").out)
+    assert (row["name"], row["used"], row["reason"]) == ("trap", False, "it is not enabled")
+    served.write("plugins_config.yaml", "trap:\n  enabled: true\n")
+    done = served.run("-c", *GOAL)
+    assert done.code == 0
+    assert "The plug-in trap is not used: this folder is not trusted with it" in " ".join(done.text.split())
+    assert "not trusted" in json.loads(served.run("plugins", "--json").out)[0]["reason"]
+    assert served.run("trust").code == 0
+    served.write("plugins/trap/more.py", "")
+    assert "not trusted" in json.loads(served.run("plugins", "--json").out)[0]["reason"], "its files have changed"
+    assert not list(served.folder.rglob("PWNED"))
+
+
+def test_the_list_says_what_each_does_and_lacks(served: Home) -> None:
+    put(served, "announcer", "planner")
+    served.write("plugins/announcer/requirements.txt", "auto_gpt_plugin_template\nno-such-package-anywhere>=2\n")
+    served.write("plugins/broken.zip", "no zip")
+    enable(served, announcer={}, gone={})
+    rows = {row["name"]: row for row in json.loads(served.run("plugins", "--json").out)}
+    one = rows["announcer"]
+    assert (one["version"], one["hooks"], one["missing"]) == ("1.2.3", ["post_prompt"], ["no-such-package-anywhere>=2"])
+    assert one["commands"] == ["say_hello(name, times=None)"]
+    assert rows["planner"]["reason"] == "it is not enabled"
+    assert "cannot be read" in rows["broken.zip"]["reason"]
+    text = served.run("plugins").text
+    assert "announcer  1.2.3  Says hello.\n    used (folder)\n    hooks: post_prompt\n" in text
+    done = served.run("-c", "-l", "1", *GOAL)
+    assert "The plug-in gone is enabled, but there is none" in done.text
+    assert "asks for no-such-package-anywhere>=2: --install-plugin-deps" in " ".join(done.text.split())
