@@ -129,9 +129,9 @@ def test_a_plugin_answers_in_the_place_of_the_model(home: Home) -> None:
 def test_a_plugin_embeds(served: Home, server: ScriptedServer) -> None:
     put(served, "vectors")
     enable(served, vectors={})
-    server.add(*FINISH)
+    server.add(command("memory_add", text="The ferry leaves at 7:40."), *FINISH)
     assert served.run("-c", *GOAL).code == 0
-    assert "embedded: I think." in served.read(".autoagent/plugins/vectors.log")
+    assert "embedded: The ferry leaves at 7:40." in served.read(".autoagent/plugins/vectors.log")
 
 
 def test_a_plugin_answers_for_the_user_where_the_user_says_so(served: Home, server: ScriptedServer) -> None:
