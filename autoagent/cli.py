@@ -49,6 +49,29 @@ SUBCOMMANDS = {
 class LazyGroup(click.Group):
     """Loads a subcommand's module when it is called, not before."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take a wish, a text with blanks that is no subcommand, out of the arguments, from before or after flags."""
+        if "--help" not in args and "-h" not in args:
+            _, rest, _ = self.make_parser(ctx).parse_args(list(args))
+            if rest and rest[0] not in SUBCOMMANDS and len(rest[0].split()) > 1:
+                ctx.obj = {**(ctx.obj or {}), "wish": rest[0]}
+                args = [*args[: len(args) - len(rest)], *rest[1:]]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if "wish" in (ctx.obj or {}):
+            ctx.fail(f"There is something behind the wish: {name!r}. Put quotes around all of it.")
+        if name in SUBCOMMANDS:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, SUBCOMMANDS, 1)
+        meant = f"Did you mean {near[0]!r}?" if near else 'A wish stands in quotes: autoagent "write a poem".'
+        return ctx.fail(f"There is no subcommand {name!r}. {meant}")
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(SUBCOMMANDS)
 
@@ -77,6 +100,7 @@ def _take_common_flags(command: click.Command) -> None:
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
+    subcommand_metavar="[WISH | SUBCOMMAND ...]",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @run_flags
@@ -86,9 +110,9 @@ def _take_common_flags(command: click.Command) -> None:
 def autoagent(ctx: click.Context, /, **given: Any) -> None:
     """The autonomous agent for the terminal that a person can leave alone.
 
-    Give it a name, a role and up to five goals; it thinks, asks you before every command, and works in its workspace
-    until the goals are met. Exit codes: 0 finished, 1 failure, 2 usage, 3 set-up, 4 a limit, 5 an answer was needed,
-    6 stopped, 7 budget, 8 stuck, 130 interrupted.
+    Give it a wish ("write a poem to poem.txt"), or a name, a role and up to five goals; it thinks, asks before every
+    command, and works in its workspace until the goals are met. Exit codes: 0 finished, 1 failure, 2 usage, 3 set-up,
+    4 a limit, 5 an answer was needed, 6 stopped, 7 budget, 8 stuck, 130 interrupted.
     """
     ctx.obj = {**(ctx.obj or {}), **given}
     if ctx.invoked_subcommand is None:

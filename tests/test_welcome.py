@@ -37,7 +37,8 @@ from autoagent.terminal.setup_wizard import (
 class ScriptedTerminal:
     """Answers from a list; the input ends where the list does. `shown` is all that a user would see."""
 
-    def __init__(self, *answers: str) -> None:
+    def __init__(self, *answers: str, interactive: bool = False) -> None:
+        self.interactive = interactive
         self.answers = list(answers)
         self.shown: list[str] = []
 
@@ -111,19 +112,31 @@ def test_no_wish_leads_to_the_single_questions(answer: str) -> None:
     assert ask_task(ScriptedTerminal(answer, "N", "r", "g", ""), propose) == Task("N", "r", (Goal("g"),))
 
 
-def test_an_unusable_proposal_is_said_and_everything_is_asked() -> None:
-    terminal = ScriptedTerminal("do it", "N", "r", "g", "")
-    assert ask_task(terminal, lambda wish: "I cannot help with that.").name == "N"
+def test_the_wish_is_the_goal_where_the_proposal_cannot_be_used() -> None:
+    terminal = ScriptedTerminal("do it")
+    assert ask_task(terminal, lambda wish: "I cannot help with that.").goals == (Goal("do it"),)
     assert "cannot be used" in terminal.screen
 
 
-def test_a_model_that_fails_is_said_and_everything_is_asked() -> None:
+def test_the_wish_is_the_goal_where_the_model_fails() -> None:
     def propose(wish: str) -> str:
         raise ModelError("the endpoint is down")
 
-    terminal = ScriptedTerminal("do it", "N", "r", "g", "")
-    assert ask_task(terminal, propose).name == "N"
+    terminal = ScriptedTerminal("do it")
+    assert ask_task(terminal, propose).goals == (Goal("do it"),)
     assert "the endpoint is down" in terminal.screen
+
+
+def test_a_person_confirms_edits_or_refuses_what_is_proposed() -> None:
+    task = Task("Sum-GPT", "an AI that sums", (Goal("Sum notes.txt"),))
+    assert ask_task(ScriptedTerminal("sum", "what?", "", interactive=True), lambda wish: GOOD) == task
+    refused = ScriptedTerminal("sum", "n", "add", "y", interactive=True)
+    wishes: list[str] = []
+    ask_task(refused, lambda wish: wishes.append(wish) or GOOD)
+    assert wishes == ["sum", "add"]
+    edits = ScriptedTerminal("sum", "e", "", "an adder", "", "Print it", "", interactive=True)
+    edited = Task("Sum-GPT", "an adder", (Goal("Sum notes.txt"), Goal("Print it")))
+    assert ask_task(edits, lambda wish: GOOD) == edited
 
 
 def test_a_refused_key_is_not_swallowed() -> None:
@@ -189,9 +202,17 @@ def test_the_prompt_for_a_proposal_holds_the_wish_and_the_form_of_the_answer() -
 )
 def test_welcome_back(answers: list[str], again: bool) -> None:
     terminal = ScriptedTerminal(*answers)
-    assert welcome_back(terminal, Task("Foo-GPT", "an AI", (Goal("a"),)), "ai_settings.yaml") is again
+    task = Task("Foo-GPT", "an AI", (Goal("a"),))
+    assert welcome_back(terminal, task, "ai_settings.yaml") == (task if again else None)
     assert "Welcome back! Would you like me to return to being Foo-GPT?" in terminal.shown
     assert terminal.answers == []
+
+
+def test_welcome_back_can_edit() -> None:
+    task = Task("Foo-GPT", "an AI", (Goal("a"), Goal("b")), budget=2.0)
+    terminal = ScriptedTerminal("e", "Bar-GPT", "", "-", "", "c", "")
+    edited = Task("Bar-GPT", "an AI", (Goal("b"), Goal("c")), budget=2.0)
+    assert welcome_back(terminal, task, "ai_settings.yaml") == edited
 
 
 def test_welcome_back_without_an_answer() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from autoagent.config.dotenv import store_variables
 from autoagent.config.settings import Settings
 from autoagent.config.task_file import is_saved, read_task, write_task
 from autoagent.config.typed_goal import parse_goal
-from autoagent.core.errors import SettingsError
+from autoagent.core.errors import SettingsError, StopRun
 from autoagent.core.model import Usage
+from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Task
 from autoagent.models.servers import find_servers
@@ -37,17 +38,18 @@ from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.console import Console
 from autoagent.terminal.setup_wizard import (
     DEFAULT_NAME,
+    PLAIN_ROLE,
     ask_task,
     choose_model,
     model_is_chosen,
     proposal_messages,
+    task_of_wish,
     welcome_back,
 )
 
-PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
-
 
 @click.command("run")
+@click.argument("wish", required=False)
 @run_flags
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> None:
@@ -63,7 +65,7 @@ def start(given: Mapping[str, Any]) -> int:
 
 def _start(given: Mapping[str, Any]) -> int:
     given = {**given, "model": DEMO.name} if given.get("demo") else given
-    here = trusted_here(given, task=not (given.get("demo") or given.get("ai_goals")))
+    here = trusted_here(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
     settings = here.settings
     here.tell_notes()
     check_flags(given, settings)
@@ -160,15 +162,34 @@ def _task(
     provider = settings.model_choice.provider
     if provider.task is not None:
         return provider.task()
+    proposing = proposals if provider.proposes else None
+    if wish := given.get("wish"):
+        return _task_of_wish(given, wish, terminal, proposing)
+    task = None
     if is_saved(path):
         saved = _saved(here, terminal)
-        if given.get("skip_reprompt") or given.get("ai_settings_file") or welcome_back(terminal, saved, path):
+        if given.get("skip_reprompt") or given.get("ai_settings_file"):
             return saved
-    task = ask_task(terminal, proposals if provider.proposes else None)
+        if (task := welcome_back(terminal, saved, path)) == saved:
+            return saved
+    task = task or ask_task(terminal, proposing)
     write_task(path, task)
     trust_made({}, path, task)
     terminal.say(f"Saved in {path}.")
     return task
+
+
+def _task_of_wish(
+    given: Mapping[str, Any], wish: str, terminal: ClickTerminal, propose: Callable[[str], str] | None
+) -> Task:
+    """Return the task of a wish given as the argument, confirmed where somebody is to be asked; nothing is saved."""
+    try:
+        task = task_of_wish(terminal, propose, wish, asks=not (given.get("skip_reprompt") or given.get("continuous")))
+    except EOFError:
+        task = None
+    if task is None:
+        raise StopRun(Outcome("stopped", "Nothing was started; say the wish in other words, or pass --ai-goal."))
+    return replace(task, name=given.get("ai_name") or task.name, role=given.get("ai_role") or task.role)
 
 
 def _saved(here: FolderSettings, terminal: ClickTerminal) -> Task:
@@ -189,7 +210,7 @@ def _task_of_flags(given: Mapping[str, Any], here: FolderSettings, terminal: Cli
     Raises click.UsageError and SettingsError for what cannot be used, before anything is asked.
     """
     path = here.settings.ai_settings_file
-    if not any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
+    if given.get("wish") or not any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
         if given.get("ai_settings_file") and not path.exists():
             raise SettingsError(f"{path}: there is no such file; leave out -C to be asked for name, role and goals.")
         return None

@@ -21,6 +21,8 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
         raise click.UsageError("-l/--continuous-limit goes with -c/--continuous.")
     if len(given.get("ai_goals") or ()) > MOST_GOALS:
         raise click.UsageError(f"--ai-goal was given {len(given['ai_goals'])} times; at most {MOST_GOALS} are taken.")
+    if given.get("wish") and given.get("ai_goals"):
+        raise click.UsageError("A wish and --ai-goal say the same twice: give one of them.")
     if given.get("gpt3only") and given.get("gpt4only"):
         raise click.UsageError("--gpt3only and --gpt4only cannot be used together.")
 

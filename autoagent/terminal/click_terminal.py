@@ -26,6 +26,10 @@ class ClickTerminal:
         self._while_reading = while_reading
         self._editor = LineEditor(sys.stdin, sys.stderr) if can_edit(sys.stdin, sys.stderr) else None
 
+    @property
+    def interactive(self) -> bool:
+        return sys.stdin.isatty()
+
     def say(self, text: str) -> None:
         echo(wrap(text, shutil.get_terminal_size().columns), err=True)
 

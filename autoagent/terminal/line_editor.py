@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PASTE_GAP = 0.03  # seconds; what comes sooner after Enter was pasted with it, by a terminal that does not mark pastes
 SHORTEST_KEPT = 4  # characters of an answer that the history keeps: y, y -5 and the like are quicker typed
+HANG_UP_TOLD = 0.1  # seconds until the signal comes that tells of a terminal which was closed
 LONGEST_TIMEOUT = 1e8  # seconds, three years
 PAUSED = (signal.SIGTERM, signal.SIGHUP)  # they would leave the terminal in a mode that shows nothing typed
 
@@ -102,6 +104,7 @@ class LineEditor:
             def read_keys(self) -> list[KeyPress]:
                 keys = super().read_keys()
                 if not keys and _hung_up(self.fileno()):
+                    time.sleep(HANG_UP_TOLD)
                     self.stdin_reader.closed = True  # else it would be read in vain, over and over
                 return keys
 
@@ -172,7 +175,10 @@ def _unechoed(stdin: TextIO) -> Iterator[None]:
     """Let the terminal keep what is typed, and not show it: the editor will."""
     import termios
 
-    before = termios.tcgetattr(stdin)
+    try:
+        before = termios.tcgetattr(stdin)
+    except termios.error as error:
+        raise EOFError from error  # it has been closed
     quiet = [*before[:3], before[3] & ~(termios.ECHO | termios.ICANON), *before[4:]]
     termios.tcsetattr(stdin, termios.TCSANOW, quiet)
     try:

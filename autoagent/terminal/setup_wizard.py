@@ -24,6 +24,8 @@ DEFAULT_NAME = "Entrepreneur-GPT"
 DEFAULT_ROLE = (
     "an AI designed to autonomously develop and run businesses with the sole goal of increasing your net worth"
 )
+PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
+WISH_NAME = "AutoAgent"  # where a wish becomes the goal
 DEFAULT_GOALS = (
     "Increase net worth",
     "Grow Twitter Account",
@@ -32,7 +34,10 @@ DEFAULT_GOALS = (
 
 
 class SetupTerminal(Protocol):
-    """The terminal on which the questions are asked."""
+    """The terminal on which the questions are asked. `interactive`: a person reads what is shown, and can say no."""
+
+    @property
+    def interactive(self) -> bool: ...
 
     def say(self, text: str) -> None:
         """Show a line."""
@@ -50,31 +55,49 @@ class SetupTerminal(Protocol):
 def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = None) -> Task:
     """Ask for the task: one wish that `propose` turns into a model's text, or each part in turn.
 
-    Without `propose`, or where its text is unusable, everything is asked. Raises StopRun at the end of the input, and
+    Without `propose`, or a wish, everything is asked. Raises StopRun at the end of the input, and
     what `propose` raises except ModelError.
     """
     try:
         if propose is not None:
             terminal.say("Say in one sentence what the agent should do, or press Enter to give name, role and goals.")
-            wish = terminal.ask("I want it to: ").strip()
-            if wish.lower() not in ("", "manual", "--manual"):
-                task = _proposed(terminal, propose, wish)
-                if task is not None:
-                    show_task(terminal, task)
+            while (wish := terminal.ask("I want it to: ").strip()).lower() not in ("", "manual", "--manual"):
+                if (task := task_of_wish(terminal, propose, wish)) is not None:
                     return task
         return _ask_one_by_one(terminal)
     except EOFError:
         raise _unanswered("pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y") from None
 
 
+def task_of_wish(
+    terminal: SetupTerminal, propose: Callable[[str], str] | None, wish: str, *, asks: bool = True
+) -> Task | None:
+    """Return the task that `propose` makes of a wish, or the wish as its goal where that fails; None if it is refused.
+
+    A person sees it once, and may edit it if that `asks`. Raises EOFError, and what `propose` raises except ModelError.
+    """
+    proposed = _proposed(terminal, propose, wish) if propose is not None else None
+    task = proposed or Task(WISH_NAME, PLAIN_ROLE, (parse_goal(wish),))
+    show_task(terminal, task)
+    if not (asks and terminal.interactive):
+        return task
+    while (answer := terminal.ask("Start with this? (y = yes, e = edit, n = no) [y]: ", "y").strip().lower()) != "n":
+        if answer in ("y", "yes"):
+            return task
+        if answer in ("e", "edit"):
+            return _ask_one_by_one(terminal, task)
+        terminal.say("Please answer y, e or n.")
+    return None
+
+
 def _proposed(terminal: SetupTerminal, propose: Callable[[str], str], wish: str) -> Task | None:
     try:
         task = parse_proposal(propose(wish))
     except ModelError as error:
-        terminal.say(f"The model could not be asked: {error}")
+        terminal.say(f"The model could not be asked: {error}. Your wish becomes the goal.")
         return None
     if task is None:
-        terminal.say("The model's proposal cannot be used; please give name, role and goals yourself.")
+        terminal.say("The model's proposal cannot be used; your wish becomes the goal.")
         return None
     if left_out := task.goals[MOST_GOALS:]:
         said = "; ".join(goal.text for goal in left_out)
@@ -82,10 +105,13 @@ def _proposed(terminal: SetupTerminal, propose: Callable[[str], str], wish: str)
     return replace(task, goals=task.goals[:MOST_GOALS])
 
 
-def _ask_one_by_one(terminal: SetupTerminal) -> Task:
+def _ask_one_by_one(terminal: SetupTerminal, so_far: Task | None = None) -> Task:
     terminal.say("Enter takes the default.")
-    name = terminal.ask(f"Name of the AI [{DEFAULT_NAME}]: ", DEFAULT_NAME).strip() or DEFAULT_NAME
-    role = terminal.ask(f"{name} is [{DEFAULT_ROLE}]: ", DEFAULT_ROLE).strip() or DEFAULT_ROLE
+    usual = so_far or Task(DEFAULT_NAME, DEFAULT_ROLE, ())
+    name = terminal.ask(f"Name of the AI [{usual.name}]: ", usual.name).strip() or usual.name
+    role = terminal.ask(f"{name} is [{usual.role}]: ", usual.role).strip() or usual.role
+    if so_far is not None:
+        return replace(so_far, name=name, role=role, goals=_edited_goals(terminal, so_far.goals))
     terminal.say(f"Up to {MOST_GOALS} goals; Enter ends. Enter at once takes: {'; '.join(DEFAULT_GOALS)}.")
     goals: list[Goal] = []
     while len(goals) < MOST_GOALS and (line := terminal.ask(f"Goal {len(goals) + 1}: ").strip()):
@@ -93,6 +119,22 @@ def _ask_one_by_one(terminal: SetupTerminal) -> Task:
         if said := remark(line, goals[-1]):
             terminal.say(said)
     return Task(name, role, tuple(goals) or tuple(Goal(goal) for goal in DEFAULT_GOALS))
+
+
+def _edited_goals(terminal: SetupTerminal, so_far: Sequence[Goal]) -> tuple[Goal, ...]:
+    """Ask about each goal, and for further ones. Where none is left, all stay as they are."""
+    terminal.say(f"Up to {MOST_GOALS} goals; Enter keeps one, - drops it, and Enter without one ends.")
+    goals: list[Goal] = []
+    for number in range(MOST_GOALS):
+        old = so_far[number] if number < len(so_far) else None
+        line = terminal.ask(f"Goal {number + 1}{f' [{old}]' if old else ''}: ").strip()
+        if line and line != "-":
+            goals.append(parse_goal(line))
+        elif old is not None and not line:
+            goals.append(old)
+        elif old is None:
+            break
+    return tuple(goals) or tuple(so_far)
 
 
 def show_task(terminal: SetupTerminal, task: Task) -> None:
@@ -106,12 +148,17 @@ def show_task(terminal: SetupTerminal, task: Task) -> None:
             terminal.say(f"    check: {goal.check}")
 
 
-def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> bool:
-    """Ask whether to go on with the task saved at `path`. Raises StopRun at the end of the input."""
+def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> Task | None:
+    """Return the task saved at `path`, as it is or edited; None for another one. Raises StopRun without an answer."""
     terminal.say(f"Welcome back! Would you like me to return to being {task.name}?")
     show_task(terminal, task)
     try:
-        return _yes(terminal, f"Continue with the last settings ({path})?")
+        question = f"Continue with the last settings ({path})? (y/n, e = edit) [y]: "
+        while (answer := terminal.ask(question, "y").strip().lower()) not in ("y", "yes", "n", "no", "e", "edit"):
+            terminal.say("Please answer y, n or e.")
+        if answer[0] == "e":
+            return _ask_one_by_one(terminal, task)
+        return task if answer[0] == "y" else None
     except EOFError:
         raise _unanswered("pass -y to take the saved settings") from None
 

@@ -116,14 +116,14 @@ def test_14_what_the_user_decided_is_shown(served: Home, server: ScriptedServer)
     shown = served.run("show", served.runs[0]).out
     lines = [line for line in shown.splitlines() if line.startswith(("NEXT ACTION", "ALLOWED", "USER", "STOPPED"))]
     assert lines == [
-        "NEXT ACTION (write): COMMAND = write_to_file",
-        "NEXT ACTION (write): COMMAND = write_to_file",
+        "NEXT ACTION (write): COMMAND = write_to_file  filename = a.txt",
+        "NEXT ACTION (write): COMMAND = write_to_file  filename = b.txt",
         "ALLOWED: user",
         "NEXT ACTION (read): COMMAND = list_files",
         "ALLOWED: user (in advance)",
-        "NEXT ACTION (read): COMMAND = read_file",
+        "NEXT ACTION (read): COMMAND = read_file  filename = a.txt",
         "USER: Not that.",
-        "NEXT ACTION (write): COMMAND = write_to_file",
+        "NEXT ACTION (write): COMMAND = write_to_file  filename = never.txt",
         "STOPPED: Ended by the user.",
     ], shown
     assert "filename = b.txt" in shown

@@ -130,6 +130,7 @@ def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
     )
     with opened(served.terminal("-m", "none")) as session:
         session.answers("I want it to:", "write a poem to poem.txt")
+        session.answers("n = no) [y]:", "")
         session.answers(QUESTION, "n")
         assert session.ends() == 6
         golden("wish-80", session.screen)
@@ -139,8 +140,8 @@ def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
 
     server.add(*FINISH)
     with opened(served.terminal("-m", "none")) as session:
-        session.answers("(y/n) [y]:", "perhaps")
-        session.answers("(y/n) [y]:", "y")
+        session.answers("e = edit) [y]:", "perhaps")
+        session.answers("e = edit) [y]:", "y")
         session.answers(QUESTION, "y -2")
         assert session.ends() == 0
         golden("welcome-back-80", session.screen)
@@ -156,7 +157,7 @@ def test_the_readme_shows_what_is_printed() -> None:
 def test_who_is_not_to_come_back_is_asked_for_anew(home: Home) -> None:
     home.write("ai_settings.yaml", "ai_name: Old\nai_role: an old one\nai_goals: [An old goal]\n")
     with opened(home.terminal("--model", "human", "-m", "none")) as session:
-        session.answers("(y/n) [y]:", "n")
+        session.answers("e = edit) [y]:", "n")
         session.answers("Name of the AI", "New")
         session.answers("New is", "")
         session.answers("Goal 1:", "A new goal")

@@ -303,9 +303,7 @@ def test_each_background_program_has_a_log_of_its_own(ws: Room) -> None:
 
 def test_python_code_is_kept_and_run(ws: Room) -> None:
     proposal = ws.propose("execute_python_code", code="print(6 * 7)\n", name="answer")
-    assert proposal.preview == (
-        "--- /dev/null\n+++ b/executed_code/answer.py\n@@ -0,0 +1 @@\n+print(6 * 7)"
-    )
+    assert proposal.preview == ("--- /dev/null\n+++ b/executed_code/answer.py\n@@ -0,0 +1 @@\n+print(6 * 7)")
     assert not list(ws.root.iterdir())
     result = ws.execute(proposal)
     assert (result.text, result.meta.changed) == ("Exit status 0. It printed:\n42\n", ("executed_code/answer.py",))

@@ -49,5 +49,13 @@ class Borrower(AutoGPTPluginTemplate):
         except Exception as error:
             refused += f", and so is {error}"
         own = CFG.plugins_config.plugins["borrower"].config["colour"]
-        return [read_file("made.txt"), answer, refused, own, CFG.workspace_path, str(CFG.no_such_thing),
-                str(count_string_tokens("four tokens long", "gpt-4")), ",".join(sorted(os.environ))]
+        return [
+            read_file("made.txt"),
+            answer,
+            refused,
+            own,
+            CFG.workspace_path,
+            str(CFG.no_such_thing),
+            str(count_string_tokens("four tokens long", "gpt-4")),
+            ",".join(sorted(os.environ)),
+        ]
