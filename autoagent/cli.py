@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     "model": ("model", "List, fetch or remove the embedded model."),
     "test": ("test", "Play scenarios: scripted runs and what they should result in."),
     "skills": ("skills", "List skills, or keep how a run was done as one."),
+    "migrate": ("migrate", "Take over what AutoGPT has left in a folder into this one."),
     "trust": ("trust", "Trust a folder with what it brings, or see what is trusted."),
     "setup": ("setup", "Choose a model and describe the agent."),
     "config": ("config", "Show the settings and where each comes from."),

@@ -86,17 +86,23 @@ def _complaint(written: str) -> str:
     return "is not NAME=value."
 
 
-def store_variables(path: Path, values: Mapping[str, str]) -> None:
+def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = False) -> None:
     """Set these variables in the file, which only its owner may read then (0600); all other lines stay.
 
-    Raises SettingsError if the file cannot be read or written, or a value cannot be kept on one line.
+    `quote`: put a value in quotes where it needs them. Raises SettingsError if the file cannot be read or written, or a
+    value cannot be kept on one line.
     """
+    written = {}
     for name, value in values.items():
-        if re.search(r"[\s'\"#\\$]", value):
+        if not re.search(r"[\s'\"#\\$]", value):
+            written[name] = value
+        elif quote and not re.search(r"['\\\r\n]", value):
+            written[name] = f"'{value}'"
+        else:
             raise SettingsError(f"{name}: the value holds a space, quote, # or $; write it into {path} yourself.")
     kept = _without(path, values) if path.exists() else ""
     kept += "\n" if kept and not kept.endswith("\n") else ""
-    write_text(path, kept + "".join(f"{name}={value}\n" for name, value in values.items()), private=True)
+    write_text(path, kept + "".join(f"{name}={value}\n" for name, value in written.items()), private=True)
 
 
 def _without(path: Path, names: Mapping[str, str]) -> str:

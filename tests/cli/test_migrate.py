@@ -1,0 +1,101 @@
+"""`autoagent migrate DIR`: a table of what becomes of an AutoGPT folder; with --apply it is done."""
+
+from __future__ import annotations
+
+import json
+
+from driver import FINISH, Home
+from server import ScriptedServer
+
+from autoagent.config.autogpt_env import UNUSED
+
+DOTENV = """OPENAI_API_KEY=sk-of-the-old-folder-0123456789
+SMART_LLM_MODEL=test-model
+USER_AGENT="Mozilla/5.0 (X11)"
+TEMPERATURE=warm
+FAST_TOKEN_LIMIT=4000
+OPENAI_FUNCTIONS=True
+PINECONE_API_KEY=0123
+MEMORY_INDEX=auto-gpt
+AI_SETTINGS_FILE=tasks/mine.yaml
+EMAIL_ADDRESS=agent@example.org
+GOOGLE_API_KEY=your-google-api-key
+"""
+TASK = "ai_name: OldGPT\nai_role: an AI that reads\nai_goals: [Read what is there]\n"
+
+
+def old(home: Home) -> None:
+    """What AutoGPT has left behind, memories in both of its forms."""
+    home.write("old/.env", DOTENV)
+    home.write("old/tasks/mine.yaml", TASK)
+    home.write("old/prompt_settings.yaml", "constraints: [Be kind.]\n")
+    home.write("old/azure.yaml", "azure_api_base: https://example.org\n")
+    home.write("old/plugins/one/__init__.py", "")
+    home.write("old/auto_gpt_workspace/notes/a.txt", "The ferry leaves at 7:40.")
+    (home.folder / "old/auto_gpt_workspace/link").symlink_to("/etc/passwd")
+    home.write("old/auto-gpt.json", json.dumps({"texts": ["The ferry is late.", ""], "embeddings": [[0.1]]}))
+    newer = [{"raw_content": "A ticket costs 18 crowns.", "summary": "s", "chunks": []}, {"summary": "Otters swim."}]
+    home.write("old/auto_gpt_workspace/auto-gpt.json", json.dumps(newer))
+
+
+def test_what_would_be_done_is_shown_and_nothing_is_written(home: Home) -> None:
+    old(home)
+    here = Home(home.folder / "new", env={"HOME": str(home.folder)}, warm=True)
+    here.folder.mkdir()
+    done = here.run("migrate", "../old", "--json")
+    assert done.code == 0
+    assert "sk-of" not in done.text
+    rows = {row["item"]: (row["how"], row["to"] or row["why"]) for row in json.loads(done.out)}
+    assert rows == {
+        "tasks/mine.yaml": ("renamed", "ai_settings.yaml"),
+        "prompt_settings.yaml": ("taken", "prompt_settings.yaml"),
+        "plugins/": ("taken", "plugins/ (1 files)"),
+        "auto-gpt.json": ("taken", "the memory: 1 texts"),
+        "auto_gpt_workspace/auto-gpt.json": ("taken", "the memory: 2 texts"),
+        "auto_gpt_workspace/": ("renamed", "autoagent_workspace/ (1 files)"),
+        "auto_gpt_workspace/: 1 others": ("not taken", "a link, or there already"),
+        ".env: OPENAI_FUNCTIONS": ("renamed", ".env: AUTOAGENT_ASKING"),
+        ".env: OPENAI_API_KEY": ("taken", ".env: OPENAI_API_KEY"),
+        ".env: SMART_LLM_MODEL": ("renamed", ".env: SMART_LLM"),
+        ".env: USER_AGENT": ("taken", ".env: USER_AGENT"),
+        ".env: TEMPERATURE": ("not taken", "TEMPERATURE: must be a number of 0 or more, not 'warm'."),
+        ".env: FAST_TOKEN_LIMIT": ("taken", ".env: FAST_TOKEN_LIMIT"),
+        ".env: PINECONE_API_KEY": ("not taken", UNUSED["PINECONE_API_KEY"].reason),
+        ".env: MEMORY_INDEX": ("taken", ".env: MEMORY_INDEX"),
+        ".env: AI_SETTINGS_FILE": ("taken", "the file or folder is copied to its usual name"),
+        ".env: EMAIL_ADDRESS": ("taken", ".env: EMAIL_ADDRESS"),
+        ".env: EXECUTE_LOCAL_COMMANDS, which is not set": ("taken", ".env: EXECUTE_LOCAL_COMMANDS"),
+        ".env: 1 others": ("not taken", "empty, or the template's words"),
+    }  # fmt: skip
+    assert not list(here.folder.iterdir())
+    assert "Nothing was written" in here.run("migrate", "../old").err
+
+
+def test_it_is_done_once_and_a_run_goes_on_from_there(home: Home, server: ScriptedServer) -> None:
+    old(home)
+    here = Home(home.folder / "new", env={"HOME": str(home.folder)}, warm=True)
+    here.folder.mkdir()
+    here.point_at(server)
+    here.write("prompt_settings.yaml", "constraints: [Mine.]\n")
+    assert "3 memories were new here" in here.run("migrate", "../old", "--apply").text
+    assert here.read(".env").count("USER_AGENT='Mozilla/5.0 (X11)'\n") == 1
+    assert (here.folder / ".env").stat().st_mode & 0o777 == 0o600
+    assert here.read("prompt_settings.yaml") == "constraints: [Mine.]\n", "nothing here is written over"
+    assert here.read("autoagent_workspace/notes/a.txt") == "The ferry leaves at 7:40."
+    memories = json.loads(here.run("memory", "list", "--json").out)
+    assert {one["text"] for one in memories} == {"The ferry is late.", "A ticket costs 18 crowns.", "Otters swim."}
+    assert not any(one["trusted"] for one in memories)
+    again = here.run("migrate", "../old", "--apply")
+    assert "0 memories were new here" in again.text
+    assert "there is a ai_settings.yaml here already" in again.text
+    server.add(*FINISH)
+    assert here.run("-c", "-y").code == 0
+    assert "You are OldGPT, an AI that reads" in server.requests[0].prompt
+
+
+def test_a_folder_that_is_none(home: Home) -> None:
+    (home.folder / "empty").mkdir()
+    done = home.run("migrate", "empty")
+    assert done.code == 2
+    assert "nothing of AutoGPT's in it" in done.text
+    assert "works where it lies" in home.run("migrate", ".").text
