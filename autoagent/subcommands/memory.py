@@ -82,7 +82,7 @@ class _Wanted:
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N newest.")
 @as_json
 @click.pass_context
-def list_memories(ctx: click.Context, limit: int, offset: int, as_json: bool, **wanted: Any) -> None:
+def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool, **wanted: Any) -> None:
     """List the memories, those that were stored or used last first."""
     meant = _Wanted(**wanted)
     with memory_of_user(settings_here(ctx.obj)) as living:
@@ -178,7 +178,7 @@ def unpin(ctx: click.Context, id: int) -> None:
 @click.argument("id", type=int, required=False)
 @_filters
 @click.pass_context
-def forget(ctx: click.Context, id: int | None, **wanted: Any) -> None:
+def forget(ctx: click.Context, /, id: int | None, **wanted: Any) -> None:
     """Delete the memory with this ID for good, or all that the options name; pinned ones only by their ID."""
     meant = _Wanted(**wanted)
     if (id is None) != meant.said:

@@ -192,8 +192,38 @@ def test_d58_a_memory_that_is_lost_is_named_and_the_run_goes_on(
     done = made.run("-c", *GOAL)
     assert done.code == 0, done.text
     assert "Nothing is recalled: The memory in .autoagent/memory" in done.text
-    database.unlink()
+    shutil.rmtree(database.parent)
     assert made.run(*ASKED).code == 0, "moved away, it begins anew"
+
+
+@pytest.mark.parametrize("left", [None, b""], ids=["missing", "empty"])
+def test_d58_a_lost_database_beside_its_vectors_is_said(
+    made: Room, remembering: ScriptedServer, left: bytes | None
+) -> None:
+    [database] = (made.state / "memory").rglob("memory.db")
+    database.unlink()
+    if left is not None:
+        database.write_bytes(left)
+    after = made.run(*ASKED)
+    assert (after.code, len(after.err.splitlines())) == (1, 1), after.text
+    assert f"memory.db is {'missing' if left is None else 'empty'}" in after.err and "-m none" in after.err
+    assert "memory.db is" in made.run("doctor").out
+
+
+def test_d58_a_memory_that_may_not_be_written_can_be_read() -> None:
+    with room("ordinary") as made, ScriptedServer() as server:
+        made.point_at(server)
+        assert made.run("memory", "add", "The green ferry leaves").code == 0
+        folder = made.state / "memory"
+        for path in (*folder.iterdir(), folder):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        assert "green ferry" in made.run("memory", "list").out
+        asked = made.run(*ASKED)
+        assert found(asked) == ["The green ferry leaves"], asked.text
+        assert made.run("memory", "export", "copy.jsonl").code == 0
+        refused = made.run("memory", "add", "The blue ferry leaves")
+        assert (refused.code, "The memory in" in refused.err, "-m none" in refused.err) == (1, True, True), refused.text
+        folder.chmod(0o700)
 
 
 def found(done: Done) -> list[str]:

@@ -11,6 +11,7 @@ Each memory index has a schema of its own. PostgreSQL keeps no U+0000 in a text:
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
@@ -27,6 +28,8 @@ except ImportError as error:
 VERSION = 1
 LONGEST_NAME = 63  # bytes of a PostgreSQL name
 RETRIES = 3
+CONNECT = 4  # seconds for one address of the server
+REST = 5.0  # seconds for which a server that was not reached is not tried again
 TURN = 0x6175746F  # the advisory lock under which tables are made
 
 TABLES = """
@@ -75,6 +78,7 @@ class PostgresSession:
         host = known.get("host") or known.get("hostaddr") or "this machine"
         self.where = f"PostgreSQL on {host}" + (f", port {known['port']}" if known.get("port") else "")
         self._connection: Connection | None = None
+        self._failed: tuple[float, psycopg.OperationalError] | None = None  # until when it is not tried again, and why
 
     def close(self) -> None:
         if self._connection is not None:
@@ -105,9 +109,7 @@ class PostgresSession:
 
     def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            connection = psycopg.connect(
-                self._url, autocommit=True, connect_timeout=10, fallback_application_name="autoagent"
-            )
+            connection = self._connect()
             try:
                 self._prepare(connection)
             except BaseException:  # whatever it was, the connection is not left open behind it
@@ -115,6 +117,18 @@ class PostgresSession:
                 raise
             self._connection = connection
         return self._connection
+
+    def _connect(self) -> Connection:
+        """Connect; what failed just now is not tried again, as each try may take CONNECT for each address."""
+        if self._failed is not None and time.monotonic() < self._failed[0]:
+            raise self._failed[1]
+        try:
+            return psycopg.connect(
+                self._url, autocommit=True, connect_timeout=CONNECT, fallback_application_name="autoagent"
+            )
+        except psycopg.OperationalError as error:
+            self._failed = (time.monotonic() + REST, error)
+            raise
 
     def _prepare(self, connection: Connection) -> None:
         if not self._made(connection):

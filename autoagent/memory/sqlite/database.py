@@ -10,11 +10,13 @@ blocks     the checksum of each block of rows of a space
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import StateError
@@ -73,7 +75,14 @@ def connect(folder: Path) -> sqlite3.Connection:
             f"The memory folder {folder} belongs to another user (id {owner}); choose one of your own with --state-dir."
         )
     path = folder / FILE
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
+    if (not path.exists() or path.stat().st_size == 0) and any(folder.glob("vectors-*.f32")):
+        raise _damage(f"{FILE} is {'empty' if path.exists() else 'missing'}, and the vectors beside it are not")
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EROFS) and path.exists():
+            return _connected_to_read(path)
+        raise
     # Whoever builds the memory may do so in another thread than the one that uses it later; never two at once.
     db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
@@ -82,6 +91,23 @@ def connect(folder: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _connected_to_read(path: Path) -> sqlite3.Connection:
+    """Open a database that may not be written, on a file system or in a folder that is read-only."""
+    place = f"file:{quote(str(path))}?mode=ro"
+    if not any(path.with_name(f"{FILE}-{part}").exists() for part in ("wal", "shm")):
+        place += "&immutable=1"  # else SQLite wants to make these files, even to read
+    db = sqlite3.connect(place, timeout=30, isolation_level=None, check_same_thread=False, uri=True)
+    if _version(db) != VERSION:
+        db.close()
+        raise PermissionError(errno.EACCES, "it may not be written, and is of another version of autoagent")
+    return db
+
+
+def may_be_written(folder: Path) -> bool:
+    """Return whether the memory in the folder can be changed."""
+    return os.access(folder / FILE, os.W_OK) and os.access(folder, os.W_OK)
 
 
 def _prepare(db: sqlite3.Connection, folder: Path) -> None:
@@ -127,9 +153,7 @@ def look_over(folder: Path) -> int:
     with our_errors(folder), closing(connect(folder)) as db:
         [(found,)] = db.execute("PRAGMA quick_check(1)")
         if found != "ok":
-            damage = sqlite3.DatabaseError(found.splitlines()[-1])
-            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-            raise damage
+            raise _damage(found.splitlines()[-1])
         return int(db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
 
 
@@ -140,8 +164,18 @@ def our_errors(folder: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         said = error.strerror if isinstance(error, OSError) else error
-        way_on = f" Put back a copy of its {FILE}, or move it away to begin anew." if _is_damage(error) else ""
-        raise StateError(f"The memory in {folder} cannot be used: {said}.{way_on}") from error
+        way_on = (
+            f"Put back a copy of its {FILE}, move the folder away to begin anew," if _is_damage(error) else "Mend that,"
+        )
+        raise StateError(
+            f"The memory in {folder} cannot be used: {said}. {way_on} or go without it: -m none."
+        ) from error
+
+
+def _damage(found: str) -> sqlite3.DatabaseError:
+    damage = sqlite3.DatabaseError(found)
+    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return damage
 
 
 def _is_damage(error: Exception) -> bool:
@@ -152,7 +186,7 @@ def _is_damage(error: Exception) -> bool:
 
 def examine(folder: Path) -> Iterator[Finding]:
     """Report for `autoagent doctor` whether all of an existing memory can be read."""
-    if (folder / FILE).exists():
+    if (folder / FILE).exists() or any(folder.glob("vectors-*.f32")):
         try:
             yield Finding("memory", "ok", f"{folder} can be read; memories: {look_over(folder):,}")
         except StateError as error:

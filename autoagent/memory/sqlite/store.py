@@ -19,7 +19,7 @@ from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import Embedding
 from autoagent.memory.ranking import widened
-from autoagent.memory.sqlite.database import connect, our_errors, writing
+from autoagent.memory.sqlite.database import connect, may_be_written, our_errors, writing
 from autoagent.memory.sqlite.vectors import Damaged, Vectors
 from autoagent.memory.vector_space import VectorSpace
 from autoagent.text.sanitize import valid
@@ -79,7 +79,8 @@ class LocalStore:
     whose vector could not be made is kept all the same, found by its words, and embedded when a later search can.
 
     `listen` hears, in one line, what the store does beyond what was asked; `random` draws the samples. Methods raise
-    StateError where the folder cannot be read or written, and `near` ModelError where the embedder fails.
+    StateError where the folder cannot be read, or what is to be kept cannot be written; in a folder that is read-only,
+    use changes nothing, and `near` ModelError where the embedder fails.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class LocalStore:
         self._counted: dict[str, tuple[int, int]] = {}  # in how many memories a word was, and the last id at that time
         with our_errors(folder):
             self._db = connect(folder)
+            self._reads_only = not may_be_written(folder)
 
     def close(self) -> None:
         self._db.close()
@@ -151,7 +153,7 @@ class LocalStore:
         self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
 
     def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
-        if not changes:
+        if not changes or self._reads_only:  # what is found may be shown all the same
             return 0
         with our_errors(self._folder), writing(self._db, self._folder, durable=durable):
             if whole and not all(self._is_as_seen(change) for change in changes):
@@ -197,6 +199,8 @@ class LocalStore:
         return bool(found)
 
     def empty_trash(self, before: float) -> int:
+        if self._reads_only:
+            return 0
         with our_errors(self._folder), writing(self._db, self._folder):
             return self._db.execute("DELETE FROM trash WHERE forgotten < ?", (before,)).rowcount
 
@@ -236,7 +240,8 @@ class LocalStore:
             vector = self._embedding.of_query(text)
             if not vector.any():
                 return []
-            self._embed_missing()
+            if not self._reads_only:
+                self._embed_missing()
             return widened(lambda count: self._nearest(vector, count), k, skip, SLACK)
 
     def _nearest(self, vector: Vectors, count: int) -> tuple[list[RetrievedMemory], bool]:
