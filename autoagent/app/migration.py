@@ -33,6 +33,7 @@ from autoagent.config.settings import DOTENV, WORKSPACE, Settings, parse
 from autoagent.config.task_file import read_prompt_settings, read_task
 from autoagent.config.text_file import open_regular, read_text
 from autoagent.core.errors import ModelError, SettingsError, StateError
+from autoagent.registry.memory import REDIS
 
 PLUGINS = Path("plugins")
 MEMORY_LIMIT = 256_000_000  # bytes of a JSON memory
@@ -150,7 +151,7 @@ def _translated(
     if not _is_in(source, azure_file(values)):
         found.rows.append(Row(f"{azure_file(values)}", "not taken", why="it leads out of the folder, or is a link"))
         return over
-    redis = values.get("MEMORY_BACKEND", "").strip().lower() == "redis"
+    redis = values.get("MEMORY_BACKEND", "").strip().lower() == REDIS.name
     try:
         for meaning in meanings(values, source, redis=redis):
             variable = Settings.__dataclass_fields__[meaning.setting].metadata["env"][0]
@@ -175,7 +176,7 @@ def _variable(
         )
     else:
         found.variables[to] = value
-        found.rows.append(Row(item, "taken" if name.startswith(to) else "renamed", f".env: {to}"))
+        found.rows.append(Row(item, "taken" if name.partition(",")[0] == to else "renamed", f".env: {to}"))
 
 
 def _other(found: Migration, name: str, value: str, there: Mapping[str, Variable]) -> None:
