@@ -48,6 +48,7 @@ class Host(Protocol):
     """What `register` is given. Whatever it does not register there, an extension does not do.
 
     A hook that raises is named to the user once and passed over, but for the two that decide: then the call is refused.
+    Sub-agents have threads of their own, from which hooks are called as well.
     """
 
     def command(self, *commands: Command) -> None:

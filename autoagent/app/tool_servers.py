@@ -20,6 +20,7 @@ from autoagent.commands.registry import Command
 from autoagent.commands.server_tools import category_of, server_commands
 from autoagent.commands.support.extras import MCP, is_installed
 from autoagent.config.folder import UntrustedValue
+from autoagent.config.scenario_bounds import HELD_TO
 from autoagent.config.settings import Settings, user_config_path, user_state_path
 from autoagent.config.tool_servers import read_servers, untrusted_server
 from autoagent.config.trust import Trusted
@@ -46,10 +47,13 @@ def user_servers_path() -> Path:
 
 
 def configured(flags: Mapping[str, Any] | None, warn: Callable[[str], None]) -> list[ServerEntry]:
-    """Return the servers that the user has listed, and those that this folder is trusted with.
+    """Return the servers that the user has listed, and those that this folder is trusted with; none in a scenario,
+    which somebody else may have written, and which a server would lead out of its folder.
 
     Raises SettingsError for a list that cannot be read.
     """
+    if HELD_TO in os.environ:
+        return []
     here = look(flags)
     listed, own = here.settings.mcp_servers_file, user_servers_path()
     found = {entry.name: entry for entry in read_servers(own, own.parent, os.environ)}

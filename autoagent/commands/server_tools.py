@@ -28,6 +28,7 @@ SCHEMA = 12_000  # characters of the schema of a tool's arguments, as a model is
 _DEPTH, _NODES = 6, 400  # of a schema, what is beyond says nothing
 _RESERVED = "thoughts"  # an argument of every native tool call
 
+_ARGUMENT = re.compile(r"[\w.$-]{1,64}", re.ASCII)  # an argument's name, which stands in the prompt
 _KINDS = ("string", "integer", "number", "boolean", "array", "object")
 _Kind = Literal["string", "integer", "number", "boolean", "array", "object", "any"]
 
@@ -89,6 +90,8 @@ def _parameters(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     """Return the arguments that a schema names. Raises ValueError, with the reason, for one that cannot be used."""
     simple = _Simplified(schema).of(schema, 0)
     properties = simple.get("properties", {})
+    if wrong := next((name for name in properties if not _ARGUMENT.fullmatch(name)), None):
+        raise ValueError(f"an argument of it is called {shorten(wrong, 40)!r}")
     if _RESERVED in properties:
         raise ValueError(f"an argument of it is called {_RESERVED!r}")
     if len(json.dumps(simple)) > SCHEMA:
@@ -137,7 +140,9 @@ class _Simplified:
             simple["description"] = _line(schema["description"], HELP)
         if isinstance(schema.get("properties"), Mapping):
             properties = schema["properties"].items()
-            simple["properties"] = {str(name): self.of(one, depth + 1) for name, one in properties}
+            simple["properties"] = {
+                name: self.of(one, depth + 1) for name, one in properties if not depth or _ARGUMENT.fullmatch(str(name))
+            }
             required = schema.get("required")
             named = required if isinstance(required, list) else []
             simple["required"] = [name for name in named if name in simple["properties"]]

@@ -24,7 +24,8 @@ from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, ScenarioSession
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
 
-_TRUSTED = (".env", ".autoagent", "ai_settings.yaml")  # of the scenario's own; its bounds hold all the same
+_TRUSTED = (".env", ".autoagent", ".mcp.json", ".agents", ".claude", "AGENTS.md", "ai_settings.yaml")
+"""The first parts of paths that need trust; they are the scenario's own, and its bounds hold all the same."""
 _WINDOW = 32_000  # tokens: room for every command
 _STATE_DIR = "AUTOAGENT_STATE_DIR"
 

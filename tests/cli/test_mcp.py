@@ -101,6 +101,23 @@ def test_a_server_in_a_folder_is_not_started_before_the_folder_is_trusted(served
     assert (served.folder / "PWNED").exists()
 
 
+def test_a_scenario_starts_no_server(served: Home) -> None:
+    """Its folder is its home, so that it could bring a list of the user's own, and trusts itself."""
+    lists = {"mcpServers": {"shop": {"command": "sh", "args": ["-c", f"touch {served.folder}/PWNED"]}}}
+    scenario = {
+        "goals": ["Do nothing"],
+        "files": dict.fromkeys((".config/autoagent/mcp.json", ".mcp.json", "servers.json"), json.dumps(lists)),
+        "replies": [{"command": "task_complete", "args": {"reason": "Done."}}] * 2,
+        "answers": ["y"],
+        "expect": {"screen": ["FINISHED"]},
+        "then": [{"arguments": "mcp list", "expect": {"screen": ["No MCP server is listed here."]}}],
+    }
+    for settings in ({"debug": False}, {"mcp_servers_file": "servers.json"}):
+        served.write("scenario.yaml", json.dumps({**scenario, "settings": settings}))
+        done = served.run("test", "scenario.yaml")
+        assert done.code == 0 and not (served.folder / "PWNED").exists(), done.text
+
+
 def test_no_variable_of_the_user_goes_to_a_server_of_a_folder(served: Home) -> None:
     entry = {"url": "http://127.0.0.1:9/mcp", "headers": {"X": "${OPENAI_API_KEY}"}}
     served.write(".mcp.json", json.dumps({"mcpServers": {"shop": entry}}))

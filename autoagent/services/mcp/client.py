@@ -10,6 +10,7 @@ an end is kept in memory. What outlives it once its input is closed and its grou
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -42,7 +43,8 @@ Value = TypeVar("Value")
 
 
 def connected(entry: ServerEntry, log: Path, seconds: float) -> ConnectedServer:
-    """Connect to a server; the caller closes it. `log` is the file for what its program prints on standard error.
+    """Connect to a server; the caller closes it. `log` is the file for what its program prints on standard error. A
+    call may take so many `seconds`; 0: any number.
 
     Raises SetupError, with the reason, if it cannot be used.
     """
@@ -57,7 +59,7 @@ class ConnectedServer:
     def __init__(self, entry: ServerEntry, log: Path, seconds: float) -> None:
         self._entry = entry
         self._log = log
-        self._seconds = seconds
+        self._seconds = seconds or math.inf
         self._restarts = 0
         self._link: _Link | None = None
         self._lock = threading.Lock()
