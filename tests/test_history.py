@@ -149,6 +149,27 @@ def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(ste
     assert [line for line in ours if not NO_CONTENT.match(line)] == []
 
 
+def test_a_large_window_holds_no_more_history_than_the_run_may_spend_on_it() -> None:
+    sizes = {}
+    for context in (0, 6_000):
+        history = History(COUNT)
+        history.add(replace(started(128_000, "system"), context=context))
+        most = 0
+        for event in run_of(400, random.Random(7)):
+            history.add(event)
+            most = max(most, history.tokens)
+        sizes[context] = most
+    newest = 4 * 6_000  # a message may take as much as before
+    assert sizes[6_000] < 6_000 + newest < sizes[0]
+
+
+def test_one_page_may_take_a_quarter_of_the_window_whatever_the_history_may_cost() -> None:
+    history = History(COUNT)
+    history.add(replace(started(128_000, "system"), context=2_000))
+    history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "read_file", {}), text="", usage=Usage()))
+    assert history.has_room("oak " * 25_000)
+
+
 def test_a_huge_result_keeps_head_and_tail_with_a_note() -> None:
     history = History(COUNT)
     history.add(started(8192, "system"))

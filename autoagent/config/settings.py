@@ -101,6 +101,9 @@ class Settings:
     reply_tokens: int = free(
         0, "AUTOAGENT_REPLY_TOKENS", help="tokens of a reply, thinking apart; 0: a fifth of the window, at most 4096"
     )
+    context: int = free(
+        24_000, "AUTOAGENT_CONTEXT", help="tokens of history in a prompt (--context); 0: as much as the window holds"
+    )
     embedding_model: str = setting(
         "",
         "EMBEDDING_MODEL",

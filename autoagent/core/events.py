@@ -63,6 +63,7 @@ class RunStarted(Event):
     settings: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as RunLimits has them
     native: bool = False  # whether a command that was a tool call is one in the prompts, too
+    context: int = 0  # tokens of history in a prompt, 0 for all that the window holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -311,7 +311,8 @@ class History:
         self.shares = share_out(self._window, self.reply_tokens, started.system_tokens, goals)
         self._message_limit = max(64, min(self.shares.history // 5, 6000))
         self._page_limit = max(64, self._window // 4)
-        self._summary_limit = max(32, self.shares.history // 8)
+        self._kept = min(self.shares.history, started.context or self.shares.history)
+        self._summary_limit = max(32, self._kept // 8)
 
     def _calibrate(self, reported: int) -> None:
         """Scale our token counts up from now on if the server counts more than we do."""
@@ -507,10 +508,13 @@ class History:
     # Trimming ----------------------------------------------------------------------------------------------------
 
     def _trim(self, limit: int) -> None:
-        """Drop the oldest steps, once over the limit, until two thirds of it are free; the newest always stays."""
-        if self.tokens <= limit:
+        """Drop the oldest steps, once over the limit or what the run may spend on history, until two thirds of that are
+        free. The newest always stays, and takes what the limit leaves.
+        """
+        kept = min(limit, self._kept)
+        if self.tokens <= kept:
             return
-        while len(self._exchanges) > 1 and self.tokens > limit // 3:
+        while len(self._exchanges) > 1 and self.tokens > kept // 3:
             oldest = self._exchanges.popleft()
             self._tokens -= oldest.tokens
             self._summarise(oldest)
