@@ -72,7 +72,7 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
-    style = Style(color, plain=plain, history=user_state_path(os.environ) / "history")
+    style = Style(color, plain=plain, history=user_state_path(os.environ) / "history", notify=settings.notify)
     mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
 

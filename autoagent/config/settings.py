@@ -371,6 +371,9 @@ class Settings:
     )
     exit_key: str = setting("n", "EXIT_KEY", help="the answer that saves and stops", scenario="free")
     plain_output: bool = free(False, "PLAIN_OUTPUT", help="no colours, no live lines")
+    notify: str = setting(
+        "", "AUTOAGENT_NOTIFY", help="a shell line that gets a waiting question, or the end of the run, as JSON"
+    )
     debug: bool = setting(False, help="show tracebacks", scenario="free")
 
     @property

@@ -42,7 +42,7 @@ class Listener(Protocol):
         """
 
     def working(self, what: str, seconds: float) -> None:
-        """Hear what goes on in a long silence that begins now, and about how many seconds it lasts."""
+        """Hear what goes on in a long silence, and about how many seconds it still lasts; told again as it goes on."""
 
     def proposed(self, proposal: Proposal) -> None:
         """Hear that a call is about to be decided on. What is shown here is what runs."""

@@ -9,6 +9,7 @@ from autoagent.core.events import (
     Ended,
     Event,
     Prompted,
+    Proposed,
     Rejected,
     Returned,
     Rewound,
@@ -42,6 +43,10 @@ class RunStats:
         self.step = 0
         self.commands: Counter[str] = Counter()  # started, by name
         self.changed: dict[str, None] = {}  # workspace paths, in the order they were first changed
+        self.lines: dict[str, tuple[int, int]] = {}  # added and removed, by path, as the diffs said that were allowed
+        self._diffs: dict[str, str] = {}  # of what is proposed, by the id of the call
+        self._began = 0.0  # this process, and what was worked before it
+        self._worked_before = 0.0
         self.met: dict[int, bool] = {}  # goals with a check, counted from 0, as last checked; none after an undo
         self.share = 0.0  # of the window that the last prompt took
         self.ended: Ended | None = None
@@ -53,8 +58,13 @@ class RunStats:
         match event:
             case Started():
                 self.commands[event.call.name] += 1
+            case Proposed() if event.is_diff:
+                self._diffs[f"{event.agent} {event.call.id}"] = event.preview
             case Returned():
                 self.changed |= dict.fromkeys(event.meta.changed)
+                diff = self._diffs.pop(f"{event.agent} {event.call_id}", "")
+                if diff and len(event.meta.changed) == 1:
+                    self._count_lines(event.meta.changed[0], diff)
             case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or self.model
             case Spent(usage=Usage(cost=None)):
@@ -70,6 +80,7 @@ class RunStats:
                 self.budget = event.settings.get("budget") or event.task.budget
                 self.most_commands = event.limits.get("commands", 0)
                 self.ended = None
+                self._began, self._worked_before = event.t, self.seconds
             case Prompted():
                 self.share = event.tokens / self.window if self.window else 0.0
             case Checked():
@@ -78,6 +89,16 @@ class RunStats:
                 self.met.clear()
             case Ended():
                 self.ended = event
+
+    def _count_lines(self, path: str, diff: str) -> None:
+        signs = [line[:1] for line in diff.split("\n")[2:]]
+        plus, minus = self.lines.get(path, (0, 0))
+        self.lines[path] = plus + signs.count("+"), minus + signs.count("-")
+
+    @property
+    def waited(self) -> float:
+        """Seconds of the last process in which the agent was not at work: a person thought, or was away."""
+        return max(0.0, self._now - self._began - (self.seconds - self._worked_before))
 
     @property
     def usage(self) -> Usage:

@@ -146,6 +146,8 @@ _RUN_FLAGS = (
 )  # fmt: skip
 _SCREEN_FLAGS = (
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
+    click.option("--notify", metavar="CMD",
+                 help="Tell this command of a question that waits 10 s, and of the end, as JSON on its input."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
 _AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts

@@ -26,7 +26,7 @@ from autoagent.config.typed_goal import parse_goal
 from autoagent.core.errors import SettingsError, StopRun
 from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome
-from autoagent.core.protocols import Listener, Model
+from autoagent.core.protocols import Model
 from autoagent.core.task import Task
 from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
@@ -132,13 +132,17 @@ def preload(settings: Settings) -> None:
 class _Proposals:
     """Asks the model to turn a wish into a task; keeps the cost of that."""
 
-    def __init__(self, model: Model, listener: Listener) -> None:
+    def __init__(self, model: Model, console: Console) -> None:
         self._model = model
-        self._listener = listener
+        self._console = console
         self.usage = Usage()
 
     def __call__(self, wish: str) -> str:
-        completion = self._model.complete(proposal_messages(wish), max_tokens=600, listener=self._listener)
+        self._console.begins(f"{self._model.name} thinks about the wish")
+        try:
+            completion = self._model.complete(proposal_messages(wish), max_tokens=600, listener=self._console)
+        finally:
+            self._console.rests()
         self.usage += completion.usage
         return completion.text
 

@@ -42,9 +42,11 @@ from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.runs.stats import RunStats
 from autoagent.terminal import highlighting, rendering
 from autoagent.terminal.activity import Activity
+from autoagent.terminal.attention import Attention
 from autoagent.terminal.line_editor import LineEditor, can_edit, edit_in_editor
 from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.report_table import table
 from autoagent.terminal.run_words import WORDS, RunWords
 from autoagent.terminal.subagent_text import SubAgentText
 from autoagent.text.sanitize import escape, width
@@ -77,13 +79,14 @@ def _as_it_is(value: Any) -> Any:
 class Style:
     """How the screen looks. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
 
-    `history` is the file that keeps what is typed, for later runs.
+    `history` is the file that keeps what is typed, for later runs; `notify` the command that is told of questions.
     """
 
     color: bool = False
     columns: int | None = None
     plain: bool = False
     history: Path | None = None
+    notify: str = ""
 
 
 _AS_USUAL = Style()
@@ -135,6 +138,7 @@ class Console:
         self._area = LiveArea(self._put_on_screen, self._free_column) if moves else None
         self._activity = Activity(self._area, mask)
         self._prepared = False  # whether the code of a diff can be coloured at once
+        self._attention = Attention(self._ring, "" if replays else style.notify)
         self._told = ""  # the last of what takes long
         self._replays = replays
         self._broken = ""  # why the output cannot be written any more
@@ -200,6 +204,7 @@ class Console:
                 if self._color and self._area is not None and not self._prepared:
                     self._prepared = True  # while the model thinks
                     threading.Thread(target=highlighting.preload, daemon=True).start()
+                self._told = ""
                 self._activity.thinks(self.tally.model, event.tokens)
             case Started() if event.call.name:
                 self._activity.runs(event.call)
@@ -273,10 +278,15 @@ class Console:
         """Write the end report; `log` is the folder or file that holds the run."""
         if self._area is not None:
             self._area.close()
-        page = self._page()
+        page, tally = self._page(), self.tally
         if self._events is not None and self.tally.ended is not None:  # with `json`, not yet seen on this screen
             self._lines([rendering.ended(self.tally.ended, page)])
-        self._lines(["", *rendering.report(self.tally, str(log), page)])
+        drawn = rendering.report if self._plain else table
+        self._lines(["", *drawn(self.tally, page), *rendering.way_on(self.tally, str(log), page)])
+        if tally.ended is not None and not self._replays:
+            ended = {"kind": "ended", "run": tally.run, "status": tally.ended.status, "reason": tally.ended.reason}
+            figures = {"steps": tally.step, "cost": tally.usage.cost, "seconds": tally.seconds}
+            self._attention.ended({**ended, **figures, "changed": list(tally.changed)})
 
     # Listener ----------------------------------------------------------------------------------------------------
 
@@ -308,6 +318,14 @@ class Console:
 
     def heed(self) -> float:
         return float("inf")
+
+    def begins(self, what: str) -> None:
+        """Show that something goes on that no event tells of, until `rests`."""
+        self._activity.says(what)
+
+    def rests(self) -> None:
+        """Show that nothing goes on any more."""
+        self._activity.rests()
 
     def working(self, what: str, seconds: float) -> None:
         if self._activity.is_live:
@@ -369,6 +387,11 @@ class Console:
         self._lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
         if self._broken:
             raise EOFError(self._broken)
+        asked = {"kind": "question", "run": self.tally.run, "question": self._mask(prompt)}
+        with self._attention.asking(asked):
+            return self._answer(timeout)
+
+    def _answer(self, timeout: float | None) -> str:
         if self._editor is not None:
             return _whole(self._editor.read("> ", timeout=timeout))
         self._open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
@@ -402,6 +425,10 @@ class Console:
         return line
 
     # Writing -----------------------------------------------------------------------------------------------------
+
+    def _ring(self) -> None:
+        if self._editor is not None and not self._replays:
+            self._put(self._screen, "\a")
 
     def _page(self) -> Canvas:
         columns = self._columns or shutil.get_terminal_size().columns

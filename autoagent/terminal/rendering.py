@@ -322,8 +322,8 @@ def ended(event: Ended, page: Canvas) -> str:
     return page.said(f"{_ENDS[event.status]}:", event.reason, "system" if event.status == "finished" else "alarm")
 
 
-def report(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
-    """Render the end report: what the goals were, what changed, what it cost, where the log is and how to go on."""
+def report(tally: RunStats, page: Canvas) -> Iterator[str]:
+    """Render the end report: what the goals were, what changed, what it cost."""
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
     goals = tally.task.goals if tally.task else ()
     green = {True: " (met)", False: " (NOT met)", None: ""}
@@ -335,6 +335,10 @@ def report(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
     for label, text in rows.items():
         yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
     yield from costs(tally, page)
+
+
+def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
+    """Render where the log is, and how to go on with a run that is not finished."""
     yield from _whole("Log:", log, page)
     if tally.ended is None or tally.ended.status != "finished":
         yield from _whole("Resume:", f"autoagent resume {tally.run}", page)

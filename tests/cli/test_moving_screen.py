@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 
+import pytest
 from driver import FINISH, GOAL, Hanging, Home, Session
 from server import ScriptedServer, command
 from test_session import QUESTION, opened, saying
@@ -76,3 +78,19 @@ def test_ten_steps_take_at_most_150_lines_of_80_columns(served: Home, server: Sc
     assert shown.count("+print(add(2, 3))") == 1, "a diff is shown once"
     assert "  --- /dev/null\n  +++ b/sum.py\n" in shown and "  --- a/sum.py\n" in shown
     assert "\x1b[35mNEXT ACTION (run):" in session.raw and "\x1b[94mreturn\x1b[0m" in session.raw
+
+
+@pytest.mark.slow
+def test_a_command_of_the_user_is_told_of_a_question_that_waits_and_of_the_end(
+    served: Home, server: ScriptedServer
+) -> None:
+    server.add(command("list_files", directory="."))
+    tell = f"cat >> {served.folder}/told; echo >> {served.folder}/told"
+    with opened(served.terminal("-m", "none", "--notify", tell, *GOAL)) as session:
+        session.sees(QUESTION)
+        session.sees("\a")  # after ten seconds
+        session.types("n")
+        assert session.ends() == 6
+    asked, ended = (json.loads(line) for line in served.read("told").splitlines())
+    assert asked["kind"] == "question" and asked["question"].startswith("Run it?") and asked["run"] == served.runs[0]
+    assert (ended["kind"], ended["status"], ended["steps"]) == ("ended", "stopped", 1)

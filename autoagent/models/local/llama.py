@@ -194,6 +194,7 @@ class _StreamedReply:
     said: list[str] = field(default_factory=list)
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
+    began: float | None = None  # when a prompt was begun that takes long to read
 
     def take(self, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
@@ -218,10 +219,13 @@ class _StreamedReply:
         return Completion("".join(self.said), self.usage, truncated=self.finish == "length")
 
     def _announce(self, progress: Mapping[str, Any]) -> None:
-        """Say once, at the start, how long reading the prompt will take."""
-        seconds = (progress["total"] - progress["cache"]) / self.speed
-        if self.listener is not None and progress["processed"] == progress["cache"] and seconds > _SILENCE:
-            self.listener.working(f"the embedded model reads {progress['total'] - progress['cache']} tokens", seconds)
+        """Say how long reading the prompt will take, if that is long, and after each batch how long it still does."""
+        whole, done = progress["total"] - progress["cache"], progress["processed"] - progress["cache"]
+        if not done:
+            self.began = time.monotonic() if whole / self.speed > _SILENCE else None
+        if self.listener is not None and self.began is not None:
+            left = (time.monotonic() - self.began) * (whole - done) / done if done else whole / self.speed
+            self.listener.working(f"the embedded model reads {whole} tokens", left)
 
 
 def _grammar(commands: Sequence[CommandSpec]) -> str:
