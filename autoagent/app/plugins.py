@@ -15,25 +15,18 @@ from typing import TYPE_CHECKING, Any
 from autoagent.app.current import look
 from autoagent.commands.registry import Command, Registry
 from autoagent.config.dotenv import read_dotenv
-from autoagent.config.plugins_config import PluginEntry
+from autoagent.config.plugins_config import PluginEntry, configured
 from autoagent.config.settings import DOTENV, Settings, user_state_path
 from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.hooks import NO_HOOKS, StepHooks
 from autoagent.core.task import Goal, Task
-from autoagent.plugins.discovery import (
-    TEMPLATE,
-    FoundPlugin,
-    configured,
-    find_plugins,
-    missing_requirements,
-    untrusted_plugin,
-)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the first question does not wait for what few folders have
     from autoagent.commands.context import Context
     from autoagent.core.events import Event
     from autoagent.core.protocols import Authorizer, Embedder, Model
+    from autoagent.plugins.discovery import FoundPlugin
     from autoagent.plugins.plugin_hooks import PluginHooks
     from autoagent.prompt import Guidance
 
@@ -198,6 +191,8 @@ def opened_plugins(
 
 def states_of(settings: Settings, flags: Mapping[str, Any]) -> list[State]:
     """Return every plug-in that there is, and whether it is used."""
+    from autoagent.plugins.discovery import TEMPLATE, find_plugins, missing_requirements, untrusted_plugin
+
     here = look(flags)
     entries = configured(settings, here.folder)
     environment = deps_python(here.folder).parent.parent
@@ -318,8 +313,9 @@ def install(states: Sequence[State], say: Callable[[str], None]) -> None:
     python = deps_python(Path.cwd())
     say(f"Installing {', '.join(wanted)} in {python.parent.parent}.")
     steps = [] if python.exists() else [[sys.executable, "-m", "venv", str(python.parent.parent)]]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     for step in [*steps, [str(python), "-m", "pip", "install", "--quiet", "--", *wanted]]:
-        done = subprocess.run(step, capture_output=True, text=True, check=False)  # noqa: S603 - the user has asked for it
+        done = subprocess.run(step, env=env, capture_output=True, text=True, check=False)  # noqa: S603 - the user has asked for it
         if done.returncode:
             last = done.stderr.strip().rpartition("\n")[2]
             raise SetupError(f"The requirements of the plug-ins cannot be installed: {last}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autoagent.config.settings import Settings
 from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError
 
@@ -35,6 +36,12 @@ def read_plugins_config(path: Path) -> dict[str, PluginEntry]:
     if not path.exists():
         return {}
     return {name: _entry(name, entry) for name, entry in read_mapping(path, None).items()}
+
+
+def configured(settings: Settings, folder: Path) -> dict[str, PluginEntry]:
+    """Return what the settings say of plug-ins, by name. Raises SettingsError."""
+    entries = read_plugins_config(folder / settings.plugins_config_file)
+    return with_lists(entries, settings.allowlisted_plugins, settings.denylisted_plugins)
 
 
 def with_lists(

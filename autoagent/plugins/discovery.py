@@ -18,7 +18,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
 
 from autoagent.config.folder import UntrustedValue
-from autoagent.config.plugins_config import PluginEntry, read_plugins_config, with_lists
+from autoagent.config.plugins_config import PluginEntry, configured
 from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError
 
@@ -56,12 +56,6 @@ class FoundPlugin:
     def entry(self, entries: Mapping[str, PluginEntry]) -> PluginEntry:
         """Return what is configured for it, under any of its names."""
         return next((entries[name] for name in self.names if name in entries), PluginEntry(self.name))
-
-
-def configured(settings: Settings, folder: Path) -> dict[str, PluginEntry]:
-    """Return what the settings say of plug-ins, by name. Raises SettingsError."""
-    entries = read_plugins_config(folder / settings.plugins_config_file)
-    return with_lists(entries, settings.allowlisted_plugins, settings.denylisted_plugins)
 
 
 def untrusted_plugins(settings: Settings, folder: Path) -> Iterator[UntrustedValue]:

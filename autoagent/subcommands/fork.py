@@ -70,7 +70,8 @@ def _fork(
     ):
         had = answered(settings, run, step)
         model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
-        task, guidance = plugins.shape(task_of_run(began, given, console.say), run_factory.guidance_of(settings))
+        task = task_of_run(began, given, console.say)
+        _, guidance = plugins.shape(task, run_factory.guidance_of(settings))  # the task is as they have made it
         texts = folder_texts(given, settings.workspace, console.say)
         more = (*servers, *texts.commands, *plugins.commands)
         registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)

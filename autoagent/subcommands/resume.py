@@ -81,7 +81,7 @@ def _resume(
         model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
         attended = not settings.continuous or sys.stdin.isatty()
         task = task_of_run(began, given, console.say)
-        task, guidance = plugins.shape(task, run_factory.guidance_of(settings))
+        _, guidance = plugins.shape(task, run_factory.guidance_of(settings))  # the task is as they have made it
         texts = folder_texts(given, settings.workspace, console.say)
         more = (*servers, *texts.commands, *plugins.commands)
         registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from driver import FINISH, GOAL, Done, Home
 from mail_server import mail_server
 from server import Reply, ScriptedServer, command
+from warm import LOADED_WITH
 
 from autoagent.plugins.child import HOOKS
 
@@ -73,6 +75,19 @@ def test_what_a_plugin_adds_is_in_the_prompt_and_its_commands_run(served: Home, 
     assert "write_to_file of the plug-in announcer is left out" in done.err
     assert "announcer runs in a process of its own, outside of the sandbox" in done.err
     assert "this goes to the log" in served.read(".autoagent/plugins/announcer.log")
+
+
+def test_a_resumed_run_has_its_plugins(served: Home, server: ScriptedServer) -> None:
+    put(served, "announcer", packed=True)
+    enable(served, announcer={})
+    say = command("say_hello", name="Ann")
+    server.add(say, say, *FINISH)
+    assert served.run("-c", "-l", "1", "--allow", "say_hello", *GOAL).code == 4
+    done = served.run("resume", "-c", "--json", "--allow", "say_hello")
+    assert done.code == 0, done.text
+    prompt = server.requests[-1].body["messages"][0]["content"]
+    assert prompt.count("Greet the user") == prompt.count("Be kind to plug-ins.") == 1
+    assert served.run("replay", served.runs[-1], "--verify").code == 0
 
 
 def test_a_command_that_declares_nothing_is_asked_about(served: Home, server: ScriptedServer) -> None:
@@ -247,3 +262,43 @@ def test_the_list_says_what_each_does_and_lacks(served: Home) -> None:
     done = served.run("-c", "-l", "1", *GOAL)
     assert "The plug-in gone is enabled, but there is none" in done.text
     assert "asks for no-such-package-anywhere>=2: --install-plugin-deps" in " ".join(done.text.split())
+
+
+def test_an_installed_plugin_runs_and_what_lies_in_the_folder_is_not_installed(served: Home) -> None:
+    site = served.folder / "site"
+    shutil.copytree(WRITTEN / "announcer", site / "acme_announcer")
+    written = "Metadata-Version: 2.1\nName: acme-announcer\nVersion: 1.0\nRequires-Dist: auto-gpt-plugin-template\n"
+    served.write("site/acme_announcer-1.0.dist-info/METADATA", written)
+    served.write("site/acme_announcer-1.0.dist-info/RECORD", "acme_announcer/__init__.py,,\n")
+    served.write("project/plugins_config.yaml", "acme_announcer: true\n")
+    env = {"HOME": str(served.folder), "PYTHONPATH": os.pathsep.join((str(site), LOADED_WITH["PYTHONPATH"]))}
+    project = Home(served.folder / "project", env=env)
+    assert project.run("trust").code == 0
+    (row,) = json.loads(project.run("plugins", "--json").out)
+    assert (row["kind"], row["used"], row["version"]) == ("package", True, "1.2.3")
+    here = Home(site, env={**env, "PYTHONPATH": os.pathsep.join(("", LOADED_WITH["PYTHONPATH"]))})
+    assert json.loads(here.run("plugins", "--json").out) == []
+
+
+@pytest.mark.slow
+def test_what_a_plugin_asks_for_is_installed_in_an_environment_of_its_own(served: Home) -> None:
+    with zipfile.ZipFile(served.folder / "tinydep-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tinydep.py", "WORD = 'from tinydep'\n")
+        info = "tinydep-1.0.dist-info"
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tinydep\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    put(served, "announcer")
+    source = served.read("plugins/announcer/__init__.py")
+    changed = source.replace('"Says hello."', "__import__('tinydep').WORD")
+    served.write("plugins/announcer/__init__.py", changed)
+    served.write("plugins/announcer/requirements.txt", "tinydep\n")
+    enable(served, announcer={})
+    (row,) = json.loads(served.run("plugins", "--json").out)
+    assert row["missing"] == ["tinydep"]
+    assert "No module named 'tinydep'" in row["reason"]
+    served.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(served.folder), "PIP_CONFIG_FILE": os.devnull}
+    done = served.run("plugins", "--json", "--install-plugin-deps")
+    assert done.code == 0, done.text
+    (row,) = json.loads(done.out)
+    assert (row["used"], row["missing"], row["description"]) == (True, [], "from tinydep")
