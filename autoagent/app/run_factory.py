@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from autoagent import __version__
 from autoagent.app.current import explicit_settings
@@ -75,6 +75,11 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     style = Style(color, plain=plain, history=user_state_path(os.environ) / "history", notify=settings.notify)
     mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
+
+
+def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
+    """Open a screen that shows a run from its log alone, as text on `out`."""
+    return Console(out, sys.stderr, sys.stdin, style=style, replays=True, mask=mask_of(settings))
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +14,22 @@ import click
 
 from autoagent.app import run_factory
 from autoagent.app.current import settings_here
+from autoagent.config.text_file import write_text
 from autoagent.core.errors import StateError
-from autoagent.core.events import RunStarted
+from autoagent.core.events import Event, Forked, RunStarted
 from autoagent.runs.event_log import find_run, read, run_ids
 from autoagent.runs.stats import RunStats
-from autoagent.terminal.output import echo, echo_list, minute
+from autoagent.terminal.console import Console, Style, decide_color
+from autoagent.terminal.export import EXPORTED_COLUMNS, exported
+from autoagent.terminal.output import echo, echo_list, minute, page_out
 from autoagent.terminal.rendering import counted
-from autoagent.text.sanitize import escape, shorten
+from autoagent.text.sanitize import escape, shorten, width
 
 
 @click.command("runs")
-@click.option("--json", "as_json", is_flag=True, help="A list: id, status, steps, cost, updated, workspace, goals.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="A list: id, status, steps, cost, updated, workspace, parent, goals."
+)
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> None:
     """List the runs of the state folder, the newest first."""
@@ -31,13 +40,22 @@ def runs(ctx: click.Context, as_json: bool) -> None:
 
 def _line(row: Mapping[str, Any]) -> str:
     cost = "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
-    goals = shorten(escape("; ".join(row["goals"])).replace("\n", " "), 100)
-    steps = counted(row["steps"], "step")
-    return f"{row['id']}  {row['status']:11}  {steps:>10}  {cost}  {minute(row['updated'])}  {goals}"
+    goals = escape("; ".join(row["goals"])).replace("\n", " ")
+    origin = f"from {row['parent']}  " if row["parent"] else ""
+    if not sys.stdout.isatty():
+        steps = counted(row["steps"], "step")
+        when = minute(row["updated"])
+        return f"{row['id']}  {row['status']:11}  {steps:>10}  {cost}  {when}  {origin}{shorten(goals, 100)}"
+    line = f"{row['id']}  {row['status']:11}  {row['steps']:>4}  {cost}  {minute(row['updated'])[5:]}  {origin}"
+    room = max(0, shutil.get_terminal_size().columns - width(line))
+    goals = goals[:room]
+    while width(goals) > room:
+        goals = goals[:-1]
+    return f"{line}{goals}".rstrip()
 
 
 def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
-    for run, began, tally in _readable(state_dir):
+    for run, began, tally, origin in _readable(state_dir):
         yield {
             "id": run,
             "status": tally.ended.status if tally.ended else "unfinished",
@@ -45,35 +63,71 @@ def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
             "cost": tally.usage.cost,
             "updated": tally.updated,
             "workspace": began.workspace,
+            "parent": origin,
             "goals": [str(goal) for goal in began.task.goals],
         }
 
 
-def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats]]:
-    """Yield every run that began, newest first, with its newest start; report which logs are damaged."""
+def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]]:
+    """Yield every run that began, newest first, with its newest start, and the run it was forked from ('' for none).
+
+    Report which logs are damaged.
+    """
     for run in run_ids(state_dir):
-        tally, began = RunStats(), None
+        tally, began, origin = RunStats(), None, ""
         try:
             for event in read(state_dir, run):
                 tally.add(event)
+                origin = event.origin if isinstance(event, Forked) else origin
                 began = event if isinstance(event, RunStarted) and not event.agent else began
         except StateError as error:
             echo(f"autoagent: {error}", err=True)
         else:
             if began is not None:
-                yield run, began, tally
+                yield run, began, tally, origin
 
 
 @click.command("show")
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="The events as they are in the log.")
+@click.option("--step", type=click.IntRange(1), metavar="N", help="This step alone.")
+@click.option("--full", is_flag=True, help="With nothing cut: whole results, arguments and diffs.")
+@click.option("--export", metavar="FILE", help="Write it to FILE.md or FILE.html, which needs nothing else.")
 @click.pass_context
-def show(ctx: click.Context, run: str, as_json: bool) -> None:
+def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, export: str | None) -> None:
     """Show RUN again as it was on screen, from its log. RUN is any unique prefix of an id."""
     settings = settings_here(ctx.obj)
     run = find_run(settings.state_dir, run)
-    console = run_factory.open_console(settings, json=as_json, replays=True)
-    for event in read(settings.state_dir, run):
-        console.show(event)
-    if not as_json:
-        console.report(settings.state_dir / "runs" / run / "events.jsonl")
+    log = settings.state_dir / "runs" / run / "events.jsonl"
+    if as_json:
+        _show(run_factory.open_console(settings, json=True, replays=True), read(settings.state_dir, run), step)
+        return
+    if export is not None and not export.endswith((".md", ".html")):
+        raise click.UsageError("--export takes a file that ends in .md or .html.")
+    paged = export is None and sys.stdout.isatty()
+    color = export is not None and export.endswith(".html")
+    if paged:
+        color = not settings.plain_output and decide_color(os.environ, True)
+    columns = EXPORTED_COLUMNS if export is not None else None
+    screen = StringIO() if paged or export is not None else sys.stdout
+    style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
+    console = run_factory.open_replay(settings, screen, style)
+    _show(console, read(settings.state_dir, run), step)
+    if step is None:
+        console.report(log)
+    elif not console.tally.step >= step:
+        raise StateError(f"The run {run} has {counted(console.tally.step, 'step')}, and no step {step}.")
+    if isinstance(screen, StringIO) and export is not None:
+        write_text(Path(export), exported(screen.getvalue(), html=export.endswith(".html"), title=f"Run {run}"))
+        echo(f"Written to {export}.", err=True)
+    elif isinstance(screen, StringIO):
+        page_out(screen.getvalue())
+
+
+def _show(console: Console, events: Iterable[Event], step: int | None) -> None:
+    """Show the events, or those of one step of the run's own agent."""
+    for event in events:
+        if step is None or (event.step == step and not event.agent and not isinstance(event, RunStarted)):
+            console.show(event)
+        else:
+            console.pass_over(event)

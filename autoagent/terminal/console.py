@@ -79,12 +79,14 @@ def _as_it_is(value: Any) -> Any:
 class Style:
     """How the screen looks. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
 
-    `history` is the file that keeps what is typed, for later runs; `notify` the command that is told of questions.
+    `whole`: nothing is cut. `history` is the file that keeps what is typed, for later runs; `notify` the command that
+    is told of questions.
     """
 
     color: bool = False
     columns: int | None = None
     plain: bool = False
+    whole: bool = False
     history: Path | None = None
     notify: str = ""
 
@@ -132,6 +134,7 @@ class Console:
         self._color = style.color
         self._columns = style.columns
         self._plain = style.plain
+        self._whole = style.whole
         edits = not style.plain and can_edit(stdin, self._screen)
         self._editor = LineEditor(stdin, self._screen, style.history, mask) if edits else None
         moves = edits and not json and not replays
@@ -432,7 +435,7 @@ class Console:
 
     def _page(self) -> Canvas:
         columns = self._columns or shutil.get_terminal_size().columns
-        return Canvas(columns, self._color)
+        return Canvas(columns, self._color, self._whole)
 
     def _begin_step(self, step: int, page: Canvas) -> None:
         if step != self._ruled:

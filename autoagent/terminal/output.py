@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -40,6 +41,14 @@ def echo_list(
         echo(line(item))
     if not items:
         echo(empty, err=True)
+
+
+def page_out(text: str) -> None:
+    """Print a text whose colours are the program's own, in the user's pager if it is longer than the terminal."""
+    if text.count("\n") < shutil.get_terminal_size().lines:
+        click.echo(text, nl=False)
+    else:
+        click.echo_via_pager(text, color=True)
 
 
 def minute(t: float) -> str:

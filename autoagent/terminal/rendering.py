@@ -74,10 +74,11 @@ _CODES: Mapping[Ink, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """The terminal that lines are made for: its columns, and whether it shows colours."""
+    """The terminal that lines are made for: its columns, and whether it shows colours. `whole`: nothing is cut."""
 
     columns: int
     color: bool
+    whole: bool = False
 
     def ink(self, ink: Ink, text: str) -> str:
         """Return the text in a colour, or unchanged if there are none."""
@@ -189,6 +190,7 @@ def proposal(
     `mask` takes secrets out of what is shown. Long runs of blanks are folded; what else is long is cut, unless the
     `whole` is wanted.
     """
+    whole = whole or page.whole
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
     whose = f" OF {escape(proposed.agent)}" if proposed.agent else ""
     risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log does not say
@@ -277,7 +279,8 @@ def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
     """Render the result of a command, cut to a length that leaves the thoughts in sight."""
     said = f"Command {command} {event.outcome}:"
     ink: Ink = "system" if event.ok or event.put_off else "alarm"
-    lines = shorten_text(fold_blanks(event.text.rstrip("\n")), RESULT_CHARACTERS, RESULT_LINES)
+    text = fold_blanks(event.text.rstrip("\n"))
+    lines = text.split("\n") if page.whole else shorten_text(text, RESULT_CHARACTERS, RESULT_LINES)
     if len(lines) == 1:
         yield page.said("SYSTEM:", f"{said} {lines[0] or 'nothing'}", ink)
         return

@@ -1,0 +1,44 @@
+"""A run shown again: a step of it, all of it, in a pager, as a file."""
+
+from __future__ import annotations
+
+import pytest
+from driver import FINISH, GOAL, Home
+from server import ScriptedServer, command
+from test_session import opened
+
+
+@pytest.fixture
+def run(served: Home, server: ScriptedServer) -> str:
+    """A run of three steps whose second one prints much."""
+    text = "".join(f"line {number} <b>&amp;\n" for number in range(60))
+    server.add(command("write_to_file", filename="a.py", text=text), command("read_file", filename="a.py"), *FINISH)
+    assert served.run("-c", "-m", "none", *GOAL).code == 0
+    return served.runs[0]
+
+
+def test_a_step_alone_and_nothing_cut(served: Home, run: str) -> None:
+    short, full = (served.run("show", run, "--step", "2", *flags).out for flags in ((), ("--full",)))
+    assert short.startswith("-- step 2 | ") and "COMMAND = read_file" in short and "write_to_file" not in short
+    assert "  | line 30 <b>" not in short and "  | line 30 <b>" in full
+    missing = served.run("show", run, "--step", "9")
+    assert missing.code == 1 and "has 4 steps, and no step 9" in missing.err
+
+
+def test_a_run_is_handed_on_as_a_file_that_needs_nothing_else(served: Home, run: str) -> None:
+    assert served.run("show", run, "--full", "--export", "run.html").code == 0
+    page = served.read("run.html")
+    assert "line 30 &lt;b&gt;&amp;amp;" in page and "color: #" in page
+    assert "<b>" not in page and "src=" not in page and "href=" not in page and "\x1b" not in page
+    assert served.run("show", run, "--export", "run.md").code == 0
+    assert served.read("run.md").startswith(f"# Run {run}\n\n```\nNAME: ")
+    assert served.run("show", run, "--export", "run.pdf").code == 2
+
+
+def test_what_is_longer_than_the_terminal_is_paged(served: Home, run: str) -> None:
+    with opened(served.terminal("show", run, "--full", env={"PAGER": "head -n 2", "LINES": "24"})) as session:
+        assert session.ends() == 0
+        assert session.screen.startswith("NAME: ") and len(session.screen.splitlines()) == 2
+    with opened(served.terminal("runs", columns=80)) as session:
+        assert session.ends() == 0
+        assert len(session.screen.splitlines()) == 1, "a run takes one line"
