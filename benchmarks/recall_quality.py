@@ -1,6 +1,6 @@
 """How well a question finds the memory that answers it: cosine alone, words alone, and the two together.
 
-    python benchmarks/recall_quality.py [--facts FILE]
+    python benchmarks/recall_quality.py [--facts FILE] [--embedder embedded]
 
 The facts are 300 memories as an agent keeps them, 100 each in English, German and French, many of them near one
 another; every one of them has a question. A third of the questions are paraphrases that share almost no word with
@@ -16,13 +16,14 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autoagent.config.settings import Settings
 from autoagent.core.memory import RetrievedMemory
-from autoagent.memory.embedders.builtin import embedded
 from autoagent.memory.ranking import RankingWeights, rank
 from autoagent.memory.sqlite.store import LocalStore
+from autoagent.registry.embedders import EMBEDDERS, EmbedderOpening
 
 FACTS = Path(__file__).parent / "data" / "facts.jsonl"
 DEPTHS = (1, 5, 10)
@@ -48,9 +49,10 @@ def read_facts(path: Path) -> list[Fact]:
     return [Fact(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
-def searches(store: LocalStore) -> Mapping[str, Search]:
-    """The contestants by name."""
+def searches(store: LocalStore, words: float | None = None) -> Mapping[str, Search]:
+    """The contestants by name; `words` is their weight where it is not the usual one."""
     weights, n = RankingWeights(), max(DEPTHS)
+    weights = weights if words is None else replace(weights, words=words)
 
     def hybrid(question: str) -> Sequence[RetrievedMemory]:
         near, worded = (search(question, n * weights.breadth) for search in (store.near, store.worded))
@@ -73,11 +75,14 @@ def recall(places: Mapping[str, int], facts: Sequence[Fact], depth: int) -> floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--facts", type=Path, default=FACTS, metavar="FILE", help="JSON lines; default: ours")
-    facts = read_facts(parser.parse_args().facts)
-    with tempfile.TemporaryDirectory() as folder, LocalStore(Path(folder), embedded()) as store:
+    parser.add_argument("--embedder", default="embedded", help="default %(default)s")
+    options = parser.parse_args()
+    facts, kind = read_facts(options.facts), EMBEDDERS.find(options.embedder)
+    embedder = kind.open(EmbedderOpening(Settings(), "", None))
+    with tempfile.TemporaryDirectory() as folder, LocalStore(Path(folder), embedder) as store:
         for fact in facts:
             store.put(fact.text, t=NOW, kind="note", source="", trusted=True, run="", step=0)
-        found = {name: places(facts, search) for name, search in searches(store).items()}
+        found = {name: places(facts, search) for name, search in searches(store, kind.words).items()}
     groups = {f"lang {lang}": [f for f in facts if f.lang == lang] for lang in dict.fromkeys(f.lang for f in facts)}
     groups |= {style: [f for f in facts if f.style == style] for style in dict.fromkeys(f.style for f in facts)}
     groups["all"] = facts

@@ -9,9 +9,11 @@ import sys
 
 import pytest
 
+from autoagent.config.settings import Settings
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 from autoagent.memory.embedders.builtin import HashEmbedder, WordLlamaEmbedder, embedded
+from autoagent.registry.embedders import EmbedderOpening, embedder_of
 
 HOSTILE = ["\ud800 half a pair", "x" * 100_000, "long words " * 10_000, "\0", "🙂 你好", "a\nb\tc"]
 
@@ -89,3 +91,17 @@ def test_without_the_package_hashing_takes_over() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"{HashEmbedder.name}\n"
     assert embedded().name == WordLlamaEmbedder.name
+
+
+@pytest.mark.slow
+def test_minilm_knows_what_a_sentence_says() -> None:
+    pytest.importorskip("onnxruntime")
+    kind, argument = embedder_of(Settings(embedding_model="minilm"))
+    embedder = kind.open(EmbedderOpening(Settings(), argument, None))
+    asked = "For how long can yesterday's copy of the data be brought back?"
+    right = similarity(embedder, asked, "Nightly backups of the database are kept for 14 days.")
+    wrong = similarity(embedder, asked, "The analytics replica lags four minutes behind the primary.")
+    assert right > wrong + 0.1
+    vectors, _ = embedder.embed(["", " \n", "x " * 50_000, "half \ud800 of a character"])
+    lengths = [math.hypot(*values(vector)) for vector in vectors]
+    assert lengths == pytest.approx([0, 0, 1, 1], abs=1e-5)

@@ -42,6 +42,8 @@ EDGES = {
     "psycopg": ["memory/postgres/session"],
     "redis": ["memory/redis/session"],
     "sqlite3": ["memory/"],
+    "onnxruntime": ["memory/embedders/minilm"],
+    "tokenizers": ["memory/embedders/minilm"],
     "wordllama": ["memory/embedders/builtin"],
     "yaml": ["config/yaml_file", "config/task_file"],
     "dotenv": ["config/dotenv"],

@@ -100,9 +100,12 @@ def _rules(settings: Settings) -> LifeRules:
 def _weights(settings: Settings) -> RankingWeights:
     from autoagent.memory.ranking import RankingWeights
 
+    words, own = settings.memory_words, embedder_of(settings)[0].words
+    if own is not None and words == RankingWeights().words:  # it was left as it is
+        words = own
     return RankingWeights(
         breadth=settings.memory_breadth,
-        words=settings.memory_words,
+        words=words,
         recency=settings.memory_recency,
         half_life=settings.memory_half_life_days * DAY,
         level=settings.memory_firmness,

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 ENOUGH = 1.0  # for what the program puts into a prompt unasked
-ENOUGH_ASKED = 0.4  # for who asks, and can judge what comes back
+ENOUGH_ASKED = 0.3  # for who asks, and can judge what comes back
 WORDS_ENOUGH = 0.5  # the weighted share of the question's words that is enough without any meaning
 TERMS = 64  # of a question that are looked at, the first
 STEM = 5  # letters of a word that are always compared; of a longer one, all but the last two: its ending

@@ -38,6 +38,7 @@ class EmbedderKind:
         open: opens it. Raises SetupError if it cannot be used.
         shared: one serves all agents of a run, from any thread; else each has one of its own.
         examine: what `autoagent doctor` looks at, given the settings and the argument.
+        words: how much words count beside it in a recall, where MEMORY_WORDS does not say otherwise; None: the usual.
     """
 
     name: str
@@ -45,6 +46,7 @@ class EmbedderKind:
     open: Callable[[EmbedderOpening], Embedder]
     shared: bool = False
     examine: Callable[[Settings, str], Iterable[Finding]] | None = None
+    words: float | None = None
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -65,8 +67,16 @@ EMBEDDED = EmbedderKind(
     shared=True,  # a large table, which nothing changes
     examine=imported_when_called("autoagent.memory.embedders.builtin:examine"),
 )
+MINILM = EmbedderKind(
+    name="minilm",
+    summary="on this machine: MiniLM, with autoagent[minilm]; slower, and knows what a sentence says",
+    open=imported_when_called("autoagent.memory.embedders.minilm:open_embedder"),
+    shared=True,
+    examine=imported_when_called("autoagent.memory.embedders.minilm:examine"),
+    words=0.2,
+)
 
-EMBEDDERS = Table("embedders", EmbedderKind, (OPENAI, EMBEDDED))
+EMBEDDERS = Table("embedders", EmbedderKind, (OPENAI, EMBEDDED, MINILM))
 
 
 def embedder_of(settings: Settings) -> tuple[EmbedderKind, str]:
