@@ -273,6 +273,7 @@ def _process(state: State, settings: Settings, served: _Served) -> Any:
         first={"paths": _search_path(), "root": plugin.root, "module": plugin.module, "config": dict(entry.config),
                "facts": facts},
         memory=settings.sandbox_memory * MB,
+        file=settings.sandbox_file * MB,
         log=Path.cwd() / settings.state_dir / "plugins" / f"{plugin.module}.log",
     )  # fmt: skip
     return PluginProcess(plugin.name, launch, entry.seconds, served)

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from autoagent.plugins import autogpt_modules
@@ -95,11 +96,19 @@ class _Child:
         return known[what](**message)
 
     def _load(
-        self, memory: int, paths: list[str], root: str, module: str, config: dict[str, Any], facts: dict[str, Any]
+        self,
+        memory: int,
+        file: int,
+        paths: list[str],
+        root: str,
+        module: str,
+        config: dict[str, Any],
+        facts: dict[str, Any],
     ) -> None:
         """Import the plug-in, and note what its classes are and can do."""
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for limit, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, file), (resource.RLIMIT_CORE, 0)):
+            with suppress(ValueError, OSError):  # it is lower already, or this system has none
+                resource.setrlimit(limit, (most, most))
         sys.path += [path for path in paths if path not in sys.path]
         if root:
             sys.path.insert(0, root)

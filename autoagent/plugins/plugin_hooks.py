@@ -48,8 +48,8 @@ class PluginHooks:
 
     def _load(self, process: PluginProcess) -> bool:
         found = self._asked(process, "load", partial(process.ask, "about"))
-        self.loaded[process.name] = found or []
-        return bool(found)
+        self.loaded[process.name] = [one for one in found or () if isinstance(one, dict) and "hooks" in one]
+        return bool(self.loaded[process.name])
 
     def hooks(self, process: PluginProcess) -> set[str]:
         """Return the hooks that a plug-in can handle."""
@@ -118,8 +118,9 @@ class PluginHooks:
         """Return the call after pre_command, its words for another agent after pre_instruction."""
         for process in self._with("pre_command"):
             changed = self._hook(process, "pre_command", command_name=call.name, arguments=dict(call.args))
-            if isinstance(changed, list) and isinstance(changed[0], str) and isinstance(changed[1], dict):
-                call = Call(call.id, changed[0], changed[1])
+            match changed:
+                case [str(name), dict(args)]:
+                    call = Call(call.id, name, args)
         return self._instructed(call) if call.name in self._tells else call
 
     def result(self, call: Call, result: Result) -> Result:
@@ -236,11 +237,13 @@ def _changed(parts: PromptParts, found: Mapping[str, Any]) -> PromptParts:
     """Return the parts as a plug-in leaves them: in lines that hide nothing; what must not be empty is kept."""
 
     def lines(key: str, limit: int = 800) -> tuple[str, ...]:
-        return tuple(shorten(" ".join(escape(one).split()), limit) for one in found.get(key) or () if one.strip())
+        given = found.get(key) or ()
+        texts = [given] if isinstance(given, str) else [str(one) for one in given]
+        return tuple(shorten(" ".join(escape(text).split()), limit) for text in texts if text.strip())
 
     return PromptParts(
-        name=found["name"].strip() or parts.name,
-        role=found["role"].strip() or parts.role,
+        name=" ".join(lines("name")) or parts.name,
+        role=" ".join(lines("role", 10_000)) or parts.role,
         goals=lines("goals", 10_000) or parts.goals,
         constraints=lines("constraints"),
         resources=lines("resources"),

@@ -36,13 +36,14 @@ class PluginError(Exception):
 class Launch:
     """How a process is started: by which interpreter, with what environment, and what it is told first.
 
-    `memory` is in bytes, `log` takes what it prints.
+    `memory` and `file` are the most that it may take and write to one file, in bytes; `log` takes what it prints.
     """
 
     python: str
     env: Mapping[str, str]
     first: Mapping[str, Any]
     memory: int
+    file: int
     log: Path
 
 
@@ -101,7 +102,7 @@ class PluginProcess:
                 pass_fds=[theirs.fileno()], start_new_session=True,
             )  # fmt: skip
         self._socket, self._begun = ours, b""
-        first = {"ask": "load", "memory": self._launch.memory, **self._launch.first}
+        first = {"ask": "load", "memory": self._launch.memory, "file": self._launch.file, **self._launch.first}
         for message in (first, *self._again):
             self._answer(message, SECONDS_TO_START)
 
@@ -154,8 +155,9 @@ class PluginProcess:
         line, _, self._begun = self._begun.partition(b"\n")
         with suppress(ValueError, RecursionError):
             answer = json.loads(line)
+            whole = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")  # no log holds half a character
             if isinstance(answer, dict):
-                return answer
+                return dict(json.loads(whole))
         raise self._failed("its answer cannot be read")
 
     def _how_it_ended(self) -> str:

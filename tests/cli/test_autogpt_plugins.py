@@ -217,7 +217,7 @@ def test_whatever_a_plugin_does_the_run_goes_on(served: Home, server: ScriptedSe
     ways = {hook: list(WHY)[(number + turn) % len(WHY)] for number, hook in enumerate(STEP_HOOKS)}
     for hook in STEP_HOOKS:
         put(served, "bad", called=f"bad_{hook}")
-    seconds = {"raises": 60, "hangs": 0.5, "exits": 60, "leaks": 60}
+    seconds = {"raises": 60, "hangs": 2, "exits": 60, "leaks": 60}
     enable(served, **{f"bad_{hook}": {"env": {"WAY": way}, "seconds": seconds[way]} for hook, way in ways.items()})
     served.env["AUTOAGENT_SANDBOX_MEMORY"] = "400"
     server.add(command("message_agent", key="7", message="Hello"), *FINISH)
