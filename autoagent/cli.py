@@ -22,6 +22,7 @@ from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_t
 # name -> (its module, what the overview says of it); the command object has the name of the subcommand
 SUBCOMMANDS = {
     "run": ("run", "Start the agent (the same as no subcommand)."),
+    "team": ("team", "Have a team of roles work on an idea."),
     "resume": ("resume", "Take up an unfinished run where it stopped, or from an earlier step."),
     "fork": ("fork", "Start a new run from a step of another one."),
     "undo": ("undo", "Take the workspace back to what it was before a step."),

@@ -40,7 +40,7 @@ def imported(tree: ast.Module, known: set[str], *, at_start: bool) -> Iterator[s
     nodes: list[ast.AST] = [tree]
     while nodes:
         node = nodes.pop()
-        if at_start and isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        if at_start and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -97,7 +97,7 @@ def circles(graph: Graph) -> list[list[str]]:
 # An import never points up; the rooms of rank 2 do not import one another (tests/test_house.py).
 RANKS = {
     5: {"cli", "__main__", "subcommands"},
-    4: {"app", "plugins", "scenarios", "subagents"},
+    4: {"app", "plugins", "scenarios", "subagents", "teams"},
     3: {"loop", "steps", "terminal", "extension"},
     2: {"prompt", "reply", "runs", "safety", "commands", "memory", "models", "sandbox", "services"},
     1: {"config", "registry", "workspace", "network", "documents", "text"},

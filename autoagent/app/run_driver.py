@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from autoagent.loop import Agent
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.steps.run_state import Policy, Tools
     from autoagent.subagents.pool import Leader, WorkerPool
-    from autoagent.subagents.worker import Build
+    from autoagent.subagents.worker import Build, Runner
     from autoagent.terminal.signals import Interrupts
 
 
@@ -47,7 +48,11 @@ LAST_WORDS_SECONDS = 10.0  # seconds the voice may take to finish once the run h
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A run that is described and not yet begun. `attended`: a person is there to be asked."""
+    """A run that is described and not yet begun. `attended`: a person is there to be asked.
+
+    At most `workers` agents run beside its own, 0 for what the settings say; with `workers_resume`, those that an
+    earlier process left are started again by whoever started them.
+    """
 
     start: RunStarted
     model: Model
@@ -57,6 +62,8 @@ class RunPlan:
     attended: bool
     texts: FolderTexts | None = None
     plugins: RunPlugins = field(default_factory=RunPlugins)
+    workers: int = 0
+    workers_resume: bool = False
 
     def authorizer(self, rulebook: Rulebook) -> Authorizer:
         """Make one for an agent of the run: whoever is asked before a command."""
@@ -64,27 +71,52 @@ class RunPlan:
         return asked if self.settings.continuous else self.plugins.authorizer(asked)
 
 
-def drive(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog], setup_usage: Usage | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run with all that is opened for it: whoever leads it has its log, its workers and the user's attention."""
+
+    plan: RunPlan
+    log: EventLog
+    budget: Budget
+    pool: WorkerPool
+    tools: Tools
+    policy: Policy
+    interrupts: Interrupts
+
+
+Lead = Callable[[OpenedRun], "Runner"]
+"""Makes whoever leads a run: its own agent, or a team."""
+
+
+def drive(
+    plan: RunPlan,
+    open_log: Callable[[TaintedFiles], EventLog],
+    setup_usage: Usage | None = None,
+    lead: Lead | None = None,
+) -> int:
     """Run the agent to its end, show what happens, say how it ended and how to go on, and return the exit code.
+
+    `lead` makes what leads the run in place of one agent.
 
     The log is opened last, so that a failure to open anything else leaves no empty run behind. Warnings are shown only
     then. `open_log` may change the workspace, which this process has locked by then, and mark files as tainted.
     `setup_usage` is what the model was paid before. Raises ForUser.
     """
     settings, console = plan.settings, plan.console
-    with _opened(plan, open_log, setup_usage) as (agent, pool, log):
+    with _opened(plan, open_log) as opened:
+        leader = lead(opened) if lead else _agent(opened, setup_usage)
         try:
             with _heard(settings, console) as hear:
-                for event in agent.run():
-                    pool.show(event)
+                for event in leader.run():
+                    opened.pool.show(event)
                     hear(event)
                     plan.plugins.hear(event)
         except ForUser as error:
             if console.tally.run:  # else nothing of the run is on disk
                 error.run_began = True
-                console.report(log.path)
+                console.report(opened.log.path)
             raise
-    console.report(log.path)
+    console.report(opened.log.path)
     assert isinstance(event, Ended)
     return EXIT_CODES[event.status]
 
@@ -110,17 +142,21 @@ def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
         raise
 
 
+def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
+    from autoagent.loop import Agent
+
+    plan, tools, policy = opened.plan, opened.tools, opened.policy
+    return Agent(plan.start, plan.model, tools, policy, opened.log, listener=plan.console, setup_usage=setup_usage)
+
+
 @contextmanager
-def _opened(
-    plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog], setup_usage: Usage | None
-) -> Iterator[tuple[Agent, WorkerPool, EventLog]]:
-    """Open the agent with all that it works with; close it again, in the reverse order, whatever happens."""
+def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
+    """Open all that the run works with; close it again, in the reverse order, whatever happens."""
     from autoagent.app.context_factory import open_context
     from autoagent.app.memory_factory import lazy_embedder
     from autoagent.app.restoring import open_snapshots
     from autoagent.app.subagent_factory import builder
     from autoagent.commands.selection import all_specs
-    from autoagent.loop import Agent
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.steps.run_state import Policy, Tools
@@ -160,8 +196,7 @@ def _opened(
                 hooks=plan.plugins.hooks,
             )
             policy = Policy(pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed)
-            agent = Agent(start, model, tools, policy, log, listener=console, setup_usage=setup_usage)
-            yield agent, pool, log
+            yield OpenedRun(plan, log, budget, pool, tools, policy, interrupts)
 
 
 def _warn(settings: Settings, console: Console, context: Context) -> None:
@@ -194,7 +229,10 @@ def _pool(plan: RunPlan, build: Build, leader: Leader, rulebook: Rulebook, inter
         interruptible=interrupts.allowed,
         held=interrupts.held,
     )
-    return WorkerPool(build, leader, oversight, at_once=settings.agents_at_once, depth=settings.agents_depth)
+    return WorkerPool(
+        build, leader, oversight, at_once=plan.workers or settings.agents_at_once, depth=settings.agents_depth,
+        resumes=plan.workers_resume,
+    )  # fmt: skip
 
 
 @contextmanager

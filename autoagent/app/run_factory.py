@@ -93,6 +93,11 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
     return hooked_model(choice.provider.open(_opening(settings, console, choice.argument, answered, agent)))
 
 
+def model_of_worker(settings: Settings, console: Console, model: Model, key: str) -> Model:
+    """Return the model that a sub-agent thinks with: `model` itself where one serves all threads, or one of its own."""
+    return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key)
+
+
 def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:
     from autoagent.app.model_fetch import fetch_once
     from autoagent.runs.event_log import find_run, read

@@ -49,11 +49,10 @@ def builder(
 
     @contextmanager
     def build(order: WorkerSpec) -> Iterator[Worker]:
-        shared = settings.model_choice.provider.shared
-        own = model if shared else run_factory.open_model(settings, console, agent=order.key)
+        own = run_factory.model_of_worker(settings, console, model, order.key)
         own_embedder = embedder if embedder_of(settings)[0].shared else None
         offered = registry.only(order.commands, "it was not handed on to this agent")
-        described = run_factory.describe(order.task, settings, own, offered, texts=texts)
+        described = run_factory.describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network, origin=order.origin)
         with open_context(settings, workspace, guard, own, own, own_embedder, ask=_nobody, say=_unheard) as context:

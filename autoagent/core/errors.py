@@ -10,6 +10,7 @@
     │   ├── ModelError      the endpoint failed, after the retries                          (exit 1)
     │   └── StateError      a run, a memory or a folder that cannot be read or written      (exit 1)
     └── StopRun             not a failure: something ended the run; carries its Outcome
+        └── NoMoneyException    the money of the run does not cover the next call
 
 A bug of ours is none of these: it stays a plain Python exception, and `--debug` shows where it came from.
 """
@@ -87,3 +88,12 @@ class StopRun(AutoagentError):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
+
+
+class NoMoneyException(StopRun):
+    """The money of a run does not cover the next call; `amount` is what was spent, in USD, as far as it is told."""
+
+    def __init__(self, outcome: Outcome, amount: float = 0.0) -> None:
+        super().__init__(outcome)
+        self.amount = amount
+        self.message = outcome.reason

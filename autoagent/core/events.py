@@ -329,11 +329,87 @@ class Ended(Event):
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hired(Event):
+    """A role joins the team under the key `agent`: who it is, what it can do, and whose messages it watches for."""
+
+    type: ClassVar[str] = "hired"
+    name: str
+    profile: str
+    prefix: str
+    actions: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
+    human: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundBegan(Event):
+    """A round of the team begins; its number is the step. Every role reads what was published before it.
+
+    `acts` are the keys of the roles that have news; `waits` says of the others which actions they wait for.
+    """
+
+    type: ClassVar[str] = "round_began"
+    acts: tuple[str, ...]
+    waits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered(Event):
+    """A model, or a person in its place, has answered a role's question, of which the log has the `sha256`.
+
+    `purpose` names the action that asked.
+    """
+
+    type: ClassVar[str] = "answered"
+    purpose: str
+    sha256: str
+    text: str
+    usage: Usage
+    human: bool = False
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published(Labelled):
+    """A message of a role: in the environment for all to read once its round has ended; one of the user's, at once.
+
+    `id` is the message's own; `role` the profile of its writer, `sent_from` the name, `cause_by` the action it came of,
+    and `send_to` whom it is for. `data` says what the writer had read: `untrusted`, `private`.
+    """
+
+    type: ClassVar[str] = "published"
+    id: str
+    content: str
+    role: str
+    sent_from: str = ""
+    cause_by: str = ""
+    send_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acted(Event):
+    """A role's turn in a round is over. `memory`: what it did to its own memory, beside reading what is published.
+
+    Each is `add` with a message, or with the id of one that is published, or `delete` with an id, or `clear`.
+    """
+
+    type: ClassVar[str] = "acted"
+    memory: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundEnded(Event):
+    """The round is over: what was written in it is published, in the order in which the roles were hired."""
+
+    type: ClassVar[str] = "round_ended"
+
+
 EVENTS: Mapping[str, type[Event]] = {
     kind.type: kind
     for kind in (
         RunStarted, Resumed, Recalled, Tainted, Prompted, Retried, Thought, Rejected, Spent, Proposed, Decided,
         Feedback, SystemNotice, AgentMessage, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked,
-        Remembered, Ended,
+        Remembered, Ended, Hired, RoundBegan, Answered, Published, Acted, RoundEnded,
     )
 }  # fmt: skip

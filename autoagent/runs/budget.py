@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from autoagent.core.errors import StopRun
-from autoagent.core.events import Event, Prompted, Rejected, Resumed, Spent, Started, Thought
+from autoagent.core.errors import NoMoneyException, StopRun
+from autoagent.core.events import Answered, Event, Prompted, Rejected, Resumed, Spent, Started, Thought
 from autoagent.core.model import Price, Usage
 from autoagent.core.outcome import Outcome
 from autoagent.runs.working_time import WorkingTime
@@ -71,7 +71,7 @@ class Budget:
         match event:
             case Resumed():
                 self._own_commands = self._own_requests = 0
-            case Thought() | Rejected() | Spent():
+            case Thought() | Rejected() | Spent() | Answered():
                 if not isinstance(event, Spent) and event.usage.completion:
                     self._replies.append(event.usage.completion)
                 self._own += event.usage
@@ -83,7 +83,7 @@ class Budget:
 
     def add_former(self, event: Event) -> None:
         """Take up an event of a sub-agent of an earlier process: what it spent counts here."""
-        if isinstance(event, (Thought, Rejected, Spent)):
+        if isinstance(event, (Thought, Rejected, Spent, Answered)):
             self._own += event.usage
             self._own_usd += event.usage.cost or 0.0
 
@@ -112,6 +112,7 @@ class Budget:
 
     def share(self, part: float, now: float) -> Budget | None:
         """Return a sub-agent's budget: this part of what is left, and all of the time; None if nothing is left."""
+        self._absorb()
         limits, committed = self.limits, self._committed
         left = limits.commands - committed.commands
         commands = max(int(left * part), min(1, left - 1))
@@ -137,6 +138,20 @@ class Budget:
     def give_back(self) -> None:
         """Return the unspent share to its parent."""
         self._is_open = False
+
+    def expect_as(self, earlier: Budget) -> None:
+        """Expect replies as long as those of an earlier share."""
+        self._replies.extend(earlier._replies)
+
+    def _absorb(self) -> None:
+        """Count as this budget's own what shares have spent that were given back: there may be thousands."""
+        for share in self._shares:
+            if not share._is_open:
+                self._own += share.usage
+                self._own_usd += share.usd
+                self._own_commands += share.commands
+                self._own_requests += share.requests
+        self._shares = [share for share in self._shares if share._is_open]
 
     @property
     def _committed(self) -> RunLimits:
@@ -203,7 +218,7 @@ class Budget:
             )
         estimate = estimated_cost(prompt_tokens, reply_tokens, price) or 0.0
         if limits.usd and committed.usd + estimate > limits.usd:
-            raise StopRun(
+            raise NoMoneyException(
                 Outcome(
                     "budget",
                     f"The next call may cost ${estimate:.4f}; of the budget of ${limits.usd:g} "

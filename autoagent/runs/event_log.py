@@ -28,18 +28,23 @@ from autoagent.core.event_codec import event_of, from_json, to_json
 from autoagent.core.events import (
     EVENTS,
     VERSION,
+    Acted,
     AgentMessage,
+    Answered,
     Decided,
     Ended,
     Event,
+    Hired,
     Prompted,
     Proposed,
+    Published,
     Recalled,
     Rejected,
     Remembered,
     Retried,
     Returned,
     Rewound,
+    RoundBegan,
     Spent,
     SystemNotice,
     Tainted,
@@ -65,6 +70,11 @@ _PASSING = (
     SystemNotice,
     AgentMessage,
     Remembered,
+    Hired,
+    RoundBegan,
+    Answered,
+    Published,
+    Acted,
 )
 
 
@@ -120,7 +130,7 @@ def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[E
             step = max(step, event.step)
         if not ahead or step <= min(rewind.to for rewind in ahead):
             yield event
-        elif isinstance(event, (Thought, Rejected, Spent, Returned, Ended)):
+        elif isinstance(event, (Thought, Rejected, Spent, Answered, Returned, Ended)):
             envelope: dict[str, Any] = {f.name: getattr(event, f.name) for f in fields(Event)}
             yield Spent(purpose="a step taken back", usage=getattr(event, "usage", Usage()), **envelope)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from autoagent.core.events import (
+    Answered,
     Checked,
     Ended,
     Event,
@@ -65,7 +66,7 @@ class RunStats:
                 diff = self._diffs.pop(f"{event.agent} {event.call_id}", "")
                 if diff and len(event.meta.changed) == 1:
                     self._count_lines(event.meta.changed[0], diff)
-            case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)):
+            case Thought(usage=Usage(cost=None)) | Rejected(usage=Usage(cost=None)) | Answered(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or self.model
             case Spent(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)

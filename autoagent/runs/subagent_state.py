@@ -14,8 +14,9 @@ SAID = 600  # characters of its last words
 class SubAgentState:
     """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
 
-    `outcome` is None while it runs; `changed` holds the workspace paths it has changed, in that order. `origin` is what
-    its words come from, after what it has read; what its task comes from, whoever started it had read before.
+    `outcome` is None while it runs, `start` how it began; `changed` holds the workspace paths it has changed, in that
+    order. `origin` is what its words come from, after what it has read; what its task comes from, whoever started it
+    had read before.
     """
 
     def __init__(self, key: str, task: Task | None = None) -> None:
@@ -26,6 +27,7 @@ class SubAgentState:
         self.changed: dict[str, None] = {}
         self.began = False
         self.outcome: Outcome | None = None
+        self.start: RunStarted | None = None
         self._commands: tuple[str, ...] = ()
         self._sources: dict[str, None] = {}
         self._private = False
@@ -42,6 +44,7 @@ class SubAgentState:
         match event:
             case RunStarted():
                 self.task, self._commands, self._since, self.began = event.task, event.commands, event.t, True
+                self.start, self.outcome = event, None
             case Thought():
                 self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
             case Returned():

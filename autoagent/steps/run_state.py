@@ -94,10 +94,15 @@ class RunState:
         return stamped
 
     def replay(self) -> None:
-        """Take up what the log already holds of this agent."""
+        """Take up what the log already holds of this agent.
+
+        What a worker has spent in an earlier process counts for its starter, of whose present budget it has a share.
+        """
+        folds = tuple(fold for fold in self._folds if not (self.key and fold is self.budget))
         for event in self.log.effective():
             if event.agent == self.key:
-                self._fold(event)
+                for fold in folds:
+                    fold.add(event)
         self.step = self.resume.step
 
     def charge(self, purpose: str, usage: Usage) -> Events:

@@ -147,6 +147,11 @@ class Mailbox:
         if event.agent.isdecimal():
             self._started = max(self._started, int(event.agent))
 
+    def hand_over(self) -> dict[str, SubAgentState]:
+        """Return the sub-agents of an earlier process by key, those to be started again, and forget them."""
+        former, self._former = self._former, {}
+        return former
+
     def missing_ends(self) -> Iterator[Ended]:
         """Yield Ended events missing after a crash; the agent is told of those of its own sub-agents."""
         for key, state in self._former.items():

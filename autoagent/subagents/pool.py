@@ -32,6 +32,7 @@ from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Task
 from autoagent.runs.budget import Budget
+from autoagent.runs.subagent_state import SubAgentState
 from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.subagents.mailbox import Mailbox
 from autoagent.subagents.worker import Build, RunningWorker
@@ -70,7 +71,8 @@ class WorkerPool:
     """The sub-agents of a run. Entered, it takes up what an earlier process left in the log; left, it ends them all.
 
     The `mailbox` is that of the run's own agent. At most `at_once` run at a time, `depth` of them one under another.
-    One that is to end is left to its thread after `patience` seconds.
+    One that is to end is left to its thread after `patience` seconds. `resumes`: those that an earlier process left
+    unfinished are started again by whoever started them, and go on where they were.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class WorkerPool:
         at_once: int,
         depth: int,
         patience: float = PATIENCE,
+        resumes: bool = False,
     ) -> None:
         self.mailbox = Mailbox(self, None, leader.name, leader.commands, leader.budget)
         self.at_once, self.depth = at_once, depth
@@ -93,14 +96,18 @@ class WorkerPool:
         self._show = oversight.show
         self._interruptible, self._held = oversight.interruptible, oversight.held
         self._patience = patience
+        self._resumes = resumes
+        self._former: dict[str, SubAgentState] = {}  # by key: those that are started again
         self._members: list[RunningWorker] = []
         self._lock = threading.Lock()  # held to append for a sub-agent, or to change the members
         self._unshown: deque[Event] = deque()
-        self._questions: deque[tuple[RunningWorker, Proposal]] = deque()
+        self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
 
     def __enter__(self) -> Self:
         for event in self.log.events(others=True):
             self.mailbox.take_up(event)
+        if self._resumes:
+            self._former = self.mailbox.hand_over()
         for ended in list(self.mailbox.missing_ends()):
             self.log.append(ended)
         return self
@@ -126,13 +133,12 @@ class WorkerPool:
         """
         self._show_until(None)
         while self._questions:
-            member, proposal = self._questions[0]
-            answer: Verdict | StopRun | None = None
+            member, put = self._questions[0]
+            answer: Verdict | str | StopRun | None = None
             if member.stopping is None:
-                self._listener.proposed(proposal)
                 try:
                     with self._interruptible(), self._time.idle():
-                        answer = member.authorizer.decide(proposal)
+                        answer = put()
                 except StopRun as stop:
                     answer = stop
             with self._held():
@@ -162,9 +168,18 @@ class WorkerPool:
     # In any thread -----------------------------------------------------------------------------------------------
 
     def start(
-        self, starter: Mailbox, key: str, task: Task, commands: tuple[CommandSpec, ...], budget: Budget, origin: Origin
+        self,
+        starter: Mailbox,
+        key: str,
+        task: Task,
+        commands: tuple[CommandSpec, ...],
+        budget: Budget,
+        origin: Origin,
+        build: Build | None = None,
     ) -> RunningWorker:
         """Start a sub-agent in its thread; return it built, known to its starter and about to run.
+
+        `build` builds what is no Agent.
 
         A signal interrupts only the wait for it to be built, and then ends it: none runs unknown to its starter. Raises
         CommandError if it may not or cannot be started.
@@ -175,7 +190,7 @@ class WorkerPool:
             self._admit(member)
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
             member.thread = threading.Thread(
-                target=self._live, args=(member, ready), name=f"agent {member.key}", daemon=True
+                target=self._live, args=(member, ready, build or self._build), name=f"agent {member.key}", daemon=True
             )
             try:
                 member.thread.start()
@@ -208,14 +223,32 @@ class WorkerPool:
         proposal = replace(proposal, agent=member.state.label)
         if not self.asks(proposal):
             return member.authorizer.decide(proposal)
+
+        def put() -> Verdict:
+            self._listener.proposed(proposal)
+            return member.authorizer.decide(proposal)
+
+        answer = self.refer(member, put)
+        assert isinstance(answer, Verdict)
+        return answer
+
+    def refer(self, member: RunningWorker, put: Callable[[], Verdict | str]) -> Verdict | str:
+        """Have a question put to the user in the thread of the run's own agent; return the answer.
+
+        Raises StopRun if this sub-agent is to end, or the whole run.
+        """
         member.asking = True
-        self._questions.append((member, proposal))
+        self._questions.append((member, put))
         self.mailbox.wake()
         answer = member.answers.get()
         member.asking = False
         if isinstance(answer, StopRun):
             raise StopRun(answer.outcome)
         return answer
+
+    def former(self, key: str) -> SubAgentState | None:
+        """Return how far an earlier process has brought the sub-agent of this key, if it is to go on from there."""
+        return self._former.get(key)
 
     def record(self, member: RunningWorker, event: Event) -> Event:
         """Append an event of a sub-agent, to be shown later. Raises StopRun if it was left to its thread."""
@@ -238,11 +271,11 @@ class WorkerPool:
         for member in running:
             self._end(member, Outcome("stopped", f"{reason} What it was doing did not let go in time."))
 
-    def _live(self, member: RunningWorker, ready: queue.SimpleQueue[str]) -> None:
+    def _live(self, member: RunningWorker, ready: queue.SimpleQueue[str], build: Build) -> None:
         """Run a sub-agent in its thread. Whatever goes wrong ends this agent alone, and its starter is told."""
         built = False
         try:
-            with self._build(member.order()) as found:
+            with build(member.order()) as found:
                 member.origin = found.origin
                 built = True
                 ready.put("")

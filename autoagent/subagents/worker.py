@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from autoagent.core.agents import SubAgent
 from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.errors import StopRun
-from autoagent.core.events import AgentMessage, Event, Returned
+from autoagent.core.events import AgentMessage, Event, Returned, RunStarted
 from autoagent.core.memory import Origin
 from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Authorizer, Listener, Recorder
@@ -24,10 +24,13 @@ from autoagent.runs.subagent_state import SubAgentState
 from autoagent.subagents.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from autoagent.loop import Agent
-
-if TYPE_CHECKING:
     from autoagent.subagents.pool import WorkerPool
+
+
+class Runner(Protocol):
+    """What works in a worker's thread: an Agent, or another source of events that are written before they are given."""
+
+    def run(self) -> Iterator[Event]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class WorkerSpec:
 
     `place` names it in the memory; `origin` is what its task comes from. `interruptible` goes around whatever may be
     cut short, and `when_stopped` takes what lets go, called from another thread, of what the agent may be waiting for.
+    `began` is how it began in an earlier process, if it is to go on from there.
     """
 
     key: str
@@ -50,13 +54,14 @@ class WorkerSpec:
     listener: Listener
     interruptible: Callable[[], AbstractContextManager[object]]
     when_stopped: Callable[[Callable[[], object]], None]
+    began: RunStarted | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
     """A sub-agent ready to run; `origin()` is what its words come from, after all it has read."""
 
-    agent: Agent
+    agent: Runner
     origin: Callable[[], Origin] = Origin
 
 
@@ -83,10 +88,12 @@ class RunningWorker:
         self.key = key
         self.starter = starter
         self.budget = budget
-        self.state = SubAgentState(key, task)
+        self.former = pool.former(key)
+        self.state = self.former or SubAgentState(key, task)
+        self.state.outcome = None
         self.mailbox = Mailbox(pool, self, task.name, commands, budget)
         self.authorizer = pool.authorizer()
-        self.answers: queue.SimpleQueue[Verdict | StopRun] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[Verdict | str | StopRun] = queue.SimpleQueue()
         self.asking = False
         self.stopping: Outcome | None = None
         self.outcome: Outcome | None = None
@@ -112,6 +119,7 @@ class RunningWorker:
             listener=_StoppableListener(self.check),
             interruptible=self._interruptible,
             when_stopped=self._lets_go.append,
+            began=self.former.start if self.former else None,
         )
 
     def check(self) -> None:
@@ -170,14 +178,17 @@ class _Log:
         return self._pool.record(self._member, event)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Yield nothing: a sub-agent ends with its process and takes nothing up."""
+        """Yield nothing: what others do is the business of the run's own agent."""
         return iter(())
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
         return self._pool.log.returned(step, agent)
 
     def effective(self) -> Iterator[Event]:
-        return iter(())
+        """Yield its events of an earlier process, if it goes on from there."""
+        if self._member.former is None:
+            return iter(())
+        return (event for event in self._pool.log.events(others=True) if event.agent == self._member.key)
 
 
 class _ReferringAuthorizer:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from autoagent.app.plugins import opened_plugins
 from autoagent.app.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
 from autoagent.app.run_driver import RunPlan, drive, told_as_event
 from autoagent.app.tool_servers import opened_servers
+from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runs.event_log import EventLog, find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subcommands.flags import given_in, resume_flags
 from autoagent.subcommands.task_flags import check_flags, task_of_run
+from autoagent.terminal.console import Console
 
 
 @click.command("fork")
@@ -68,6 +70,11 @@ def _fork(
         opened_plugins(settings, given, console.say, console.warn) as plugins,
         ExitStack() as unused,
     ):
+        if "team" in began.settings:
+            place = _new_folder(Path(began.workspace), folder, unused)
+            moved = replace(began, workspace=str(place))
+            branch = _Branch(run, step, shared, began, moved, settings, console, unused)
+            return _fork_team(branch, feedback)
         had = answered(settings, run, step)
         model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
         task = task_of_run(began, given, console.say)
@@ -79,27 +86,64 @@ def _fork(
         moved = replace(began, workspace=str(place))
         there = replace(settings, workspace=place)
         start = run_factory.describe(task, there, model, registry, moved, texts, guidance)
+        said = [Feedback(text=feedback)] if feedback else []
+        branch = _Branch(run, step, shared, began, moved, settings, console, unused)
+        return drive(
+            RunPlan(start, model, registry, settings, console, attended, texts, plugins),
+            lambda tainted: branch.new_log(tainted, said, tell_changes(moved, start, console)),
+        )
 
-        def new_log(tainted: TaintedFiles) -> EventLog:
-            """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
-            snapshots = open_snapshots(settings.state_dir, workspace_of(start), console.warn)
-            history = history_of(shared)
-            tree = history.tree or history_of_run(settings.state_dir, run).first
-            if not tree:  # nothing in the run was changed under snapshots
-                tree = open_snapshots(settings.state_dir, workspace_of(began), console.warn).take()
-                console.say("The run has no snapshots: the workspace begins with the files as they are now.")
-            console.say(f"Forked from {run} after step {step} into {place}. {outcome_line(snapshots.restore(tree))}")
-            tainted.inherit(Path(began.workspace), {run, *(event.run for event in shared)}, len(shared))
-            log = EventLog.fork(settings.state_dir, run, len(shared), mask=run_factory.mask_of(settings))
-            unused.pop_all()
-            log.subscribe(console.pass_over)
-            said = [Feedback(text=feedback)] if feedback else []
-            marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
-            for event in (*marks, *tell_changes(moved, start, console)):
-                log.append(replace(event, step=history.step))
-            return log
 
-        return drive(RunPlan(start, model, registry, settings, console, attended, texts, plugins), new_log)
+def _fork_team(branch: _Branch, feedback: str | None) -> int:
+    """Go on from the end of a round, with the user's word as a message to all."""
+    from autoagent.teams.message import Message
+    from autoagent.teams.opening import TeamPlan
+    from autoagent.teams.team_file import team_of_run
+
+    team = team_of_run(branch.run, branch.began)
+    if feedback:
+        team.env.publish_message(Message(feedback, "Human", id=f"user.fork.{branch.run}.{branch.step}"))
+    until = branch.step + int(branch.began.settings["team"]["n_round"])
+    plan = TeamPlan(team, branch.settings, branch.console, until, branch.moved)
+    return plan.drive(lambda tainted: branch.new_log(tainted, (), ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """A run that begins as another one began, up to a step, and with its workspace in another place.
+
+    `moved` is how that run `began`, there; `unused` puts away what is made for this one, if it cannot begin.
+    """
+
+    run: str
+    step: int
+    shared: list[Event]
+    began: RunStarted
+    moved: RunStarted
+    settings: Settings
+    console: Console
+    unused: ExitStack
+
+    def new_log(self, tainted: TaintedFiles, said: Iterable[Event], changes: Iterable[Event]) -> EventLog:
+        """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
+        settings, console, run, step = self.settings, self.console, self.run, self.step
+        place = Path(self.moved.workspace)
+        snapshots = open_snapshots(settings.state_dir, workspace_of(self.moved), console.warn)
+        history = history_of(self.shared)
+        tree = history.tree or history_of_run(settings.state_dir, run).first
+        if not tree:  # nothing in the run was changed under snapshots
+            tree = open_snapshots(settings.state_dir, workspace_of(self.began), console.warn).take()
+            console.say("The run has no snapshots: the workspace begins with the files as they are now.")
+        console.say(f"Forked from {run} after step {step} into {place}. {outcome_line(snapshots.restore(tree))}")
+        runs = {run, *(event.run for event in self.shared)}
+        tainted.inherit(Path(self.began.workspace), runs, len(self.shared))
+        log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=run_factory.mask_of(settings))
+        self.unused.pop_all()
+        log.subscribe(console.pass_over)
+        marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]
+        for event in (*marks, *changes):
+            log.append(replace(event, step=history.step))
+        return log
 
 
 def _began(run: str, step: int, shared: list[Event]) -> RunStarted:

@@ -61,6 +61,8 @@ def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool
         began, finished = ends(state_dir, run)
         if step is None and finished:
             raise StateError(f"The run {run} is finished; there is nothing to go on with.")
+        if "team" in began.settings:
+            ctx.exit(_resume_team(given, settings_of_run(began, given), run, began, step))
         ctx.exit(_resume(given, settings_of_run(began, given), run, began, step, force=force))
 
 
@@ -94,6 +96,19 @@ def _resume(
             return log
 
         return drive(RunPlan(start, model, registry, settings, console, attended, texts, plugins), take_up)
+
+
+def _resume_team(given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted, step: int | None) -> int:
+    from autoagent.teams.opening import plan_of_run
+    from autoagent.teams.team_file import team_of_run
+
+    if step is not None:
+        raise click.UsageError(f"A team goes on where it stopped; `autoagent fork {run} --at ROUND` goes back.")
+    check_flags(given, settings)
+    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
+    plan, log = plan_of_run(settings, console, run, team_of_run(run, began))
+    with log:
+        return plan.drive(lambda _: log)
 
 
 def _last_step(settings: Settings, run: str) -> int:

@@ -73,7 +73,7 @@ def _start(given: Mapping[str, Any]) -> int:
     flag_task = _task_of_flags(given, here, terminal)
     with claimed_state(settings), opened_plugins(settings, given, terminal.say, terminal.say) as plugins:
         if not plugins.answer:
-            settings = _with_model(given, settings, terminal)
+            settings = with_model(given, settings, terminal)
         console = run_factory.open_console(settings, json=bool(given.get("json_output")))
         with opened_servers(settings, given, console) as servers:
             texts = folder_texts(given, settings.workspace, console.say)
@@ -147,7 +147,7 @@ class _Proposals:
         return completion.text
 
 
-def _with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Settings:
+def with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Settings:
     """Return the settings with a model chosen; the menu asks if nothing names one."""
     if model_is_chosen(settings):
         return settings

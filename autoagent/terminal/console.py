@@ -34,6 +34,8 @@ from autoagent.core.events import (
     Rejected,
     Retried,
     Returned,
+    RoundBegan,
+    RoundEnded,
     RunStarted,
     Started,
     Thought,
@@ -49,6 +51,7 @@ from autoagent.terminal.rendering import Canvas
 from autoagent.terminal.report_table import table
 from autoagent.terminal.run_words import WORDS, RunWords
 from autoagent.terminal.subagent_text import SubAgentText
+from autoagent.terminal.team_text import TeamText
 from autoagent.text.sanitize import escape, width
 from autoagent.text.wrapping import Flow, wrap
 
@@ -158,6 +161,7 @@ class Console:
         self._ruled = 0  # the step that the last rule on screen begins
         self._proposed = ""  # the id of the call
         self._sub_agents = SubAgentText(replays=replays)
+        self._team = TeamText()
         self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
 
     # Events ------------------------------------------------------------------------------------------------------
@@ -185,6 +189,7 @@ class Console:
     def pass_over(self, event: Event) -> None:
         """Take up an event that was shown before; thoughts whose command was not started are shown once more."""
         self._take(event)
+        self._team.add(event)
         if event.agent:
             self._sub_agents.add(event)
             return
@@ -213,7 +218,9 @@ class Console:
                 self._activity.runs(event.call)
             case RunStarted() | Returned():
                 self._activity.says("remembering")
-            case Thought() | Rejected() | Decided() | Ended():
+            case RoundBegan():
+                self._activity.says("the roles of the round act")
+            case Thought() | Rejected() | Decided() | RoundEnded() | Ended():
                 self._activity.rests()
 
     def _show(self, event: Event) -> None:
@@ -221,6 +228,11 @@ class Console:
         if (text := self._hooks.render(event)) is not None:
             self.say(text)
             return
+        if self._team.knows(event):
+            self._warn_of_cost(page)
+            self._lines(self._team.lines(event, page, self.tally))
+            return
+        self._team.add(event)
         if event.agent:
             self._lines(self._sub_agents.lines(event, page))
             return
@@ -271,11 +283,15 @@ class Console:
         unseen = text[len(self._streamed.lstrip()) :]
         self._write(self._screen, self._flow.feed(unseen) + self._flow.end())
         self._forget_stream()
+        self._warn_of_cost(page)
+        self._lines((rendering.rest_of if self._plain or self._replays else rendering.folded)(event.thoughts, page))
+
+    def _warn_of_cost(self, page: Canvas) -> None:
+        """Say once that nobody knows what the run costs, where that is so."""
         if self.tally.usage.cost is None and not self._cost_unknown:
             self._cost_unknown = True
             warning = f"THE COST OF THIS RUN IS UNKNOWN: there is no price for {self.tally.unpriced}. "
             self._lines([page.alarm(warning + "Limits on tokens and time still hold.")])
-        self._lines((rendering.rest_of if self._plain or self._replays else rendering.folded)(event.thoughts, page))
 
     def report(self, log: Path) -> None:
         """Write the end report; `log` is the folder or file that holds the run."""

@@ -162,6 +162,15 @@ def rule(tally: RunStats, step: int, page: Canvas) -> str:
     return page.ink("quiet", line if "\n" in line else f"{line} ".ljust(page.columns, "-"))
 
 
+def figures(what: str, tally: RunStats, page: Canvas, *more: str) -> str:
+    """Render in one line what a run has come to: `what` it has just done, tokens, money, more, time."""
+    cost = tally.usage.cost
+    limit = f" of ${tally.budget:g}" if tally.budget else ""
+    money = "cost unknown" if cost is None else f"${cost:.4f}{limit}"
+    parts = (what, f"{tally.tokens:,} tokens", money, *more, duration(tally.seconds))
+    return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
+
+
 def duration(seconds: float) -> str:
     """Render seconds as `7 s`, `3 min 20 s`, `2 h 5 min`."""
     minutes, rest = divmod(int(seconds), 60)

@@ -1,0 +1,73 @@
+"""`autoagent team`: roles that work together, as a YAML file describes them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autoagent.app import run_factory
+from autoagent.app.current import claimed_state, trusted_here
+from autoagent.app.run_driver import told_as_event
+from autoagent.subcommands.flags import given_in, team_flags
+from autoagent.subcommands.task_flags import check_flags
+from autoagent.terminal.click_terminal import ClickTerminal
+
+INVESTMENT = 3.0  # USD
+ROUNDS = 5
+
+
+@click.command("team")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("idea", required=False)
+@click.option(
+    "--investment", type=float, metavar="USD", help=f"What all roles may spend together. Default: {INVESTMENT:g}."
+)
+@click.option("--n-round", type=click.IntRange(min=1), metavar="N", help=f"The most rounds. Default: {ROUNDS}.")
+@click.option("--human", is_flag=True, help="A person takes the roles that the file says a person may take.")
+@team_flags
+@click.pass_context
+def team(
+    ctx: click.Context,
+    /,
+    file: Path,
+    idea: str | None,
+    investment: float | None,
+    n_round: int | None,
+    human: bool,
+    **given: Any,
+) -> None:
+    """Have the team of FILE work on IDEA, or on the idea of the file, round by round.
+
+    In each round every role reads what was published before it, those with news act at once, and what they write is
+    published when the round ends. It ends when nobody has news, at the last round (exit 4) or when the investment is
+    used up (exit 7); `autoagent resume` goes on.
+    """
+    given = given_in(ctx.obj or {}, given)
+    with told_as_event(given):
+        ctx.exit(_team(given, file, idea, investment, n_round, human=human))
+
+
+def _team(
+    given: dict[str, Any], file: Path, idea: str | None, investment: float | None, n_round: int | None, *, human: bool
+) -> int:
+    from autoagent.subcommands.run import with_model
+    from autoagent.teams.opening import TeamPlan
+    from autoagent.teams.team_file import read_team, team_of
+
+    if investment is not None and not (math.isfinite(investment) and investment >= 0):
+        raise click.UsageError(f"--investment {investment} is no amount of USD.")
+    definition = read_team(file)
+    if not (idea or definition["idea"]):
+        raise click.UsageError(f"There is no idea: say what {file} is to work on.")
+    settings = trusted_here(given).settings
+    check_flags(given, settings)
+    made = team_of(definition, human=human)
+    made.run_project(idea or definition["idea"])
+    made.invest(definition.get("investment", INVESTMENT) if investment is None else investment)
+    settings = with_model(given, settings, ClickTerminal())
+    with claimed_state(settings):
+        console = run_factory.open_console(settings, json=bool(given.get("json_output")))
+        return TeamPlan(made, settings, console, n_round or definition.get("n_round", ROUNDS)).drive()

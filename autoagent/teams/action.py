@@ -1,0 +1,134 @@
+"""What a role can do: ask the model with a prompt, run a Python function, or use commands as an agent."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from autoagent.core.errors import SettingsError
+from autoagent.teams.message import Message
+from autoagent.text.quoting import marked
+
+if TYPE_CHECKING:
+    from autoagent.teams.role import Llm, Role
+
+PLACES = ("{context}", "{news}", "{last}", "{idea}")
+"""What a prompt may name: all that the role has read, what is new, the newest message alone, what the user wants."""
+
+
+class Action:
+    """An action, for a class of one's own to derive from; its `run` is asynchronous or not, and may `_aask`.
+
+    One with an `instruction` needs no class: it asks the model with that. With `commands` it works as an agent instead,
+    with these commands alone, until it says that it is done; what it says then is its result.
+    """
+
+    name: str = ""
+    instruction: str = ""
+    commands: tuple[str, ...] = ()
+    desc: str = ""
+
+    def __init__(self, name: str | None = None, **given: Any) -> None:
+        self.role: Role | None = None
+        self.cause = name if name and type(self) is Action else ""
+        take_over(self, {"name": name, **given})
+        self.name = self.name or type(self).__name__
+        self.commands = tuple(self.commands)
+
+    def run(self, *args: Any, **more: Any) -> Any:
+        """Return what comes of the action, or something that can be awaited for it; a class of one's own says how.
+
+        Without one, the model is asked, or an agent works, by the instruction and what the role has read: the messages
+        or texts that are given.
+        """
+        return self._by_instruction(args)
+
+    async def _by_instruction(self, args: Sequence[Any]) -> str:
+        if not self.instruction:
+            raise SettingsError(f"The action {self.name} has no instruction: give it one, or a run of its own.")
+        messages = next((given for given in args if isinstance(given, Sequence) and not isinstance(given, str)), ())
+        texts = [given for given in args if isinstance(given, str)]
+        prompt = self._filled([*messages, *(Message(text) for text in texts)])
+        if self.commands:
+            return await self.use_commands(prompt)
+        return await self._aask(prompt)
+
+    async def use_commands(self, task: str, commands: Iterable[str] | None = None) -> str:
+        """Work on a task as an agent with these commands, or those of the action; return what it says in the end.
+
+        Each command is guarded, authorized and run in the sandbox as any.
+        """
+        return self._hired.turn.use_commands(task, tuple(commands or self.commands), self.name)
+
+    async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
+        """Ask the model of the role, who it is in front; `system_msgs` take the place of that."""
+        return await self.llm.aask(prompt, system_msgs)
+
+    @property
+    def llm(self) -> Llm:
+        """The model of the role, asked in the name of this action."""
+        return self._hired.llm_for(self.name)
+
+    @property
+    def _hired(self) -> Role:
+        if self.role is None:
+            raise SettingsError(f"The action {self.name} belongs to no role: give it to one by set_actions.")
+        return self.role
+
+    def _filled(self, messages: Sequence[Message]) -> str:
+        """Return the instruction with what it names in place; with all that was read before it, if it names nothing."""
+        role = self._hired
+        if not any(place in self.instruction for place in PLACES):
+            return f"{told(messages)}\n\n{self.instruction}" if messages else self.instruction
+        idea = next((message.content for message in messages if not message.sent_from), "")
+        news = role.rc.news or messages[-1:]
+        filled = self.instruction
+        for place, text in zip(PLACES, (told(messages), told(news), told(messages[-1:]), idea), strict=True):
+            filled = filled.replace(place, text)
+        return filled
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class UserRequirement(Action):
+    """What the user wants: the cause of the message that begins the work."""
+
+
+def told(messages: Iterable[Message]) -> str:
+    """Return messages as a model reads them, one after the other; what comes from outside stands between marks."""
+    parts = []
+    for message in messages:
+        source = message.origin.labels.untrusted
+        text = marked(message.content, source) if source else message.content
+        writer = f"{message.sent_from} ({message.role})" if message.sent_from else message.role
+        parts.append(f"{writer}: {text}")
+    return "\n\n".join(parts)
+
+
+async def settled(value: Any) -> Any:
+    """Return a value, once it is there."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def take_over(thing: Any, given: dict[str, Any]) -> None:
+    """Set what is given of the attributes that a class declares. Raises SettingsError for others."""
+    kind = type(thing)
+    known: dict[str, Any] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        known |= dict.fromkeys(vars(base).get("__annotations__", ()))
+        known |= {name: value for name, value in vars(base).items() if not callable(value)}
+    for name in [name for name in known if name.startswith("_") or isinstance(known[name], property)]:
+        del known[name]
+    for name, default in known.items():
+        if isinstance(default, (list, dict, set)):
+            setattr(thing, name, default.copy())
+    for name, value in given.items():
+        if value is not None and name not in known:
+            raise SettingsError(f"{kind.__name__} has no {name!r}; it has {', '.join(known)}.")
+        if value is not None:
+            setattr(thing, name, value)

@@ -1,0 +1,307 @@
+"""A role at work in its own thread: asks its model, works as an agent, writes messages; all of it goes into the log.
+
+A turn that an earlier process began is taken again from its beginning, with the answers that the log has: nothing that
+was paid for is asked once more, and a message that is written already is not written twice. What a Python function of a
+role does besides asking is done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autoagent.core.errors import CommandError, ModelError, NoMoneyException, StopRun
+from autoagent.core.events import Acted, Answered, Event, Published, Spent
+from autoagent.core.memory import Origin
+from autoagent.core.model import Completion, Usage
+from autoagent.core.model import Message as PromptMessage
+from autoagent.core.outcome import Outcome
+from autoagent.core.protocols import Model
+from autoagent.core.task import Goal, Task
+from autoagent.core.window import reply_tokens
+from autoagent.models.watch import Watch
+from autoagent.runs.budget import Budget
+from autoagent.runs.subagent_state import SubAgentState
+from autoagent.subagents.pool import WorkerPool
+from autoagent.subagents.worker import RunningWorker, WorkerSpec
+from autoagent.teams.memory import Memory
+from autoagent.teams.message import Message
+from autoagent.teams.role import Role
+from autoagent.text.tokens import PER_MESSAGE, counter
+
+CUT_SHORT = "replies that were cut short"
+NOTHING_LEFT = Outcome("budget", "Nothing is left of the budget.")
+_DECIDED = ("finished", "stuck")  # ends of an agent that a further try would not change
+_CARRIED_ON = (*_DECIDED, "failed")  # ends of an agent that its role can tell the others about
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What all roles of a team share. `ask_person(role, prompt)` asks whoever sits at the terminal."""
+
+    pool: WorkerPool
+    open_model: Callable[[str], Model]
+    commands: Callable[[Sequence[str]], tuple[Any, ...]]
+    ask_person: Callable[[Role, str], str]
+    reply_tokens: int
+    interruptible: Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(slots=True)
+class Round:
+    """One turn: its round, what it may cost, and the answers and messages of an earlier process.
+
+    `over` is set once it is over, with the messages it has written, and with the problem that has ended it, if any;
+    `given` are all answers so far.
+    """
+
+    number: int
+    budget: Budget
+    answers: deque[Answered] = field(default_factory=deque)
+    written: dict[str, Message] = field(default_factory=dict)
+    given: list[Answered] = field(default_factory=list)
+    problem: BaseException | None = None
+    over: bool = False
+
+
+class Member:
+    """A role in its thread; a source of events for a worker, and the Turn of its role."""
+
+    def __init__(self, role: Role, office: Office) -> None:
+        self.role = role
+        self.key = ""
+        self.worker: RunningWorker | None = None
+        self._office = office
+        self._rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()
+        self._order: WorkerSpec | None = None
+        self._model: Model | None = None
+        self._round: Round | None = None
+        self._named = self._agents = 0  # messages and agents of this turn
+
+    def take(self, work: Round) -> None:
+        """Have a turn taken in its thread; the run's own agent is woken once it is over."""
+        self._rounds.put(work)
+
+    def join(self, order: WorkerSpec) -> Member:
+        """Take up the parts it works with; it is in its own thread by then."""
+        self._order = order
+        self.key = order.key
+        order.when_stopped(lambda: self._rounds.put(None))
+        self.role.turn = self
+        return self
+
+    def run(self) -> Iterator[Event]:
+        """Take turns until it is stopped; the events go their way as they are recorded."""
+        env = self.role.rc.env
+        assert env is not None
+        env.turns[threading.get_ident()] = self
+        with asyncio.Runner() as runner:
+            while (work := self._rounds.get()) is not None:
+                self._round, self._named, self._agents = work, 0, 0
+                try:
+                    runner.run(self._turn())
+                except BaseException as error:  # whoever leads the team is told, and decides
+                    self.role.rc.memory.undo()
+                    work.problem = error
+                work.over = True
+                self._office.pool.mailbox.wake()
+        yield from ()
+
+    async def _turn(self) -> None:
+        memory = self.role.rc.memory
+        await self.role.run()
+        self.record(Acted(memory=tuple(self._noted(memory))))
+        memory.keep()
+        self.role.rc.news.clear()
+
+    def _noted(self, memory: Memory) -> Iterator[dict[str, Any]]:
+        """Yield what the role has done to its memory, as the log has it: what is published by its id alone."""
+        for kind, message in memory.changes:
+            if message is None:
+                yield {"do": kind}
+                continue
+            self._identify(message)
+            known = message.id in self.now.written or kind == "delete" or message in self._published
+            yield {"do": kind, "id": message.id} if known else {"do": kind, "message": message.to_json()}
+
+    # Turn --------------------------------------------------------------------------------------------------------
+
+    def publish(self, message: Message) -> None:
+        self._identify(message)
+        if message.id in self.now.written or message in self._published:
+            return
+        message.sent_from = message.sent_from or self.role.name
+        if message.origin == Origin():
+            message.origin = self.role.rc.memory.origin
+        recorded = self.record(published(message))
+        assert isinstance(recorded, Published)
+        message.content = recorded.content  # as it is in the log: without secrets
+        self.now.written[message.id] = message
+
+    def ask(self, prompt: str, system: str, purpose: str) -> str:
+        assert self.worker is not None
+        self.worker.check()
+        prompt, system = self.order.log.masked(prompt), self.order.log.masked(system)
+        sha256 = hashlib.sha256(json.dumps([system, prompt]).encode("utf-8", "backslashreplace")).hexdigest()
+        answers = self.now.answers
+        if any(answer.sha256 == sha256 for answer in answers):
+            while (answer := answers.popleft()).sha256 != sha256:
+                pass  # it does not ask that any more
+            self.now.given.append(answer)
+            return answer.text
+        if self.role.is_human:
+            return self._ask_person(prompt, purpose, sha256)
+        completion = self._complete(prompt, system)
+        recorded = self.record(
+            Answered(
+                purpose=purpose,
+                sha256=sha256,
+                text=completion.text,
+                usage=completion.usage,
+                truncated=completion.truncated,
+            )
+        )
+        assert isinstance(recorded, Answered)
+        self._charge()
+        return recorded.text
+
+    def use_commands(self, task: str, commands: Sequence[str], purpose: str) -> str:
+        self._agents += 1
+        key = f"{self.key}.{self.now.number}.{self._agents}"
+        state = self._office.pool.former(key)
+        outcome = state.outcome if state else None
+        if state is None or outcome is None or outcome.status not in _DECIDED:
+            worker = self._hire(key, task, commands)
+            assert worker.thread is not None
+            worker.thread.join()
+            assert worker.outcome is not None
+            state, outcome = worker.state, worker.outcome
+        if outcome.status == "budget":
+            raise NoMoneyException(outcome)
+        if outcome.status not in _CARRIED_ON:
+            raise StopRun(outcome)
+        return self._result(state, outcome.status, outcome.reason)
+
+    def record(self, event: Event) -> Event:
+        """Write an event of this role, which may cost something."""
+        recorded = self.order.log.append(replace(event, step=self.now.number))
+        self.now.budget.add(recorded)
+        if isinstance(recorded, Answered):
+            self.now.given.append(recorded)
+        return recorded
+
+    @property
+    def now(self) -> Round:
+        """The present turn."""
+        assert self._round is not None
+        return self._round
+
+    @property
+    def order(self) -> WorkerSpec:
+        """The parts it works with."""
+        assert self._order is not None
+        return self._order
+
+    # -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _published(self) -> Memory:
+        assert self.role.rc.env is not None
+        return self.role.rc.env.history
+
+    def _identify(self, message: Message) -> None:
+        """Give a message its id: the same if the turn is taken again."""
+        if not message.id:
+            self._named += 1
+            self.role.rc.memory.name(message, f"{self.now.number}.{self.key}.{self._named}")
+
+    def _ask_person(self, prompt: str, purpose: str, sha256: str) -> str:
+        assert self.worker is not None
+        text = self._office.pool.refer(self.worker, lambda: self._office.ask_person(self.role, prompt))
+        answered = Answered(purpose=purpose, sha256=sha256, text=str(text), usage=Usage(), human=True)
+        recorded = self.record(answered)
+        assert isinstance(recorded, Answered)
+        return recorded.text
+
+    def _complete(self, prompt: str, system: str) -> Completion:
+        """Ask the model within what the limits leave."""
+        model = self._model = self._model or self._office.open_model(self.key)
+        budget, count = self.now.budget, counter(model.name)
+        messages = [PromptMessage("system", system)] * bool(system) + [PromptMessage("user", prompt)]
+        sent = sum(count(message.content) + PER_MESSAGE for message in messages)
+        room = min(self._office.reply_tokens, model.window // 2) or reply_tokens(model.window)
+        if sent + room > model.window:
+            raise ModelError(
+                f"{self.role} asks with {sent:,} tokens; the window of {model.name} holds {model.window:,}, of which "
+                f"{room:,} are for the answer. Let it read fewer messages, or use a model with a larger window."
+            )
+        reply = min(room + model.reasoning_room, budget.expected_reply)
+        budget.check(sent, reply, model.price, time.time())
+
+        def before_retry() -> None:
+            self._charge()
+            budget.check_size(sent, reply, model.price)
+
+        try:
+            completion = model.complete(
+                messages,
+                max_tokens=room,
+                at_most=budget.allowance(sent, model.price),
+                listener=Watch(self.order.listener, lambda: budget.check_time(time.time()), before_retry),
+            )
+        except BaseException:  # a stop counts, too: what it cut short was paid for
+            self._charge()
+            raise
+        return completion
+
+    def _charge(self) -> None:
+        """Record what was paid beside the answers."""
+        assert self._model is not None
+        if (usage := self._model.take_usage()) != Usage():
+            self.record(Spent(purpose=CUT_SHORT, usage=usage))
+
+    def _hire(self, key: str, task: str, commands: Sequence[str]) -> RunningWorker:
+        """Start an agent under this role, with all that is left of the turn's budget."""
+        budget = self.now.budget.share(1.0, time.time())
+        if budget is None:
+            raise NoMoneyException(NOTHING_LEFT)
+        role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
+        described = Task(self.role.name, f"{self.role.profile}; {role}", (Goal(task),), budget.limits.usd)
+        try:
+            return self._office.pool.start(
+                self.order.mailbox, key, described, self._office.commands(commands), budget, self.role.rc.memory.origin
+            )
+        except CommandError as error:
+            budget.give_back()
+            raise ModelError(f"{self.role} cannot work with commands: {error}") from None
+
+    def _result(self, state: SubAgentState, status: str, reason: str) -> str:
+        """Return what an agent of this role has come to, in words; what it has read, the role has read."""
+        files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
+        said = (state.said if status == "finished" else f"This was not done ({status}): {reason}") + files
+        if state.origin != Origin():
+            noted = Message(said, self.role.profile, "commands", self.role, origin=state.origin)
+            self.role.rc.memory.add(noted)
+        return said
+
+
+def published(message: Message) -> Published:
+    """Return the event of a message."""
+    return Published(
+        id=message.id,
+        content=message.content,
+        role=message.role,
+        sent_from=message.sent_from,
+        cause_by=message.cause_by,
+        send_to=tuple(sorted(message.send_to)),
+        data=message.origin.labels.to_json(),
+    )

@@ -1,0 +1,165 @@
+"""What a role has read and said, in that order: the operations that MetaGPT's users know.
+
+What a role does to its memory in a turn is noted, as it cannot be told from what is published; what it only reads of
+the environment can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from autoagent.core.memory import Origin
+from autoagent.teams.message import Message, cause_of
+
+Change = tuple[Literal["add", "delete", "clear"], Message | None]
+
+
+class Memory:
+    """Messages, oldest first, each once. `origin` is where all that was ever in it comes from."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, Message] = {}  # by identity of the object: an id may come later
+        self._ids: dict[str, Message] = {}
+        self._by_cause: dict[str, list[Message]] = {}
+        self._cleared: list[tuple[dict[int, Message], dict[str, Message], dict[str, list[Message]]]] = []
+        self.changes: list[Change] = []
+        self.origin = Origin()
+
+    # Adding and deleting -----------------------------------------------------------------------------------------
+
+    def add(self, message: Message) -> None:
+        """Add a message; one that is there already is ignored."""
+        if message not in self:
+            self.read(message)
+            self.changes.append(("add", message))
+
+    def add_batch(self, messages: Iterable[Message]) -> None:
+        """Add several messages."""
+        for message in messages:
+            self.add(message)
+
+    def delete(self, message: Message) -> None:
+        """Delete a message, if it is there."""
+        if message in self:
+            self._forget(message)
+            self.changes.append(("delete", message))
+
+    def delete_newest(self) -> Message | None:
+        """Delete the newest message and return it; None if there is none."""
+        newest = next(reversed(self._messages.values()), None)
+        if newest is not None:
+            self.delete(newest)
+        return newest
+
+    def clear(self) -> None:
+        """Delete all messages."""
+        self._cleared.append((self._messages, self._ids, self._by_cause))
+        self._messages, self._ids, self._by_cause = {}, {}, {}
+        self.changes.append(("clear", None))
+
+    def read(self, message: Message) -> None:
+        """Add a message that is published, which everybody can know; one that is there already is ignored."""
+        if message in self:
+            return
+        self._messages[id(message)] = message
+        if message.origin != Origin():
+            self.origin = _together(self.origin, message.origin)
+        if message.id:
+            self._ids[message.id] = message
+        self._by_cause.setdefault(message.cause_by, []).append(message)
+
+    # Looking -----------------------------------------------------------------------------------------------------
+
+    def get(self, k: int = 0) -> list[Message]:
+        """Return the newest k messages, oldest of them first; all of them with 0."""
+        if not k:
+            return list(self._messages.values())
+        return list(_newest(self._messages, k))[::-1]
+
+    def get_by_role(self, role: str) -> list[Message]:
+        """Return the messages of a profile."""
+        return [message for message in self if message.role == role]
+
+    def get_by_content(self, content: str) -> list[Message]:
+        """Return the messages that hold this text."""
+        return [message for message in self if content in message.content]
+
+    def get_by_action(self, action: Any) -> list[Message]:
+        """Return the messages that an action has caused."""
+        return list(self._by_cause.get(cause_of(action), ()))
+
+    def get_by_actions(self, actions: Iterable[Any]) -> list[Message]:
+        """Return the messages that any of these actions has caused, by action."""
+        return [message for action in dict.fromkeys(map(cause_of, actions)) for message in self.get_by_action(action)]
+
+    def find_news(self, observed: Iterable[Message], k: int = 0) -> list[Message]:
+        """Return those of the observed messages that are not among the newest k here, or not here at all with 0."""
+        known = self.get(k) if k else self
+        return [message for message in observed if message not in known]
+
+    def try_remember(self, keyword: str) -> list[Message]:
+        """Return the messages that hold a keyword."""
+        return self.get_by_content(keyword)
+
+    def count(self) -> int:
+        """Return how many messages there are."""
+        return len(self)
+
+    @property
+    def storage(self) -> list[Message]:
+        """All messages."""
+        return self.get()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(list(self._messages.values()))
+
+    def __contains__(self, message: Message) -> bool:
+        return id(message) in self._messages or (message.id != "" and message.id in self._ids)
+
+    def __bool__(self) -> bool:
+        return True  # an empty memory is one
+
+    # -------------------------------------------------------------------------------------------------------------
+
+    def name(self, message: Message, found: str) -> None:
+        """Give an id to a message, which may be here already."""
+        message.id = found
+        if id(message) in self._messages:
+            self._ids[found] = message
+
+    def keep(self) -> None:
+        """Let the changes of a turn stand."""
+        self.changes.clear()
+        self._cleared.clear()
+
+    def undo(self) -> None:
+        """Take back the changes of a turn that was cut short; what was deleted comes back as the newest."""
+        for kind, message in reversed(self.changes):
+            if kind == "clear" or message is None:
+                self._messages, self._ids, self._by_cause = self._cleared.pop()
+            elif kind == "add":
+                self._forget(message)
+            else:
+                self.read(message)
+        self.keep()
+
+    def _forget(self, message: Message) -> None:
+        here = message if id(message) in self._messages else self._ids[message.id]
+        del self._messages[id(here)]
+        self._ids.pop(here.id, None)
+        self._by_cause[here.cause_by].remove(here)
+
+
+def _together(*origins: Origin) -> Origin:
+    """Return where something comes from that rests on all of these."""
+    sources = dict.fromkeys(source for origin in origins for source in origin.source.split(", ") if source)
+    return Origin(", ".join(sources), all(origin.trusted for origin in origins))
+
+
+def _newest(messages: dict[int, Message], k: int) -> Iterator[Message]:
+    for _, message in zip(range(k), reversed(messages.values()), strict=False):
+        yield message

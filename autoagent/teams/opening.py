@@ -1,0 +1,187 @@
+"""Opens what a team works with, from the settings, and runs it, for the command line or a program of the user's."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from autoagent import __version__
+from autoagent.app import run_factory
+from autoagent.app.current import claimed_state, trusted_here
+from autoagent.app.run_driver import OpenedRun, RunPlan, drive
+from autoagent.commands.registry import Registry
+from autoagent.config.settings import Settings
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import NoMoneyException, SettingsError, StateError, StopRun
+from autoagent.core.events import Ended, Resumed, RoundBegan, RunStarted
+from autoagent.core.protocols import Model
+from autoagent.core.task import Goal, Task
+from autoagent.core.window import reply_tokens
+from autoagent.runs.event_log import EventLog, find_run, read
+from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.teams.person import ask_person
+from autoagent.terminal.console import Console
+
+if TYPE_CHECKING:
+    from autoagent.teams.rounds import TeamRun
+    from autoagent.teams.team import Team
+
+OpenLog = Callable[[TaintedFiles], EventLog]
+
+
+@dataclasses.dataclass(slots=True)
+class TeamPlan:
+    """A team that is about to run. `until`: its last round; `began`: how it began, if it did so before."""
+
+    team: Team
+    settings: Settings
+    console: Console
+    until: int
+    began: RunStarted | None = None
+    running: TeamRun | None = None
+
+    def drive(self, open_log: OpenLog | None = None) -> int:
+        """Run the team to its end; return the exit code. Raises ForUser."""
+        settings, console, team = self.settings, self.console, self.team
+        model = run_factory.open_model(settings, console)
+        registry = _registry(settings, team)
+        start = _described(self, model, registry)
+        attended = not settings.continuous or sys.stdin.isatty()
+        workers = 2 * len(team.env.roles)
+        plan = RunPlan(start, model, registry, settings, console, attended, workers=workers, workers_resume=True)
+        mask = run_factory.mask_of(settings)
+        return drive(plan, open_log or (lambda _: EventLog.create(settings.state_dir, mask=mask)), lead=self._lead)
+
+    def _lead(self, opened: OpenedRun) -> TeamRun:
+        from autoagent.teams.member import Office
+        from autoagent.teams.rounds import TeamRun
+
+        settings, console, registry = self.settings, self.console, opened.plan.registry
+        office = Office(
+            pool=opened.pool,
+            open_model=lambda key: run_factory.model_of_worker(settings, console, opened.plan.model, key),
+            commands=lambda names: _specs(registry, names),
+            ask_person=lambda role, prompt: ask_person(console, role, prompt),
+            reply_tokens=settings.reply_tokens,
+            interruptible=opened.interrupts.allowed,
+        )
+        start, log, budget = opened.plan.start, opened.log, opened.budget
+        self.running = TeamRun(self.team.env, start, office, log, budget, until=self.until)
+        return self.running
+
+
+def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, Any]) -> None:
+    """Run a team for the program that has made it. Raises as Team.run."""
+    settings = trusted_here(flags).settings
+    console = run_factory.open_console(settings, json=bool(flags.get("json_output")))
+    with claimed_state(settings):
+        if resume:
+            run = find_run(settings.state_dir, resume)
+            plan, log = plan_of_run(settings, console, run, team, n_round)
+            with log:
+                plan.drive(lambda _: log)
+        else:
+            plan = TeamPlan(team, settings, console, team.env.round + n_round)
+            plan.drive()
+    running = plan.running
+    assert running is not None
+    assert running.outcome is not None
+    team.spent += console.tally.usage.cost or 0.0
+    if running.error is not None:
+        raise running.error
+    if running.outcome.status == "budget":
+        raise NoMoneyException(running.outcome, team.spent)
+    if running.outcome.status != "finished" and not running.rounds_over:
+        raise StopRun(running.outcome)
+
+
+def plan_of_run(
+    settings: Settings, console: Console, run: str, team: Team, n_round: int = 0
+) -> tuple[TeamPlan, EventLog]:
+    """Return the plan of a run that this team takes up, and its log, locked.
+
+    One that has come to the end of its rounds gets `n_round` more, 0 for as many as it had. Raises StateError for a run
+    that is no team's.
+    """
+    events = list(read(settings.state_dir, run, (RunStarted, Resumed, RoundBegan, Ended)))
+    own = [event for event in events if not event.agent]
+    starts = [event for event in own if isinstance(event, RunStarted)]
+    if not starts or "team" not in starts[-1].settings:
+        raise StateError(f"The run {run} is none of a team.")
+    began = starts[-1]
+    made = began.settings["team"]
+    team.idea = team.idea or (began.task.goals[0].text if began.task.goals else "")
+    rounds = max((event.step for event in own if isinstance(event, RoundBegan)), default=0)
+    until = int(made["until"])
+    if isinstance(own[-1], Ended) and own[-1].status == "limit" and rounds >= until:
+        until = rounds + (n_round or int(made["n_round"]))
+    log = EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings))
+    log.subscribe(console.pass_over)
+    return TeamPlan(team, settings, console, until, began), log
+
+
+def _registry(settings: Settings, team: Team) -> Registry:
+    """Return all commands that are to be had here, as far as agents of a team may have them at all.
+
+    Raises SettingsError for a role's command that is not among them.
+    """
+    from autoagent.commands import selection
+
+    registry = selection.available(settings)
+    asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
+    starting = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.tells_agents}
+    registry = registry.without(asking, "in a team a role with is_human asks the user")
+    registry = registry.without(starting, "in a team the roles work together")
+    for role in team.env.roles:
+        for action in role.actions:
+            _specs(registry, action.commands, f"{role}, {action}: ")
+    return registry
+
+
+def _specs(registry: Registry, names: Any, whose: str = "") -> tuple[CommandSpec, ...]:
+    """Return the specs of these commands, and of what ends an agent's run. Raises SettingsError for an unknown one."""
+    known = {name: spec.name for spec in registry.specs for name in (spec.name, *spec.aliases)}
+    if unknown := [name for name in names if name not in known]:
+        raise SettingsError(f"{whose}there is no command {unknown[0]!r} here; `autoagent commands` says why.")
+    chosen = {known[name] for name in names}
+    return tuple(
+        spec for spec in registry.specs if spec.name in chosen or (spec.effects is not None and spec.effects.ends_run)
+    )
+
+
+def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
+    """Return the event that begins the run of a team, or takes it up."""
+    team, settings, began = plan.team, plan.settings, plan.began
+    investment = max(0.0, team.investment - (0.0 if began else team.spent))
+    names = {name for role in team.env.roles for action in role.actions for name in action.commands}
+    task = Task(
+        team.name,
+        f"a team of {', '.join(map(str, team.env.roles))}",
+        (Goal(team.idea),) if team.idea else (),
+        investment,
+    )
+    made = {
+        "definition": team.definition,
+        "investment": investment,
+        "n_round": plan.until - team.env.round,
+        "until": plan.until,
+        "person": any(role.is_human for role in team.env.roles),
+    }
+    if began:
+        made = {**made, "n_round": began.settings["team"]["n_round"], "person": began.settings["team"]["person"]}
+    return (Resumed if began else RunStarted)(
+        version=__version__,
+        task=task,
+        model=model.name,
+        window=model.window,
+        reply_tokens=min(settings.reply_tokens, model.window // 2) or reply_tokens(model.window),
+        system="",
+        system_tokens=0,
+        asking="text",
+        commands=tuple(spec.name for spec in registry.specs if spec.name in names),
+        workspace=began.workspace if began else str(settings.workspace.absolute()),
+        settings={**run_factory.kept_settings(settings, began), "team": made},
+        limits=dataclasses.asdict(run_factory.limits_of(settings, task)),
+    )

@@ -1,0 +1,297 @@
+"""A team at work, round by round: whoever leads such a run.
+
+A round is a snapshot: every role reads what was published before it, all of them act at once, each in its own thread,
+and what they write is published when the round ends, in the order in which they were hired. So the result does not
+depend on who is faster. The team's money is shared out equally among those who act; what one leaves comes back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsError, SetupError, StateError, StopRun
+from autoagent.core.events import (
+    Acted,
+    Answered,
+    Ended,
+    Event,
+    Hired,
+    Published,
+    Resumed,
+    RoundBegan,
+    RoundEnded,
+    RunStarted,
+)
+from autoagent.core.memory import Origin
+from autoagent.core.outcome import Outcome
+from autoagent.core.protocols import Recorder
+from autoagent.core.task import Task
+from autoagent.runs.budget import Budget, RunLimits
+from autoagent.subagents.worker import Worker, WorkerSpec
+from autoagent.teams.environment import Environment
+from autoagent.teams.member import Member, Office, Round, published
+from autoagent.teams.message import Message
+from autoagent.teams.role import Role
+
+LOOK = 1.0  # seconds after which a round looks up though nobody has woken it
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """A round that is not over: who acts in it, and what an earlier process has done of it, by role."""
+
+    acts: tuple[str, ...]
+    answers: dict[str, deque[Answered]] = field(default_factory=dict)
+    written: dict[str, dict[str, Message]] = field(default_factory=dict)
+    acted: set[str] = field(default_factory=set)
+
+
+class TeamRun:
+    """The rounds of a team; what leads its run. `until` is the last round of this process.
+
+    `outcome` is how it ended, `rounds_over` that it was with the last round and there is news left, `error` what a
+    Python function of a role has raised.
+    """
+
+    def __init__(
+        self, env: Environment, start: RunStarted, office: Office, log: Recorder, budget: Budget, *, until: int
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self.rounds_over = False
+        self.error: Exception | None = None
+        self._env = env
+        self._start = start
+        self._office = office
+        self._log = log
+        self._budget = budget
+        self._until = until
+        self._open: _Unfinished | None = None
+        self._shares: dict[str, Budget] = {}  # the last of each role
+        self._members = {str(number): Member(role, office) for number, role in enumerate(env.roles, 1)}
+
+    def run(self) -> Iterator[Event]:
+        """Yield the events of the run itself as they happen; the last is an `Ended`. Raises StateError."""
+        try:
+            yield from self._begin()
+            yield from self._rounds()
+        except StopRun as stop:
+            self.outcome = stop.outcome
+        except KeyboardInterrupt:
+            self.outcome = Outcome("interrupted", "Ended by Ctrl-C.")
+        except StateError:
+            raise
+        except ForUser as error:
+            self.outcome = Outcome("setup" if isinstance(error, SetupError) else "failed", str(error))
+        except ForModel as error:
+            self.outcome = Outcome("failed", str(error))
+        except Exception as error:  # of a function of a role: the run is saved, and the error the caller's
+            self.error = error
+            self.outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+        assert self.outcome is not None
+        self._office.pool.mailbox.close()
+        for member in self._members.values():
+            member.role.turn = None
+        yield self._record(Ended(status=self.outcome.status, reason=self.outcome.reason))
+
+    # The beginning -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Iterator[Event]:
+        """Record the start; take up what the log holds; hire the roles; publish what the user wants."""
+        if not self._members:
+            raise SettingsError("The team has no roles: hire some.")
+        before, first = self._env.history.get(), self._env.round
+        self._env.history.clear()
+        if isinstance(self._start, Resumed):
+            for member in self._members.values():
+                member.role.start_over()
+        hired, spoken = self._restore()
+        yield self._record(self._start)
+        for key, member in self._members.items():
+            role = member.role
+            event = Hired(
+                agent=key, name=role.name, profile=role.profile, prefix=role.prefix,
+                actions=tuple(action.name for action in role.actions), watch=tuple(sorted(role.rc.watch)),
+                human=role.is_human,
+            )  # fmt: skip
+            if key not in hired:
+                yield self._record(event)
+            elif (hired[key].name, hired[key].profile) != (role.name, role.profile):
+                raise StateError(f"The run was begun with {hired[key].name} ({hired[key].profile}) in place of {role}.")
+        for number, message in enumerate(before, 1):
+            message.id = message.id or f"user.{first}.{number}"
+            if message.id not in spoken:
+                event_of = self._record(published(message))
+                yield event_of
+                assert isinstance(event_of, Published)
+                message.content = event_of.content  # as it is in the log: without secrets
+                self._env.history.read(message)
+        for key, member in self._members.items():
+            self._start_member(key, member)
+
+    def _start_member(self, key: str, member: Member) -> None:
+        @contextmanager
+        def build(order: WorkerSpec) -> Iterator[Worker]:
+            yield Worker(member.join(order))
+
+        role = member.role
+        task = Task(role.name, role.profile, ())
+        pool = self._office.pool
+        member.worker = pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), build)
+
+    def _restore(self) -> tuple[dict[str, Hired], set[str]]:
+        """Take up what the log holds; return who is hired, and the ids of the user's messages."""
+        hired: dict[str, Hired] = {}
+        spoken: set[str] = set()
+        for event in self._log.effective():
+            role = self._members[event.agent].role if event.agent in self._members else None
+            match event:
+                case Hired():
+                    hired[event.agent] = event
+                case Published() if not event.agent:
+                    spoken.add(event.id)
+                    self._env.history.read(message_of(event))
+                case RoundBegan():
+                    self._env.round, self._open = event.step, _Unfinished(event.acts)
+                    self._read()
+                case Answered() if self._open and role:
+                    self._open.answers.setdefault(event.agent, deque()).append(event)
+                case Published() if self._open and role:
+                    message = message_of(event)
+                    self._open.written.setdefault(event.agent, {})[message.id] = message
+                case Acted() if self._open and role:
+                    self._open.acted.add(event.agent)
+                    role.rc.news.clear()
+                    self._remember(role, event.memory, self._open.written.get(event.agent, {}))
+                case RoundEnded() if self._open:
+                    self._publish(self._open.written)
+                    self._open = None
+            if not event.agent:
+                self._budget.add(event)
+        return hired, spoken
+
+    def _remember(self, role: Role, changes: Sequence[Mapping[str, Any]], written: Mapping[str, Message]) -> None:
+        """Do to the memory of a role once more what it did in a turn."""
+        memory = role.rc.memory
+        known = {message.id: message for message in memory} if any("id" in change for change in changes) else {}
+        for change in changes:
+            if change["do"] == "clear":
+                memory.clear()
+                continue
+            if "message" in change:
+                memory.read(Message.from_json(change["message"]))
+            elif (message := written.get(change["id"]) or known.get(change["id"])) is not None:
+                memory.read(message) if change["do"] == "add" else memory.delete(message)
+        memory.keep()
+
+    # Rounds ------------------------------------------------------------------------------------------------------
+
+    def _rounds(self) -> Iterator[Event]:
+        """Work until the last round, or until nobody has news."""
+        if self._budget.limits.usd <= 0 and self._start.settings["team"]["investment"] <= 0:
+            raise self._no_money()
+        if self._open is not None:
+            yield from self._finish([key for key in self._open.acts if key not in self._open.acted])
+        while acts := self._read():
+            if self._env.round >= self._until:
+                names = ", ".join(self._members[key].role.name for key in acts)
+                self.rounds_over = True
+                reason = f"The last of {self._until} rounds (--n-round) is over; there is news for {names}."
+                raise StopRun(Outcome("limit", reason))
+            self._env.round += 1
+            waits = {key: sorted(member.role.rc.watch) for key, member in self._members.items() if key not in acts}
+            yield self._record(RoundBegan(acts=tuple(acts), waits=waits))
+            self._open = _Unfinished(tuple(acts))
+            yield from self._finish(acts)
+        rounds = f"round {self._env.round}" if self._env.round else "the beginning"
+        raise StopRun(Outcome("finished", f"After {rounds} nobody has news to act on."))
+
+    def _read(self) -> list[str]:
+        """Let every role read what is new; return the keys of those that have something to act on."""
+        everything = self._env.history.get()
+        return [key for key, member in self._members.items() if member.role.read(everything)]
+
+    def _finish(self, acts: Sequence[str]) -> Iterator[Event]:
+        """Let these roles act, and publish what the round has brought."""
+        assert self._open is not None
+        written = {key: self._open.written.get(key, {}) for key in self._members}
+        pending = list(acts)
+        while pending:
+            works = self._begin_turns(pending, written)
+            self._wait(works)
+            for work in works.values():
+                work.budget.give_back()
+            short = [key for key, work in works.items() if isinstance(work.problem, NoMoneyException)]
+            for work in works.values():
+                if work.problem is not None and not isinstance(work.problem, NoMoneyException):
+                    raise work.problem
+            if len(short) == len(pending):  # what the others have left is not enough either
+                raise self._no_money()
+            self._open.answers = {key: deque(works[key].given) for key in short}
+            pending = short
+        yield self._record(RoundEnded())
+        self._publish(written)
+        self._open = None
+
+    def _begin_turns(self, keys: Sequence[str], written: Mapping[str, dict[str, Message]]) -> dict[str, Round]:
+        """Have these roles take their turns, each with an equal share of what is left."""
+        assert self._open is not None
+        works = {}
+        for number, key in enumerate(keys):
+            budget = self._budget.share(1 / (len(keys) - number), time.time())
+            if budget is None:
+                raise self._no_money()
+            if key in self._shares:
+                budget.expect_as(self._shares[key])
+            self._shares[key] = budget
+            works[key] = Round(self._env.round, budget, self._open.answers.pop(key, deque()), written[key])
+        for key, work in works.items():
+            self._members[key].take(work)
+        return works
+
+    def _wait(self, works: Mapping[str, Round]) -> None:
+        """Wait until all turns are over; meanwhile show what happens and put questions to the user."""
+        pool = self._office.pool
+        while not all(work.over for work in works.values()):
+            with self._office.interruptible():
+                pool.mailbox.pause(LOOK)
+            for key in works:
+                worker = self._members[key].worker
+                if worker is not None and worker.outcome is not None:
+                    raise StopRun(worker.outcome)
+        pool.attend()
+
+    def _publish(self, written: Mapping[str, Mapping[str, Message]]) -> None:
+        for key in self._members:
+            for message in written.get(key, {}).values():
+                self._env.history.read(message)
+
+    def _no_money(self) -> NoMoneyException:
+        investment = self._start.settings["team"]["investment"]
+        reason = f"Insufficient funds: {self._budget.limits.usd or investment:g}"
+        return NoMoneyException(Outcome("budget", reason), self._budget.usd)
+
+    def _record(self, event: Event) -> Event:
+        worked = round(self._budget.time.seconds, 3)
+        recorded = self._log.append(replace(event, step=self._env.round, worked=worked))
+        self._budget.add(recorded)
+        return recorded
+
+
+def message_of(event: Published) -> Message:
+    """Return the message of an event."""
+    meta = event.meta
+    source = ", ".join(filter(None, ("private" if meta.private else "", meta.untrusted)))
+    return Message(
+        event.content,
+        event.role,
+        event.cause_by,
+        event.sent_from,
+        set(event.send_to),
+        id=event.id,
+        origin=Origin(source, not meta.untrusted),
+    )

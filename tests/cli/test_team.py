@@ -1,0 +1,386 @@
+"""Teams of roles as a user meets them: real processes, one scripted endpoint that answers for all roles."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver import PATIENCE, Home
+from server import Reply, Request, ScriptedServer, command
+
+from autoagent.config.yaml_file import read_mapping
+from autoagent.teams.team_file import read_team, team_of
+
+CHAIN = """\
+name: Three
+idea: Write a product function
+roles:
+  - {name: Alice, profile: Coder, goal: write code, constraints: be short,
+     actions: [{name: Code, instruction: Code it}]}
+  - {name: Bob, profile: Tester, watch: [Code], actions: [{name: Test, instruction: "Test this: {news}"}]}
+  - {name: Carol, profile: Reviewer, watch: [Test], may_be_human: yes, actions: [{name: Review, instruction: Judge}]}
+"""
+WIDE = {"COLUMNS": "300"}
+EXAMPLES = sorted((Path(__file__).parent.parent.parent / "examples" / "teams").glob("*.yaml"))
+
+
+def name_of(request: Request) -> str:
+    """Who asks, by the sentence that says so."""
+    found = re.search(r"named (\w+)", str(request.body["messages"][0]["content"]))
+    assert found
+    return found[1]
+
+
+def asked(request: Request) -> str:
+    return str(request.body["messages"][-1]["content"])
+
+
+@pytest.fixture
+def team(home: Home, server: ScriptedServer) -> Callable[..., Home]:
+    """A home with a team file, whose model answers `NAME n` by who asks, or as `answer` says."""
+    home.point_at(server)
+    counts: dict[str, int] = {}
+
+    def made(text: str = CHAIN, answer: Callable[[Request], Any] | None = None) -> Home:
+        def usual(request: Request) -> Any:
+            if answer and (said := answer(request)) is not None:
+                return said
+            name = name_of(request)
+            counts[name] = counts.get(name, 0) + 1
+            return Reply(f"{name} {counts[name]}")
+
+        home.write("team.yaml", text)
+        server._every = usual
+        return home
+
+    return made
+
+
+def said(home: Home, run: str | None = None) -> list[tuple[str, str]]:
+    """The messages of the roles as they were written, who and what."""
+    return [(event["sent_from"], event["content"]) for event in home.log(run) if event["type"] == "published"][1:]
+
+
+def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[..., Home]) -> None:
+    home = team()
+    done = home.run("team", "team.yaml", "--n-round", "1", env=WIDE)
+    assert done.code == 4, done.text
+    assert said(home) == [("Alice", "Alice 1")], "only the first link of the chain"
+    assert "ROUND 1 of 1: Alice to act; Bob waits for Code; Carol waits for Test" in done.text
+    assert "LIMIT REACHED: The last of 1 rounds (--n-round) is over; there is news for Bob." in done.text
+    more = home.run("resume", env=WIDE)
+    assert (more.code, said(home)[1:]) == (4, [("Bob", "Bob 1")]), more.text
+    done = home.run("resume", "--json", "--n-round", "5")
+    assert done.code == 2, "resume has no such flag"
+    done = home.run("resume", "--json")
+    assert done.code == 0, done.text
+    assert said(home)[2:] == [("Carol", "Carol 1")]
+    assert done.events[-1]["reason"] == "After round 3 nobody has news to act on."
+    assert {event["agent"] for event in home.log() if event["type"] == "answered"} == {"1", "2", "3"}
+    shown = home.run("show", home.runs[0], env=WIDE).text
+    assert "Alice: Coder; watches for UserRequirement; does Code" in shown
+    assert "Bob (Tester), Test:\n  | Bob 1\n" in shown
+    assert home.run("replay", home.runs[0], "--fast", env=WIDE).text == shown
+    assert json.loads(home.run("runs", "--json").out)[0]["goals"] == ["Write a product function"]
+
+
+def test_what_a_role_is_told(team: Callable[..., Home], server: ScriptedServer) -> None:
+    team().run("team", "team.yaml", "Do it", "--json")
+    alice, bob, carol = server.requests
+    sentence = "You are a Coder, named Alice, your goal is write code, and the constraint is be short"
+    assert alice.body["messages"][0] == {"role": "system", "content": sentence}
+    assert asked(alice) == "Human: Do it\n\nCode it"
+    assert asked(bob) == "Test this: Alice (Coder): Alice 1"
+    assert asked(carol) == "Human: Do it\n\nAlice (Coder): Alice 1\n\nBob (Tester): Bob 1\n\nJudge"
+
+
+def test_roles_of_a_round_act_at_once_and_are_published_in_hiring_order(
+    team: Callable[..., Home], server: ScriptedServer
+) -> None:
+    """Two of one profile; the first is the slowest: it waits until the last was asked."""
+    role = "  - {{name: {0}, profile: Twin, actions: [{{name: Say, instruction: Say it}}]}}\n"
+    asked_last = threading.Event()
+
+    def answer(request: Request) -> Any:
+        if name_of(request) == "C":
+            asked_last.set()
+        assert asked_last.wait(PATIENCE)
+
+    home = team("roles:\n" + "".join(role.format(name) for name in "ABC"), answer)
+    done = home.run("team", "team.yaml", "Speak", "--n-round", "1")
+    assert done.code == 0, done.text
+    written = [event["agent"] for event in home.log() if event["type"] == "published"]
+    assert sorted(written) == ["", "1", "2", "3"]
+    names = re.findall(r"^(\w) \(Twin\), Say:$", home.run("show", home.runs[0]).text, re.MULTILINE)
+    assert sorted(names) == ["A", "B", "C"]
+
+
+MODES = """\
+roles:
+  - {{name: Alice, profile: Worker, react_mode: {mode}, max_react_loop: 3,
+     actions: [{{name: First, instruction: do one}}, {{name: Second, instruction: do two}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("choices", "done"),
+    [
+        (["1", "0", "-1"], ["do two", "do one"]),
+        (["I take 1.", "7"], ["do two"]),
+        (["-1"], []),
+        (["none of them"], []),
+        (["0", "0", "0", "0"], ["do one"] * 3),
+    ],
+)
+def test_the_model_chooses_what_is_next(team: Callable[..., Home], choices: list[str], done: list[str]) -> None:
+    left, did = list(choices), []
+
+    def answer(request: Request) -> Any:
+        if "0. First\n1. Second" in asked(request):
+            return Reply(left.pop(0))
+        did.append(asked(request).splitlines()[-1])
+        return Reply("did it")
+
+    home = team(MODES.format(mode="react"), answer)
+    ended = home.run("team", "team.yaml", "Work")
+    assert ended.code == 0, ended.text
+    assert did == done
+    assert len(said(home)) == bool(done), "the last result alone is published"
+
+
+def test_actions_by_order(team: Callable[..., Home], server: ScriptedServer) -> None:
+    home = team(MODES.format(mode="by_order"))
+    assert home.run("team", "team.yaml", "Work").code == 0
+    assert [asked(request).splitlines()[-1] for request in server.requests] == ["do one", "do two"]
+    assert said(home) == [("Alice", "Alice 2")]
+
+
+def test_a_plan_is_written_worked_on_reviewed_and_revised(team: Callable[..., Home]) -> None:
+    plan = [
+        {"task_id": "b", "dependent_task_ids": ["a"], "instruction": "use it"},
+        {"task_id": "a", "instruction": "get it"},
+    ]
+    worked: list[str] = []
+    reviews = ["confirm", "revise: polish it", "confirm"]
+
+    def answer(request: Request) -> Any:
+        text = asked(request)
+        if "Write a plan" in text:
+            return Reply("No plan." if "could not be used" not in text else f"```json\n{json.dumps(plan)}\n```")
+        if "Is it done?" in text:
+            return Reply(reviews.pop(0))
+        if "Write the tasks that are left" in text:
+            assert "polish it" in text
+            return Reply('[{"task_id": "c", "dependent_task_ids": ["b"], "instruction": "polish"}]')
+        if "0. First" in text:
+            return Reply("1")
+        worked.append(text)
+        return Reply(f"result {len(worked)}")
+
+    home = team(MODES.format(mode="plan_and_act"), answer)
+    done = home.run("team", "team.yaml", "Work")
+    assert done.code == 0, done.text
+    assert ["get it" in worked[0], "use it" in worked[1], "polish" in worked[2]] == [True] * 3
+    assert "result of task a: result 1" in worked[1]
+    assert said(home)[-1][1] == "a. get it\nresult 1\nb. use it\nresult 2\nc. polish\nresult 3"
+
+
+def hosted(home: Home, server: ScriptedServer) -> None:
+    """What is sent to this machine costs nothing. A host elsewhere that is reached through a proxy here does."""
+    home.point_at(server, "gpt-4.1")
+    proxy = server.base_url.removesuffix("/v1")
+    home.env |= {"OPENAI_BASE_URL": "http://models.example/v1", "HTTP_PROXY": proxy, "OPENAI_API_KEY": "k" * 20}
+
+
+def test_the_investment_is_a_limit_for_all(team: Callable[..., Home], server: ScriptedServer) -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 1000}  # 0.01 USD
+    home = team(answer=lambda request: Reply("x", usage=usage))
+    hosted(home, server)
+    broke = home.run("team", "team.yaml", "--investment", "0")
+    assert (broke.code, server.requests) == (7, []), broke.text
+    assert "BUDGET USED UP: Insufficient funds: 0" in broke.text
+    done = home.run("team", "team.yaml", "--investment", "0.021", env=WIDE)
+    assert done.code == 7, done.text
+    assert "BUDGET USED UP: Insufficient funds: 0.021" in done.text
+    assert "$0.0200 of $0.021" in done.text
+    assert len(server.requests) == 2
+    more = home.run("resume", home.runs[-1], "--budget", "0.05", env=WIDE)
+    assert (more.code, len(server.requests)) == (0, 3), more.text
+    assert "Cost: $0.0300" in more.text
+
+
+def test_a_person_takes_a_role(team: Callable[..., Home], server: ScriptedServer) -> None:
+    home = team()
+    session = home.terminal("team", "team.yaml", "--human", columns=100)
+    try:
+        session.sees("Bob (Tester): Bob 1")
+        session.answers("You are Carol, Reviewer.", "Fine, but:")
+        session.answers("> ", "name it better.")
+        session.answers("> ", "")
+        assert session.ends() == 0
+    finally:
+        session.close()
+    assert said(home)[-1] == ("Carol", "Fine, but:\nname it better.")
+    assert len(server.requests) == 2
+    assert home.run("team", "team.yaml", "--human", stdin="exit\n").code == 6
+    ended = home.run("team", "team.yaml", "--human")
+    assert ended.code == 5
+    assert "Carol(Reviewer) is a person, and nobody is there to answer" in " ".join(ended.text.split())
+    assert home.run("resume", stdin='"""One.\n\nTwo."""\n').code == 0
+    assert said(home)[-1] == ("Carol", "One.\n\nTwo.")
+    assert len(server.requests) == 6, "what was answered before is not asked again"
+
+
+WORKERS = """\
+roles:
+  - {name: Alice, profile: Coder, actions: [{name: Save, instruction: Save it, commands: [write_to_file]}]}
+  - {name: Bob, profile: Tester, watch: [Save],
+     actions: [{name: Look, instruction: "Look: {news}", commands: [read_file]}]}
+  - {name: Carol, profile: Reader, watch: [Look], actions: [{name: Read, instruction: Read it}]}
+"""
+
+
+def working(request: Request) -> Any:
+    """Alice writes a file, Bob reads it, Carol is a plain role."""
+    if "Carol" in request.prompt[:200]:
+        return Reply("Carol is done.")
+    steps = sum(message["role"] == "assistant" for message in request.body["messages"])
+    first = command("write_to_file", filename="a.txt", text="one\n") if "You are Alice" in request.prompt else None
+    if steps == 0:
+        return first or command("read_file", filename="a.txt")
+    return command("task_complete", reason="a.txt holds one line.")
+
+
+def test_an_action_uses_commands_that_are_authorized(team: Callable[..., Home], server: ScriptedServer) -> None:
+    home = team(WORKERS, working)
+    done = home.run("team", "team.yaml", "Save", "-m", "none", stdin="y\n" * 9, env=WIDE)
+    assert done.code == 0, done.text
+    assert home.read("autoagent_workspace/a.txt") == "one\n"
+    assert re.search(r"Alice \(1\.1\.1\).*write_to_file", done.text)
+    assert ("Alice", "a.txt holds one line.\nFiles changed: a.txt.") in said(home)
+    offered = [event["commands"] for event in home.log() if event["type"] == "run_started" and event["agent"]]
+    assert offered == [["write_to_file", "task_complete"], ["read_file", "task_complete"]]
+    assert "a.txt holds one line." in asked(server.requests[-1])
+    labels = [event["data"] for event in home.log() if event["type"] == "published"]
+    assert labels[1] == {}
+    home.write("autoagent_workspace/a.txt", "mine\n")
+    refused = home.run("team", "team.yaml", "Save", "-m", "none", "--n-round", "1", stdin="n\n")
+    assert refused.code == 6, "as at any question"
+
+
+def test_what_a_writer_has_read_goes_with_its_message(team: Callable[..., Home], server: ScriptedServer) -> None:
+    """The user's own file makes what is said of it private, and what is said to that."""
+
+    def reading(request: Request) -> Any:
+        answer = working(request)
+        return command("read_file", filename="a.txt") if getattr(answer, "name", "") == "write_to_file" else answer
+
+    home = team(WORKERS.replace("write_to_file", "read_file"), reading)
+    home.write("autoagent_workspace/a.txt", "mine\n")
+    done = home.run("team", "team.yaml", "Read", "-m", "none", "-c")
+    assert done.code == 0, done.text
+    labels = [event["data"].get("private") for event in home.log() if event["type"] == "published"]
+    assert labels == [None, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("roles:", "rolls:", "rolls: there is no such key of a team. Did you mean roles?"),
+        ("watch: [Code]", "watch: [Cod]", "Bob watches for 'Cod', which nobody does; there are Code, Review"),
+        ("goal: write code", "react_mode: fast", "react_mode: 'fast' is none; use react, by_order or plan_and_act."),
+        ("name: Code, ", "", "an action has no name"),
+        ("instruction: Judge", "instruction: Judge, commands: [fly]", "there is no command 'fly' here"),
+        ("idea:", "investment: much\nidea:", "investment: must be an amount of USD such as 1.50, not 'much'."),
+        ("idea: Write a product function", "", "There is no idea: say what team.yaml is to work on."),
+    ],
+)
+def test_a_bad_file_is_named_with_what_is_wrong(team: Callable[..., Home], old: str, new: str, problem: str) -> None:
+    home = team(CHAIN.replace(old, new, 1))
+    done = home.run("team", "team.yaml", env=WIDE)
+    assert done.code == 2, done.text
+    assert problem in done.text
+    assert not home.runs
+
+
+def test_a_fork_goes_on_from_the_end_of_a_round(team: Callable[..., Home]) -> None:
+    home = team()
+    home.run("team", "team.yaml")
+    first = home.runs[0]
+    refused = home.run("resume", first, "--from", "1")
+    assert (refused.code, "goes back" in refused.text) == (2, True)
+    done = home.run("fork", first, "--at", "1", "--feedback", "Hurry", env=WIDE)
+    assert done.code == 0, done.text
+    second = next(run for run in home.runs if run != first)
+    assert home.log(second)[:9] == home.log(first)[:9]
+    written = [content for _, content in said(home, second)]
+    assert written[:2] == ["Alice 1", "Hurry"]
+    assert {"Alice 2", "Bob 2", "Bob 3", "Carol 3"} <= set(written), "who watches for the user's word acts on it"
+
+
+@pytest.mark.slow
+def test_a_team_that_is_killed_a_hundred_times_loses_nothing(team: Callable[..., Home], server: ScriptedServer) -> None:
+    """No message twice, none lost, no answer paid for that the log has; an agent at work for a role goes on as well."""
+    one = (
+        "  - {{name: R{0}, profile: P, watch: [UserRequirement, A{1}],\n"
+        "     actions: [{{name: A{0}, instruction: Go}}]}}\n"
+    )
+    roles = one.format(0, 1) + one.format(1, 0)
+    worker = (
+        "  - {name: Alice, profile: Coder, watch: [UserRequirement, Save, A0],\n"
+        "     actions: [{name: Save, instruction: Save it, commands: [write_to_file]}]}\n"
+    )
+
+    def answer(request: Request) -> Any:
+        time.sleep(0.01)
+        if "named R" in request.prompt[:60]:
+            return Reply(f"{request.prompt.count('(P)')} words before")
+        return working(request)
+
+    home = team("roles:\n" + roles + worker, answer)
+    chance, kills, started = random.Random(17), 0, ("team", "team.yaml", "Go", "-c", "-m", "none", "--n-round", "6")
+    expected: list[Any] = []
+    assert home.run(*started).code == 4
+    expected = sorted(messages(home))
+    took = len(expected) * 0.02 + 0.8
+    while kills < 100:
+        process = home.start(*started)
+        while True:
+            time.sleep(chance.uniform(0.05, took))
+            if process.poll() is not None:
+                break
+            process.kill()
+            process.wait()
+            kills += 1
+            run = home.runs[-1]
+            process.communicate()
+            types = [event["type"] for event in home.log(run)]
+            if not types or types[-1] == "ended":
+                break
+            process = home.start("resume", run, "-c")
+        process.communicate()
+        if home.log() and home.log()[-1]["type"] == "ended":
+            assert sorted(messages(home)) == expected
+            calls = [e["sha256"] + e["agent"] + str(e["step"]) for e in home.log() if e["type"] == "answered"]
+            assert len(calls) == len(set(calls)), "no answer is asked for, and so paid for, twice"
+
+
+def messages(home: Home) -> list[tuple[int, str, str]]:
+    """The messages of a run; after a crash it may be unknown which files were changed."""
+    found = [event for event in home.log() if event["type"] == "published"]
+    return [(e["step"], e["agent"], e["content"].partition("\nFiles changed")[0]) for e in found]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_can_be_read(path: Path) -> None:
+    definition = read_team(path)
+    assert definition["idea"]
+    assert len(team_of(definition).env.roles) >= 2
+    assert read_mapping(path, definition.keys())
