@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent.app import run_factory
+from autoagent.app.late_answers import LateAnswers
 from autoagent.app.plugins import RunPlugins
 from autoagent.commands.registry import Registry
 from autoagent.config.scenario_bounds import hold_workspace
@@ -20,6 +21,7 @@ from autoagent.core.errors import ForUser, SettingsError, SetupError, StopRun
 from autoagent.core.event_codec import to_json
 from autoagent.core.events import Ended, Event, RunStarted, Thought
 from autoagent.core.exit_codes import EXIT_CODES
+from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Authorizer, Model
@@ -174,7 +176,9 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
     rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
     fast = model if plan.plugins.answer else run_factory.open_fast_model(settings, console, model)
-    ask = plan.plugins.asked(run_factory.ask_the_user(console))
+    own = run_factory.own_registry(registry, settings)
+    late = LateAnswers(console, settings.unanswered_text)
+    ask = plan.plugins.asked(late.ask if settings.hierarchical else run_factory.ask_the_user(console))
     with (
         sole_writer(workspace.root, console.warn),
         open_context(settings, workspace, guard, model, fast, embedder, ask=ask, say=console.say) as context,
@@ -186,15 +190,13 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         plan.plugins.attach(context, registry)
         log.subscribe(rulebook.add)
         build = builder(settings, registry, workspace, tainted, model, embedder, console, plan.texts)
-        leader = Leader(log, budget, registry.specs, start.task.name)
+        leader = Leader(log, budget, own.specs, start.task.name, registry.specs)
         with _pool(plan, build, leader, rulebook, interrupts) as pool:
-            tools = Tools(
-                registry,
-                replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause),
-                open_snapshots(settings.state_dir, workspace, console.warn),
-                inbox=pool.mailbox,
-                hooks=plan.plugins.hooks,
-            )
+            context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
+            if settings.hierarchical:
+                context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
+            snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
+            tools = Tools(own, context, snapshots, inbox=late.after(pool.mailbox), hooks=plan.plugins.hooks)
             policy = Policy(pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed)
             yield OpenedRun(plan, log, budget, pool, tools, policy, interrupts)
 
@@ -216,6 +218,11 @@ def _warn(settings: Settings, console: Console, context: Context) -> None:
     tell_old_rules(settings, console.warn)
 
 
+def _dream(context: Context, prompt: str) -> str:
+    """Have the executor make a dream, as the planner's own words are for plans."""
+    return context.agents.delegate("Dream", prompt, call=context.call, origin=context.origin())[0]
+
+
 def _pool(plan: RunPlan, build: Build, leader: Leader, rulebook: Rulebook, interrupts: Interrupts) -> WorkerPool:
     """Open the sub-agents of the run, overseen by the user at the same console."""
     from autoagent.subagents.pool import Oversight, WorkerPool
@@ -229,9 +236,10 @@ def _pool(plan: RunPlan, build: Build, leader: Leader, rulebook: Rulebook, inter
         interruptible=interrupts.allowed,
         held=interrupts.held,
     )
+    levels = len(LEVELS) if settings.hierarchical else 0
     return WorkerPool(
-        build, leader, oversight, at_once=plan.workers or settings.agents_at_once, depth=settings.agents_depth,
-        resumes=plan.workers_resume,
+        build, leader, oversight, at_once=plan.workers or max(settings.agents_at_once, levels),
+        depth=settings.agents_depth, resumes=plan.workers_resume or settings.hierarchical,
     )  # fmt: skip
 
 

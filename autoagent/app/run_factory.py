@@ -17,6 +17,7 @@ from autoagent.config.settings import DOTENV, Settings, user_config_path, user_s
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.events import Event, Resumed, RunStarted
+from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import Message, Usage
 from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Task
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from autoagent.prompt import Guidance
     from autoagent.safety.rules import Rulebook
 
+_LEVELS = "levels"  # the category of the commands by which a level has the next one work
+
 COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
 
 INSTRUCTIONS_SHARE = 8  # of the window, one part may be what AGENTS.md says
@@ -44,6 +47,11 @@ KEPT_SETTINGS = (
     "model",
     "smart_llm",
     "fast_llm",
+    "hierarchical",
+    "planner_llm",
+    "executor_llm",
+    "thinker_llm",
+    "unanswered_text",
     "temperature",
     "window",
     "fast_window",
@@ -90,7 +98,18 @@ def open_model(settings: Settings, console: Console, answered: int = 0, agent: s
     Raises SetupError if it cannot be used, SettingsError or StateError if there is no such recording.
     """
     choice = settings.model_choice
-    return hooked_model(choice.provider.open(_opening(settings, console, choice.argument, answered, agent)))
+    argument = choice.argument
+    if settings.hierarchical and choice.provider.endpoint and not argument:
+        argument = _name_at_level(settings, agent)
+    return hooked_model(choice.provider.open(_opening(settings, console, argument, answered, agent)))
+
+
+def _name_at_level(settings: Settings, agent: str) -> str:
+    """Return the endpoint's model for an agent of a hierarchical run, by the level that its key tells."""
+    level = LEVELS[min(agent.count(".") + 1, len(LEVELS) - 1)] if agent else PLANNER
+    usual = settings.fast_llm if level is EXECUTOR else settings.smart_llm
+    named = {"planner": settings.planner_llm, "executor": settings.executor_llm, "thinker": settings.thinker_llm}
+    return named[level.name] or usual
 
 
 def model_of_worker(settings: Settings, console: Console, model: Model, key: str) -> Model:
@@ -116,10 +135,22 @@ def open_registry(
     from autoagent.commands import selection
 
     registry = hooked_registry(selection.available(settings, more))
-    if not attended:
+    if not attended and not settings.hierarchical:
         asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
         registry = registry.without(asking, "nobody is there to answer")
-    return selection.choose(registry, settings.commands, task.goals, window)
+    chosen = selection.choose(registry, settings.commands, task.goals, window)
+    if not settings.hierarchical:
+        return chosen
+    of_levels = {spec.name for spec in registry.specs if spec.levels != (EXECUTOR.name,) or spec.category == _LEVELS}
+    return registry.only({spec.name for spec in chosen.specs} | of_levels, "it is not offered in this run")
+
+
+def own_registry(registry: Registry, settings: Settings) -> Registry:
+    """Return the commands of the run's own agent, of those that it or its workers may have."""
+    if not settings.hierarchical:
+        return registry
+    own = {spec.name for spec in registry.specs if PLANNER.name in spec.levels}
+    return registry.only(own, "the planner has it done by execute_task")
 
 
 def tell_choice(

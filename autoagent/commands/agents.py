@@ -36,6 +36,7 @@ def _switched_on(settings: Settings) -> str:
     available=_switched_on,
     effects=Effects(tells_agents=True),
     keywords=_KEYWORDS,
+    levels=(),
     autogpt=_AUTOGPT,
 )
 def start_agent(
@@ -62,6 +63,7 @@ def start_agent(
     repeatable=True,
     effects=Effects(tells_agents=True),
     keywords=_KEYWORDS,
+    levels=(),
     autogpt=_AUTOGPT,
 )
 def message_agent(
@@ -79,6 +81,7 @@ def message_agent(
     repeatable=True,
     effects=Effects(),
     keywords=_KEYWORDS,
+    levels=(),
     autogpt=_AUTOGPT,
 )
 def list_agents(

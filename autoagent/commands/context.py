@@ -53,7 +53,9 @@ class Context:
     remembered now comes from, after all that this run has read. `mask` takes secrets out of a text that goes where
     others may read it, such as the memory. `has_room` says whether a text fits into the share of the window that one
     result may take, `returned` what came of an earlier step of this agent, None if it ran no command.
-    `git_authorization` gives the Authorization header for cloning from an address, '' if there is none.
+    `dream(context, prompt)` makes a dream of fragments. `call` is the id of this call; `unanswered` is what a question
+    comes to that nobody answers, '' for a failure. `git_authorization` gives the Authorization header for cloning from
+    an address, '' if there is none.
     """
 
     workspace: Workspace
@@ -62,6 +64,7 @@ class Context:
     run: str = ""
     complete: Callable[[str], str] = _no_model
     summarise: Callable[[str], str] = _no_model
+    dream: Callable[[Context, str], str] = lambda context, prompt: context.complete(prompt)
     take_usage: Callable[[], Usage] = Usage
     progress: Callable[[str], None] = lambda text: None
     pause: Callable[[float], None] = time.sleep
@@ -72,6 +75,8 @@ class Context:
     python: str = sys.executable
     shell_rule: Callable[[str], Sequence[str]] = in_a_shell
     shown: str | None = None
+    call: str = ""
+    unanswered: str = ""
     git_authorization: Callable[[Address], str] = lambda address: ""
     sandbox: Sandbox = cast(Sandbox, _Absent("no sandbox to run programs in"))  # noqa: RUF009 - it has no state
     web: Web = cast(Web, _Absent("no way to the web"))  # noqa: RUF009

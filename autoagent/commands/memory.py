@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from autoagent.commands.context import Context
@@ -33,6 +34,7 @@ def _switched_on(settings: Settings) -> str:
     available=_switched_on,
     effects=Effects(),
     keywords=["remember", "memory", "memorise", "memorize", "later"],
+    levels=("planner", "executor", "thinker"),
 )
 def memory_add(context: Context, text: Annotated[str, "what to remember, in full sentences", "text"]) -> CommandOutput:
     origin, kept = context.origin(), context.mask(text)
@@ -55,6 +57,7 @@ def memory_add(context: Context, text: Annotated[str, "what to remember, in full
     available=_switched_on,
     effects=Effects(),
     keywords=["remember", "memory", "recall"],
+    levels=("planner", "executor", "thinker"),
 )
 def recall(context: Context, query: Annotated[str, "what the memories are about", "text"]) -> CommandOutput:
     try:
@@ -74,10 +77,11 @@ def recall(context: Context, query: Annotated[str, "what the memories are about"
     risk="write",
     available=_switched_on,
     effects=Effects(),
+    levels=("planner",),
 )
 def sleep(context: Context) -> CommandOutput:
     try:
-        dream = context.memory.sleep(None, context.complete)
+        dream = context.memory.sleep(None, partial(context.dream, context))
     except (ModelError, StateError) as error:  # the run can go on without a sleep
         raise CommandError(f"There was no sleep: {error}") from error
     meta = ResultMeta(kept=True, details={"forgotten": list(dream.forgotten), "fallen": list(dream.fallen)})

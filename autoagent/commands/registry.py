@@ -23,6 +23,7 @@ from autoagent.core.commands import (
     Call,
     CommandSpec,
     Effects,
+    LevelName,
     Meaning,
     Parameter,
     Proposal,
@@ -97,6 +98,7 @@ def command(
     meant_by: Iterable[str] = (),
     ignored: Iterable[str] = (),
     stand_in: str = "",
+    levels: Iterable[LevelName] = ("executor",),
 ) -> Callable[[Callable[..., str | CommandOutput]], Command]:
     """Make a typed function a command. Its category is the name of its module where none is given.
 
@@ -105,7 +107,8 @@ def command(
     nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
     `repeatable` says that the same call may give another result although nothing changed here. A command that does not
     declare its `effects` is asked about at every call, and its results count as text from outside and as private.
-    `keywords`, `always_offered`, `autogpt`, `meant_by`, `ignored` and `stand_in` are as in CommandSpec.
+    `keywords`, `always_offered`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels` are as in
+    CommandSpec.
     """
 
     def register(function: Callable[..., str | CommandOutput]) -> Command:
@@ -125,6 +128,7 @@ def command(
             tuple(meant_by),
             tuple(ignored),
             stand_in,
+            tuple(levels),
         )
         return Command(spec, function, preview, available, assess)
 

@@ -17,7 +17,7 @@ from autoagent.core.tool_servers import PREFIX
 from autoagent.core.window import SMALL_WINDOW
 
 # Each is a module here with its commands.
-_OWN = ("files", "code", "web", "git", "media", "agents", "memory", "system")
+_OWN = ("files", "code", "web", "git", "media", "agents", "levels", "memory", "system")
 
 _AUTOGPT = "autogpt.commands."  # before the names of its modules, which its settings hold
 _AUTOGPT_ALONE = ("times",)  # its modules without a counterpart among the commands here

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.commands.support.program_output import ending
+from autoagent.config.deadline import moment
+from autoagent.config.settings import Settings
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.text.paging import Column, FirstLine, Lines, page
@@ -16,6 +19,7 @@ from autoagent.text.quoting import split
 
 LONGEST_WAIT = 3600.0  # seconds
 _BETWEEN_LOOKS = 0.2  # seconds
+_LOOKS_UNTIL = 5.0  # seconds between looks at the clock, which may be set
 
 
 @command(
@@ -24,6 +28,7 @@ _BETWEEN_LOOKS = 0.2  # seconds
     risk="read",
     repeatable=True,
     effects=Effects(asks_user=True),
+    levels=("planner",),
     keywords=["ask", "user"],
     autogpt=["user_interaction"],
 )
@@ -32,7 +37,12 @@ def ask_user(
     question: Annotated[str, "what only the user can tell", "text"],
     timeout: Annotated[float | None, "seconds to wait"] = None,
 ) -> str:
-    return f"The user answered: {context.ask(question, timeout)}"
+    try:
+        return f"The user answered: {context.ask(question, timeout)}"
+    except CommandError:
+        if context.unanswered:
+            return context.unanswered
+        raise
 
 
 @command("do_nothing", "Do nothing", risk="read", repeatable=True, effects=Effects(), ignored=["reason"])
@@ -47,6 +57,7 @@ def do_nothing(context: Context) -> str:
     repeatable=True,
     effects=Effects(),
     keywords=["server", "background", "serve", "wait", "until"],
+    levels=("planner", "executor"),
 )
 def wait_for(
     context: Context,
@@ -100,6 +111,31 @@ def _file_watch(context: Context, filename: str) -> _Look:
     return look
 
 
+def _in_levels(settings: Settings) -> str:
+    return "" if settings.hierarchical else "the run has no levels (--hierarchical)"
+
+
+@command(
+    "wait_until",
+    "Wait, at no cost, until a time",
+    risk="read",
+    available=_in_levels,
+    repeatable=True,
+    effects=Effects(),
+    levels=("planner", "executor"),
+)
+def wait_until(
+    context: Context, when: Annotated[str, "18:00, 2026-11-23T08:00, or 2h30m for so long from now"]
+) -> CommandOutput:
+    try:
+        until = moment(when, time.time())
+    except ValueError as error:
+        raise CommandError(f"{error}.") from None
+    while (left := until - time.time()) > 0:
+        context.pause(min(left, _LOOKS_UNTIL))
+    return CommandOutput(f"It is {datetime.fromtimestamp(until):%F %T}.")
+
+
 @command(
     "task_complete",
     "Finish, once every goal is met",
@@ -107,6 +143,7 @@ def _file_watch(context: Context, filename: str) -> _Look:
     aliases=["goals_accomplished"],
     repeatable=True,
     effects=Effects(ends_run=True),
+    levels=("planner", "executor", "thinker"),
     always_offered=True,
     autogpt=["task_statuses", "system"],
 )
@@ -144,4 +181,4 @@ def read_result(
     return CommandOutput(text, meta)
 
 
-COMMANDS = (ask_user, read_result, do_nothing, wait_for, task_complete)
+COMMANDS = (ask_user, read_result, do_nothing, wait_for, wait_until, task_complete)

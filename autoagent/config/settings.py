@@ -93,6 +93,13 @@ class Settings:
     )
     smart_llm: str = free("gpt-6.1-sol", "SMART_LLM", "SMART_LLM_MODEL", help="the model that thinks")
     fast_llm: str = free("gpt-6-luna", "FAST_LLM", "FAST_LLM_MODEL", help="used for everything with --gpt3only")
+    hierarchical: bool = free(False, "AUTOAGENT_HIERARCHICAL", help="a planner, an executor and a thinker at work")
+    planner_llm: str = free("", "PLANNER_LLM", help="the model of the planner; empty: SMART_LLM")
+    executor_llm: str = free("", "EXECUTOR_LLM", help="the model of the executor; empty: FAST_LLM")
+    thinker_llm: str = free("", "THINKER_LLM", help="the model of the thinker; empty: SMART_LLM")
+    unanswered_text: str = free(
+        "用户暂未回复", "AUTOAGENT_UNANSWERED", help="what a planner is told of a question that nobody answers in time"
+    )
     temperature: float = free(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = free(
         0, "AUTOAGENT_WINDOW", "SMART_TOKEN_LIMIT", help="context length in tokens; 0: as the model has it"

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+LevelName = Literal["planner", "executor", "thinker"]
+"""The levels of a hierarchical run (see levels)."""
+
 Risk = Literal["read", "write", "run", "network", "irreversible"]
 
 
@@ -93,6 +96,7 @@ class CommandSpec:
     meant_by: tuple[str, ...] = ()  # names that models make up for what it does: not taken, but it is named then
     ignored: tuple[str, ...] = ()  # arguments that models add, and that change nothing
     stand_in: str = ""  # the command that takes its calls where it cannot be used itself
+    levels: tuple[LevelName, ...] = ("executor",)  # of a hierarchical run, whose agents may have it
 
     def signature(self) -> str:
         """Render the signature: `web_search(query, num_results=8)`."""

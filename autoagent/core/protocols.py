@@ -416,6 +416,13 @@ class SubAgents(Protocol):
         Without `commands` it may use all of this agent's, except those that involve the user.
         """
 
+    def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, Origin]:
+        """Have the next level of a hierarchical run do a task; its result, once it is there, and what that comes from.
+
+        `call` is the id of the call that asks for it: one that was cut off goes on where it was. Raises CommandError if
+        it was not done, StopRun if the run is to end.
+        """
+
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
         """Tell an agent something, which it reads before its next step."""
 

@@ -173,6 +173,7 @@ class Execution:
             self._context,
             workspace=workspace,
             shown=proposal.preview,
+            call=proposal.call.id,
             has_room=self._state.history.has_room,
             returned=lambda step: self._state.log.returned(step, self._state.key),
         )

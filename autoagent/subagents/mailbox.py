@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from autoagent.core.agents import SubAgent
 from autoagent.core.commands import CommandSpec
-from autoagent.core.errors import CommandError
+from autoagent.core.errors import CommandError, StopRun
 from autoagent.core.events import AgentMessage, Ended, Event
+from autoagent.core.levels import LEVELS, Level, without_thinking
 from autoagent.core.memory import Origin
 from autoagent.core.task import Goal, Task
 from autoagent.runs.budget import Budget
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 SHARE = 0.25  # of what its starter has left, for each sub-agent
 LONGEST_WAIT = 600.0  # seconds
 NAMED = 40  # characters of a name
+LOOK = 1.0  # seconds, at most, until an agent that waits for another one looks up
+DECIDED = ("finished", "stuck")  # ends of an agent that a further try would not change
 
 _CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
 
@@ -106,6 +109,48 @@ class Mailbox:
         if member := self._members.get(key.strip()):
             self._pool.stop([member], f"Ended by {self._name}.")
         return found.now()
+
+    def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, Origin]:
+        if self._depth + 1 >= len(LEVELS):
+            raise CommandError("There is no level below; do it yourself.")
+        level = LEVELS[self._depth + 1]
+        key = f"{self._member.key}.{call}" if self._member else call
+        state = self._pool.former(key)
+        outcome = state.outcome if state is not None else None
+        if state is None or outcome is None or outcome.status not in DECIDED:
+            worker = self._put_to_work(
+                level, key, "\n\n".join(filter(None, (task.strip(), context.strip(), level.ends))), origin
+            )
+            state, outcome = worker.state, worker.outcome
+            origin = worker.origin()
+        else:
+            origin = state.origin
+        assert outcome is not None
+        if outcome.status == "setup":
+            raise StopRun(outcome)
+        if outcome.status != "finished":
+            raise CommandError(f"The {level.name} has not done it ({outcome.status}): {outcome.reason}")
+        return without_thinking(state.said), origin
+
+    def _put_to_work(self, level: Level, key: str, text: str, origin: Origin | None) -> RunningWorker:
+        """Have an agent of the level below work, and wait until it has ended; with this one it ends as well."""
+        budget = self._budget.share(level.share, time.time())
+        if budget is None:
+            raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
+        commands = tuple(spec for spec in self._pool.offered if level.name in spec.levels)
+        described = Task(level.title, level.role, (Goal(text),), budget.limits.usd)
+        try:
+            worker = self._pool.start(self, key, described, commands, budget, origin or Origin(), reports=False)
+        except CommandError:
+            budget.give_back()
+            raise
+        try:
+            while worker.outcome is None:
+                self.pause(LOOK)
+        except BaseException:  # Ctrl-C, or the end of the run: nobody would read what it comes to
+            self._pool.stop([worker], f"{self._name} was interrupted.")
+            raise
+        return worker
 
     # Inbox -------------------------------------------------------------------------------------------------------
 

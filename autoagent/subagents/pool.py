@@ -42,12 +42,16 @@ PATIENCE = 3.0  # seconds until a sub-agent that is to end is left to its thread
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The log, the budget, the commands and the name of the run's own agent, which its sub-agents share."""
+    """The log, the budget, the commands and the name of the run's own agent, which its sub-agents share.
+
+    `offered` are all commands that an agent of the run may have, in a hierarchical one at its level.
+    """
 
     log: Recorder
     budget: Budget
     commands: Sequence[CommandSpec]
     name: str
+    offered: Sequence[CommandSpec] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,7 @@ class WorkerPool:
         self.mailbox = Mailbox(self, None, leader.name, leader.commands, leader.budget)
         self.at_once, self.depth = at_once, depth
         self.authorizer, self.asks = oversight.authorizer, oversight.asks
+        self.offered = leader.offered
         self._build = build
         self._time = leader.budget.time
         self.log = leader.log
@@ -176,10 +181,11 @@ class WorkerPool:
         budget: Budget,
         origin: Origin,
         build: Build | None = None,
+        reports: bool = True,
     ) -> RunningWorker:
         """Start a sub-agent in its thread; return it built, known to its starter and about to run.
 
-        `build` builds what is no Agent.
+        `build` builds what is no Agent; one that does not report is waited for, and tells nobody that it has ended.
 
         A signal interrupts only the wait for it to be built, and then ends it: none runs unknown to its starter. Raises
         CommandError if it may not or cannot be started.
@@ -187,6 +193,7 @@ class WorkerPool:
         reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
         with self._held() if reached else nullcontext():
             member = RunningWorker(self, starter, key, task, commands, budget, origin)
+            member.reports = reports
             self._admit(member)
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
             member.thread = threading.Thread(
@@ -303,7 +310,9 @@ class WorkerPool:
                     self._append(member, Ended(status=outcome.status, reason=outcome.reason))
             member.outcome = outcome
         member.budget.give_back()
-        if member.state.began:
+        if not member.reports:
+            member.starter.wake()
+        elif member.state.began:
             member.starter.put(member.completion_message())
 
     def _append(self, member: RunningWorker, event: Event) -> Event:

@@ -95,6 +95,7 @@ class RunningWorker:
         self.authorizer = pool.authorizer()
         self.answers: queue.SimpleQueue[Verdict | str | StopRun] = queue.SimpleQueue()
         self.asking = False
+        self.reports = True
         self.stopping: Outcome | None = None
         self.outcome: Outcome | None = None
         self.thread: threading.Thread | None = None

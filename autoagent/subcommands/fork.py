@@ -85,7 +85,8 @@ def _fork(
         place = _new_folder(Path(began.workspace), folder, unused)
         moved = replace(began, workspace=str(place))
         there = replace(settings, workspace=place)
-        start = run_factory.describe(task, there, model, registry, moved, texts, guidance)
+        own = run_factory.own_registry(registry, settings)
+        start = run_factory.describe(task, there, model, own, moved, texts, guidance)
         said = [Feedback(text=feedback)] if feedback else []
         branch = _Branch(run, step, shared, began, moved, settings, console, unused)
         return drive(

@@ -87,7 +87,8 @@ def _resume(
         texts = folder_texts(given, settings.workspace, console.say)
         more = (*servers, *texts.commands, *plugins.commands)
         registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
-        start = run_factory.describe(task, settings, model, registry, began, texts, guidance)
+        own = run_factory.own_registry(registry, settings)
+        start = run_factory.describe(task, settings, model, own, began, texts, guidance)
 
         def take_up(tainted: TaintedFiles) -> EventLog:
             _take_back(log, settings, began, step, console, force=force)

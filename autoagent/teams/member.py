@@ -31,6 +31,7 @@ from autoagent.core.window import reply_tokens
 from autoagent.models.watch import Watch
 from autoagent.runs.budget import Budget
 from autoagent.runs.subagent_state import SubAgentState
+from autoagent.subagents.mailbox import DECIDED
 from autoagent.subagents.pool import WorkerPool
 from autoagent.subagents.worker import RunningWorker, WorkerSpec
 from autoagent.teams.memory import Memory
@@ -40,8 +41,7 @@ from autoagent.text.tokens import PER_MESSAGE, counter
 
 CUT_SHORT = "replies that were cut short"
 NOTHING_LEFT = Outcome("budget", "Nothing is left of the budget.")
-_DECIDED = ("finished", "stuck")  # ends of an agent that a further try would not change
-_CARRIED_ON = (*_DECIDED, "failed")  # ends of an agent that its role can tell the others about
+_CARRIED_ON = (*DECIDED, "failed")  # ends of an agent that its role can tell the others about
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Member:
         key = f"{self.key}.{self.now.number}.{self._agents}"
         state = self._office.pool.former(key)
         outcome = state.outcome if state else None
-        if state is None or outcome is None or outcome.status not in _DECIDED:
+        if state is None or outcome is None or outcome.status not in DECIDED:
             worker = self._hire(key, task, commands)
             assert worker.thread is not None
             worker.thread.join()

@@ -423,6 +423,10 @@ class Console:
         self._open_line = False
         return _whole(line)
 
+    def read_typed(self) -> str:
+        """Return a line that was typed while nothing was asked; '' at the end of the input."""
+        return self._stdin.readline()
+
     def discard_typeahead(self) -> None:
         if self._stdin.isatty():
             _flush_input(self._stdin)

@@ -1,0 +1,59 @@
+"""Commands by which a level of a hierarchical run has the next one work. They change nothing themselves: what that one
+does is authorized by itself, and a call that a crash cut off is taken up where it was.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from autoagent.commands.context import Context
+from autoagent.commands.registry import CommandOutput, command
+from autoagent.config.settings import Settings
+from autoagent.core.commands import Effects
+
+
+def _in_levels(settings: Settings) -> str:
+    return "" if settings.hierarchical else "the run has no levels (--hierarchical)"
+
+
+@command(
+    "execute_task",
+    "Have the executor do a task, and wait for its result",
+    risk="read",
+    available=_in_levels,
+    repeatable=True,
+    effects=Effects(tells_agents=True),
+    always_offered=True,
+    levels=("planner",),
+)
+def execute_task(
+    here: Context,
+    task: Annotated[str, "what is to be done", "text"],
+    context: Annotated[str, "all that must be known for it", "text"] = "",
+) -> CommandOutput:
+    return _delegated(here, task, context)
+
+
+@command(
+    "think",
+    "Have a question thought through step by step, and wait for the result",
+    risk="read",
+    available=_in_levels,
+    repeatable=True,
+    effects=Effects(tells_agents=True),
+    always_offered=True,
+)
+def think(
+    here: Context,
+    question: Annotated[str, "what is to be thought through", "text"],
+    context: Annotated[str, "all that must be known for it", "text"] = "",
+) -> CommandOutput:
+    return _delegated(here, question, context)
+
+
+def _delegated(here: Context, task: str, context: str) -> CommandOutput:
+    result, origin = here.agents.delegate(task, context, call=here.call, origin=here.origin())
+    return CommandOutput(result, origin.labels)
+
+
+COMMANDS = (execute_task, think)

@@ -1,0 +1,49 @@
+"""The three levels of a hierarchical run: who plans, who does the tasks, who thinks questions through."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from autoagent.core.commands import LevelName
+
+THINKING_START, THINKING_END = "<|thinking_start|>", "<|thinking_end|>"
+_THINKING = re.compile(rf"{re.escape(THINKING_START)}.*?(?:{re.escape(THINKING_END)}|\Z)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level of a hierarchical run. `share` is its part of what the level above it has left, while it works.
+
+    `title` and `role` say who its agent is; `ends` how it ends its work.
+    """
+
+    name: LevelName
+    title: str
+    role: str
+    ends: str
+    share: float
+
+
+PLANNER = Level("planner", "Planner", "who plans and has others do the work", "", 1.0)
+EXECUTOR = Level(
+    "executor",
+    "Executor",
+    "who breaks a task into concrete questions, solves them one by one, and returns nothing but the result",
+    "The reason of task_complete is all that is returned: let it be the result.",
+    0.5,
+)
+THINKER = Level(
+    "thinker",
+    "Thinker",
+    "who thinks a question through, step by step",
+    f"The reason of task_complete is your thinking between {THINKING_START} and {THINKING_END}, and then the result.",
+    0.5,
+)
+LEVELS = (PLANNER, EXECUTOR, THINKER)
+"""From the top: each has the next one work for it."""
+
+
+def without_thinking(text: str) -> str:
+    """Return what a level hands up: its result without the thinking before it."""
+    return _THINKING.sub("", text).strip()

@@ -1,0 +1,194 @@
+"""The hierarchy of planner, executor and thinker: real processes, one scripted endpoint for all three levels."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from driver import FINISH, GOAL, PATIENCE, Home
+from server import Command, Request, ScriptedServer, command
+
+LEVELS = ("--hierarchical", "-c")
+DONE = command("task_complete", reason="It is done.")
+MODELS = {"PLANNER_LLM": "m-two", "EXECUTOR_LLM": "m-one", "THINKER_LLM": "m-zero"}
+
+
+def level(request: Request) -> str:
+    system = str(request.body["messages"][0]["content"])
+    return next((name for name in ("Executor", "Thinker") if f"You are {name}," in system), "Planner")
+
+
+Script = Mapping[str, list[Any]]
+
+
+def by_level(**scripts: list[Any]) -> Callable[[Request], Any]:
+    lines = {name: iter(script) for name, script in scripts.items()}
+
+    def answer(request: Request) -> Any:
+        step = next(lines[level(request)])
+        return step(request) if callable(step) else step
+
+    return answer
+
+
+TASK = command("execute_task", task="Write one into a.txt", context="one is a number")
+THINK = command("think", question="What is one?", context="numbers")
+THOUGHT = command("task_complete", reason="<|thinking_start|>I count.<|thinking_end|>One is 1.")
+WRITE = command("write_to_file", filename="a.txt", text="1")
+
+
+@pytest.fixture
+def levels(home: Home, server: ScriptedServer) -> Iterator[Callable[..., Home]]:
+    def made(**scripts: list[Any]) -> Home:
+        home.point_at(server)
+        server._every = by_level(**scripts)
+        return home
+
+    yield made
+
+
+def test_each_level_has_its_model_its_commands_and_hands_up_its_result_alone(
+    levels: Callable[..., Home], server: ScriptedServer
+) -> None:
+    home = levels(
+        Planner=[TASK, DONE, DONE], Executor=[THINK, WRITE, command("task_complete", reason="a.txt holds 1."), DONE],
+        Thinker=[THOUGHT, THOUGHT],
+    )  # fmt: skip
+    done = home.run(*LEVELS, *GOAL, env={**MODELS, "COLUMNS": "200"})
+    assert done.code == 0, done.text
+    assert home.read("autoagent_workspace/a.txt") == "1"
+    models = {level(request): request.body["model"] for request in server.requests}
+    assert models == {"Planner": "m-two", "Executor": "m-one", "Thinker": "m-zero"}
+    starts = [event for event in home.log() if event["type"] == "run_started"]
+    commands = {name: set(event["commands"]) for name, event in zip(models, starts, strict=True)}
+    shared = {"recall", "memory_add", "task_complete"}
+    assert commands["Thinker"] == shared
+    assert commands["Planner"] == {*shared, "sleep", "execute_task", "ask_user", "wait_for", "wait_until"}
+    assert {*shared, "think", "write_to_file", "wait_for", "wait_until"} <= commands["Executor"]
+    assert not commands["Executor"] & {"sleep", "ask_user", "execute_task", "start_agent"}
+    thinking = [event["text"] for event in home.log() if event["type"] == "returned" and event["agent"] == "1.1"]
+    assert "I count." in thinking[-1], "the thinking is kept in the log"
+    said = next(event for event in home.log() if event["type"] == "returned" and event["agent"] == "1")
+    assert said["text"] == "One is 1."
+
+
+def test_what_a_level_may_not_is_refused_by_the_program(levels: Callable[..., Home]) -> None:
+    tried = [command("ask_user", question="?"), command("sleep"), TASK]
+    home = levels(
+        Planner=[command("write_to_file", filename="a.txt", text="x"), TASK, DONE, DONE],
+        Executor=[*tried[:2], THINK, DONE, DONE],
+        Thinker=[tried[1], command("think", question="?"), THOUGHT, THOUGHT],
+    )
+    done = home.run(*LEVELS, *GOAL)
+    assert done.code == 0, done.text
+    rejected = [(e["agent"], e["problem"]) for e in home.log() if e["type"] == "rejected"]
+    assert [agent for agent, _ in rejected] == ["", "2", "2", "2.3", "2.3"]
+    assert all("not handed on" in problem or "the planner has it done" in problem for _, problem in rejected), rejected
+
+
+def test_the_run_goes_on_without_an_answer_and_takes_a_late_one(
+    levels: Callable[..., Home], server: ScriptedServer
+) -> None:
+    answered = threading.Event()
+
+    def after(request: Request) -> Command:
+        assert answered.wait(PATIENCE)
+        time.sleep(0.3)
+        return command("recall", query="colours")
+
+    home = levels(Planner=[command("ask_user", question="Which colour?", timeout=0.2), after, *FINISH])
+    process = home.start(*LEVELS, *GOAL)
+    while len(server.requests) < 2:
+        time.sleep(0.02)
+    assert process.stdin is not None
+    process.stdin.write("Blue\n")
+    process.stdin.flush()
+    answered.set()
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, out + err
+    [asked] = [e for e in home.log() if e["type"] == "returned" and e["step"] == 1]
+    assert asked["text"] == "用户暂未回复"
+    assert "A late answer to 'Which colour?': Blue" in server.requests[2].prompt
+
+
+def test_a_dream_is_the_executors(levels: Callable[..., Home], server: ScriptedServer) -> None:
+    home = levels(
+        Planner=[command("sleep"), *FINISH], Executor=[command("task_complete", reason="I dreamt of rain.")] * 2
+    )
+    home.run("memory", "add", "a")
+    home.run("memory", "export", "m.jsonl")
+    head, line = home.read("m.jsonl").splitlines()
+    old = [
+        json.dumps({**json.loads(line), "t": 1e9, "kind": "step", "text": f"It rained on day {day}."})
+        for day in range(100)
+    ]
+    home.write("m.jsonl", "\n".join([head.replace('"memories": 1', '"memories": 100'), *old, ""]))
+    assert home.run("memory", "import", "m.jsonl").code == 0
+    assert home.run(*LEVELS, *GOAL, env={"EXECUTOR_LLM": "test-model"}).code == 0
+    [slept] = [e for e in home.log() if e["type"] == "returned" and e["step"] == 1 and not e["agent"]]
+    assert "I dreamt of rain." in slept["text"]
+    assert any("It rained on day" in request.prompt for request in server.requests if level(request) == "Executor")
+
+
+SCRIPTS: Script = {
+    "Planner": [TASK, command("execute_task", task="Again"), DONE, DONE],
+    "Executor": [THINK, WRITE, DONE, DONE],
+    "Thinker": [command("recall", query="one"), THOUGHT],
+}
+
+
+def by_history(request: Request) -> Command:
+    """What is next, from what the prompt shows that was done: a process that takes up a run needs no other script."""
+    script = SCRIPTS[level(request)]
+    done = sum(message["role"] == "tool" for message in request.body["messages"])
+    time.sleep(0.01)
+    return script[min(done, len(script) - 1)]
+
+
+def asked(home: Home) -> Counter[int]:
+    """How many replies each level of the newest run has given."""
+    return Counter(e["agent"].count(".") + bool(e["agent"]) for e in home.log() if e["type"] == "thought")
+
+
+def killed(home: Home, kills: int, chance: random.Random, longest: float) -> None:
+    """Kill the program so often; each run that comes to its end is as one that was never cut off."""
+    flags = (*LEVELS, "-m", "local", *GOAL)
+    assert home.run(*flags).code == 0
+    whole, left = asked(home), kills
+    assert whole == {0: 4, 1: 8, 2: 6}
+    while left:
+        process = home.start(*flags)
+        while left:
+            time.sleep(chance.uniform(0.1, longest))
+            if process.poll() is not None:
+                break
+            process.kill()
+            process.communicate()
+            left -= 1
+            if not home.log() or home.log()[-1]["type"] == "ended":
+                break
+            process = home.start("resume", home.runs[-1], "-c")
+        process.communicate(timeout=PATIENCE)
+        if home.log() and home.log()[-1]["type"] == "ended":
+            assert home.log()[-1]["status"] == "finished", home.log()[-1]
+            assert asked(home) == whole, "no step is lost, and none is asked for, and so paid for, twice"
+            assert home.read("autoagent_workspace/a.txt") == "1"
+
+
+def test_a_cut_off_hierarchy_goes_on_at_the_exact_step(home: Home, server: ScriptedServer) -> None:
+    home.point_at(server)
+    server._every = by_history
+    killed(home, 4, random.Random(3), 0.8)
+
+
+@pytest.mark.slow
+def test_a_hierarchy_that_is_killed_a_hundred_times_loses_nothing(home: Home, server: ScriptedServer) -> None:
+    home.point_at(server)
+    server._every = by_history
+    killed(home, 100, random.Random(17), 1.5)
