@@ -44,6 +44,7 @@ SUBCOMMANDS = {
     "trust": ("trust", "Trust a folder with what it brings, or see what is trusted."),
     "setup": ("setup", "Choose a model and describe the agent."),
     "config": ("config", "Show the settings and where each comes from."),
+    "completion": ("completion", "Print or install what your shell completes."),
     "doctor": ("doctor", "Check key, endpoint, model, memory and folders, and say how to fix each."),
 }
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, Any
@@ -161,6 +161,7 @@ class EventLog:
             for folder in (state_dir, runs_folder(state_dir)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _keep_private(state_dir)
+            _keep_out_of_git(state_dir)
             path = _new_path(state_dir, clock())
             log = cls(path, path.parent.name, 0, mask, clock)
             log._take(os.O_CREAT | os.O_EXCL)
@@ -322,6 +323,14 @@ class EventLog:
         if whole < size:
             os.ftruncate(self._file, whole)
             os.fdatasync(self._file)
+
+
+def _keep_out_of_git(state_dir: Path) -> None:
+    """Have git leave out the state folder, which lies in a repository with `-w .`; what the user wrote there stays."""
+    with suppress(FileExistsError):
+        file = os.open(state_dir / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "w") as ignored:
+            ignored.write("*\n")
 
 
 def _keep_private(state_dir: Path) -> None:

@@ -19,6 +19,7 @@ from autoagent.core.errors import StateError
 from autoagent.core.events import RunStarted
 from autoagent.core.programs import ProcessExit
 from autoagent.runs.event_log import find_run
+from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import counted
 from autoagent.text.sanitize import escape, shorten
@@ -35,7 +36,7 @@ class FirstFailure:
 
 
 @click.command("bisect")
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids_here)
 @click.option("--check", required=True, metavar="CMD", help="A shell command that exits 0 if all is well.")
 @click.pass_context
 def bisect(ctx: click.Context, run: str, check: str) -> None:

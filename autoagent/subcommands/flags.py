@@ -57,6 +57,15 @@ class _Moment(click.ParamType[float]):
             self.fail(f"{error}.", param, ctx)
 
 
+def run_ids_here(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the runs of the state folder, the newest first, for a shell to complete."""
+    from pathlib import Path
+
+    state_dir = (ctx.obj or {}).get("state_dir") or ".autoagent"
+    runs = (path.name for path in (Path(state_dir) / "runs").glob("*") if path.name.startswith(incomplete))
+    return sorted(runs, reverse=True)
+
+
 class _RegistryOption(click.Option):
     """An option whose help names what the registry knows, and is built only when shown: a start needs none."""
 

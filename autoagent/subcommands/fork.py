@@ -25,13 +25,13 @@ from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runs.event_log import EventLog, find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.subcommands.flags import given_in, resume_flags
+from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import check_flags, task_of_run
 from autoagent.terminal.console import Console
 
 
 @click.command("fork")
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids_here)
 @click.option("--at", "step", type=click.IntRange(min=0), required=True, metavar="STEP", help="The last step shared.")
 @click.option("--feedback", metavar="TEXT", help="What the agent is told before it goes on.")
 @click.option(

@@ -13,6 +13,7 @@ from autoagent.app.current import settings_here
 from autoagent.app.prompt_replay import verify
 from autoagent.core.events import Resumed, RunStarted
 from autoagent.runs.event_log import find_run, read
+from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import counted
 
@@ -20,7 +21,7 @@ LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was a
 
 
 @click.command("replay")
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids_here)
 @click.option("--fast", is_flag=True, help="Without pauses.")
 @click.option("--verify", "verifies", is_flag=True, help="Check that the log leads to every prompt that was sent.")
 @click.pass_context

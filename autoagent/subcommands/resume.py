@@ -31,13 +31,13 @@ from autoagent.core.errors import StateError
 from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
 from autoagent.runs.event_log import EventLog, find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.subcommands.flags import given_in, resume_flags
+from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import check_flags, task_of_run
 from autoagent.terminal.console import Console
 
 
 @click.command("resume")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option(
     "--from",
     "step",

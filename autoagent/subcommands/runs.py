@@ -19,6 +19,7 @@ from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, RunStarted
 from autoagent.runs.event_log import find_run, read, run_ids
 from autoagent.runs.stats import RunStats
+from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.console import Console, Style, decide_color
 from autoagent.terminal.export import EXPORTED_COLUMNS, exported
 from autoagent.terminal.output import echo, echo_list, minute, page_out
@@ -88,7 +89,7 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]
 
 
 @click.command("show")
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids_here)
 @click.option("--json", "as_json", is_flag=True, help="The events as they are in the log.")
 @click.option("--step", type=click.IntRange(1), metavar="N", help="This step alone.")
 @click.option("--full", is_flag=True, help="With nothing cut: whole results, arguments and diffs.")

@@ -14,12 +14,13 @@ from autoagent.core.errors import StateError
 from autoagent.core.events import SystemNotice, Undone
 from autoagent.runs.event_log import EventLog, find_run
 from autoagent.runs.workspace_history import WorkspaceHistory
+from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.workspace.lock import sole_writer
 
 
 @click.command("undo")
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids_here)
 @click.option("--to", type=click.IntRange(min=0), metavar="STEP", help="As it was after STEP; 0: before the first.")
 @click.option("--redo", is_flag=True, help="Take the last undo back.")
 @click.option("--force", is_flag=True, help="Even if files were changed by hand since; a snapshot keeps them.")

@@ -19,7 +19,7 @@ from autoagent.core.events import Rejected, Thought
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Thoughts
 from autoagent.runs.event_log import find_run, read
-from autoagent.subcommands.flags import given_in
+from autoagent.subcommands.flags import given_in, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute
 from autoagent.text.sanitize import escape, shorten
 
@@ -30,7 +30,7 @@ ReplyParts = Mapping[str, Any]
 
 
 @click.command("why")
-@click.argument("run")
+@click.argument("run", shell_complete=run_ids_here)
 @click.argument("step", type=click.IntRange(min=1))
 @click.option("--without", multiple=True, metavar="mem:ID", help="Ask the model again without this memory; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="One object with all of it.")

@@ -158,7 +158,7 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
         (["-C", "missing.yaml"], "missing.yaml: there is no such file"),
         (["-P", "missing.yaml", *GOAL], "missing.yaml: there is no such file"),
         (["--dance"], "No such option"),
-        (["dance"], "No such command 'dance'"),
+        (["dance"], "There is no subcommand 'dance'"),
     ],
     ids=lambda value: " ".join(value)[:24] if isinstance(value, list | tuple) else "",
 )

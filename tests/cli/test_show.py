@@ -42,3 +42,14 @@ def test_what_is_longer_than_the_terminal_is_paged(served: Home, run: str) -> No
     with opened(served.terminal("runs", columns=80)) as session:
         assert session.ends() == 0
         assert len(session.screen.splitlines()) == 1, "a run takes one line"
+
+
+def test_a_shell_completes_subcommands_and_runs(served: Home, run: str) -> None:
+    for words, found in (("autoagent sh", "plain,show"), (f"autoagent show {run[:4]}", f"plain,{run}")):
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_AUTOAGENT_COMPLETE": "bash_complete"}
+        assert served.run(env=asked).out == f"{found}\n"
+    assert served.run("completion", "install", env={"SHELL": "/usr/bin/fish"}).code == 0
+    assert "_AUTOAGENT_COMPLETE" in served.read(".config/fish/completions/autoagent.fish")
+    assert "_AUTOAGENT_COMPLETE" in served.run("completion", "bash").out
+    assert served.run("completion", "install", env={"SHELL": "/bin/dash"}).code == 2
+    assert served.read(".autoagent/.gitignore") == "*\n", "with -w . the state lies in a repository"
