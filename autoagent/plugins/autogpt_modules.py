@@ -106,7 +106,7 @@ class PromptGenerator:
         self, command_label: str, command_name: str, params: Any = None, function: Any = None, *_: Any, **__: Any
     ) -> None:
         """Add a command; `params` maps each argument to a word about it."""
-        args = dict(params or {})
+        args = dict(params) if isinstance(params, Mapping) else {}
         self.commands.append({"label": command_label, "name": command_name, "args": args, "function": function})
 
     def generate_prompt_string(self, *_: Any, **__: Any) -> str:

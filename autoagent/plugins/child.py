@@ -14,6 +14,7 @@ import resource
 import socket
 import sys
 import threading
+import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from autoagent.plugins import autogpt_modules
 from autoagent.plugins.autogpt_modules import PromptGenerator
 
+_PACKAGE = "autogpt_plugins"
 HOOKS = (
     "post_prompt", "on_planning", "post_planning", "pre_instruction", "on_instruction", "post_instruction",
     "pre_command", "post_command", "on_response", "chat_completion", "text_embedding", "user_input", "report",
@@ -110,8 +112,12 @@ class _Child:
             with suppress(ValueError, OSError):  # it is lower already, or this system has none
                 resource.setrlimit(limit, (most, most))
         sys.path += [path for path in paths if path not in sys.path]
-        if root:
-            sys.path.insert(0, root)
+        if root:  # under a package of their own, as one may be called like a module of Python's (`email`)
+            package = types.ModuleType(_PACKAGE)
+            package.__path__ = [root]
+            sys.modules[_PACKAGE] = package
+            sys.path.append(root)
+            module = f"{_PACKAGE}.{module}"
         autogpt_modules.install(self._channel.serve, facts, config)
         template = importlib.import_module("auto_gpt_plugin_template").AutoGPTPluginTemplate
         loaded = importlib.import_module(module)

@@ -29,6 +29,7 @@ BASE = "AutoGPTPluginTemplate"
 _SOURCE = 2_000_000  # bytes of one file that is looked at
 _WHOLE = 100_000_000  # bytes of a plug-in
 _FILES = 5_000
+_DEPTH = 5  # folders down to a package: REPOSITORY-main/src/autogpt_plugins/NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> I
     found = []
     for path in sorted(files, key=lambda one: (one.count("/"), one)):
         package = PurePosixPath(path).parent
-        if PurePosixPath(path).name != "__init__.py" or len(package.parts) > 3:
+        if PurePosixPath(path).name != "__init__.py" or len(package.parts) > _DEPTH or ".." in package.parts:
             continue
         if classes := _classes(files[path]):
             whole = str(package) == "."
@@ -175,8 +176,8 @@ def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> I
             found.append((module, root, classes))
     for module, root, classes in found:
         called = name if len(found) == 1 else f"{name}/{module}"
-        usable = "" if module.isidentifier() else f"{module!r} is no name of a Python package"
-        yield FoundPlugin(called, kind, module, root, classes, requirements, digest.hexdigest(), usable)
+        problem = f"a package cannot be called {module!r}" if "." in module else ""
+        yield FoundPlugin(called, kind, module, root, classes, requirements, digest.hexdigest(), problem)
     if not found:
         yield FoundPlugin(name, kind, "", digest=digest.hexdigest(), problem=f"no class of it is an {BASE}")
 

@@ -31,9 +31,9 @@ def put(home: Home, *names: str, packed: bool = False, called: str = "") -> None
             shutil.copytree(WRITTEN / name, place / (called or name), ignore=shutil.ignore_patterns("__pycache__"))
             continue
         with zipfile.ZipFile(place / f"{name}.zip", "w") as archive:
-            archive.writestr(f"{name}-main/README.md", "It is a plug-in.")
+            archive.writestr("Plugins-main/README.md", "It holds a plug-in.")
             for path in (WRITTEN / name).glob("*.py"):
-                archive.write(path, f"{name}-main/src/{name}/{path.name}")
+                archive.write(path, f"Plugins-main/src/autogpt_plugins/{name}/{path.name}")
 
 
 def enable(home: Home, **entries: Any) -> None:
@@ -168,9 +168,9 @@ def test_a_plugin_answers_for_the_user_where_the_user_says_so(served: Home, serv
 
 def test_mail_is_sent_and_read(served: Home, server: ScriptedServer) -> None:
     served.write("autoagent_workspace/report.txt", "The ferry leaves at 7:40.")
-    put(served, "mailer")
+    put(served, "mailer", called="email")  # as the best known one is: it still finds Python's own
     with mail_server() as (box, account):
-        enable(served, mailer={"env": list(account)})
+        enable(served, Mailer={"env": list(account)})
         served.env |= account
         send = command("Send Email", to="ann@example.org", subject="Ferry", filename="report.txt")
         server.add(send, command("read_emails"), *FINISH)
