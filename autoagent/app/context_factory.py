@@ -42,7 +42,7 @@ def open_context(
     mask = run_factory.mask_of(settings)
     thinking, summarising = run_factory.ModelCaller(model, mask), run_factory.ModelCaller(fast, mask)
     with (
-        closing(open_memory(settings, say, embedder)) as memory,
+        closing(open_memory(settings, say, embedder, trusted_only=settings.memory_trust == "trusted")) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
         guard.confined = sandbox.confines

@@ -30,9 +30,15 @@ def say(line: str) -> None:
 
 
 def open_memory(
-    settings: Settings, listen: Callable[[str], None] = say, embedder: Embedder | None = None
+    settings: Settings,
+    listen: Callable[[str], None] = say,
+    embedder: Embedder | None = None,
+    *,
+    trusted_only: bool = False,
 ) -> LivingMemory | NoMemory:
     """Open the memory that the settings name, and their embedder if none is given; the caller closes it.
+
+    With `trusted_only` it recalls nothing that comes from outside.
 
     Raises SettingsError, SetupError, StateError.
     """
@@ -55,6 +61,7 @@ def open_memory(
         rules=_rules(settings),
         weights=_weights(settings),
         count=counter(settings.model or settings.smart_llm),
+        trusted_only=trusted_only,
     )
 
 

@@ -33,7 +33,7 @@ def _switched_on(settings: Settings) -> str:
     aliases=["remember"],
     available=_switched_on,
     effects=Effects(),
-    keywords=["remember", "memory", "memorise", "memorize", "later"],
+    always_offered=True,
     levels=("planner", "executor", "thinker"),
 )
 def memory_add(context: Context, text: Annotated[str, "what to remember, in full sentences", "text"]) -> CommandOutput:
@@ -56,7 +56,7 @@ def memory_add(context: Context, text: Annotated[str, "what to remember, in full
     risk="read",
     available=_switched_on,
     effects=Effects(),
-    keywords=["remember", "memory", "recall"],
+    always_offered=True,
     levels=("planner", "executor", "thinker"),
 )
 def recall(context: Context, query: Annotated[str, "what the memories are about", "text"]) -> CommandOutput:

@@ -174,6 +174,12 @@ class Settings:
     )
     memory_index: str = free("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
     memory_url: str = setting("", "MEMORY_URL", help="postgresql://... or redis://..., with its password", secret=True)
+    memory_trust: str = free(
+        "all",
+        "MEMORY_TRUST",
+        help="trusted: a run recalls no memory whose text comes from outside (--memory)",
+        choices={"all": "all", "trusted": "trusted"},
+    )
     memory_life: str = free(
         "kinds",
         "MEMORY_LIFE",
@@ -575,6 +581,7 @@ def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
 
 _FLAGS = {  # where the flag has another name than the setting
     "memory_backend": "use-memory",
+    "memory_trust": "memory",
     "workspace": "workspace-directory",
     "openai_base_url": "base-url",
     "ai_settings_file": "ai-settings",

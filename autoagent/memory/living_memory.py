@@ -117,7 +117,8 @@ class ForgettingForecast:
 class LivingMemory:
     """Satisfies Memory: a store whose memories live by the rules.
 
-    `clock` gives seconds since the epoch; `count` counts the tokens of a text; `journal` keeps the dreams. Methods
+    `clock` gives seconds since the epoch; `count` counts the tokens of a text; `journal` keeps the dreams. With
+    `trusted_only` nothing that comes from outside is recalled. Methods
     raise what those of the store raise.
     """
 
@@ -130,6 +131,7 @@ class LivingMemory:
         weights: RankingWeights | None = None,
         clock: Callable[[], float] = time.time,
         count: Callable[[str], int] = lambda text: len(text) // 4,
+        trusted_only: bool = False,
     ) -> None:
         self.store = store
         self.journal = journal
@@ -137,6 +139,7 @@ class LivingMemory:
         self.weights = weights or RankingWeights()
         self._clock = clock
         self._count = count
+        self._trusted_only = trusted_only
 
     def close(self) -> None:
         self.store.close()
@@ -202,6 +205,8 @@ class LivingMemory:
         now, breadth = self._clock(), k * self.weights.breadth
         near, problem = self._near(query, breadth, skip)
         worded = self.store.worded(query, breadth, skip)
+        if self._trusted_only:
+            near, worded = ([memory for memory in found if memory.trusted] for found in (near, worded))
         candidates = {memory.id: memory for memory in (*near, *worded)}
         asked = self._question(query)
         meaning = {} if problem else self.store.meaning(query, list(candidates))

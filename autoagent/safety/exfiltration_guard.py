@@ -125,7 +125,9 @@ class ExfiltrationGuard:
                 ):
                     self._carried(ResultMeta(untrusted=origin), "the descriptions of its tools")
             case Tainted():
-                self._carried(event.meta, f"memory {event.memory}")
+                self._carried(
+                    event.meta, f"memory {event.memory}, which `autoagent memory forget {event.memory}` drops"
+                )
             case Started():
                 self._pending = event.call
             case Returned():

@@ -133,6 +133,8 @@ _RUN_FLAGS = (
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
                  cls=_RegistryOption, say=_backends),
+    click.option("--memory", "memory_trust", type=click.Choice(["all", "trusted"]),
+                 help="trusted: recall no memory whose text comes from outside."),
     click.option("--allow", multiple=True, metavar="RULE",
                  help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
     click.option("--sandbox", metavar="NAME", cls=_RegistryOption, say=_sandboxes),

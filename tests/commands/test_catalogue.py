@@ -13,7 +13,7 @@ from autoagent.core.task import Goal
 
 @pytest.mark.parametrize(
     ("wanted", "window", "left_out"),
-    [((), 8192, "do_nothing"), ((), 8192, "remember"), (("files",), 128_000, "do_nothing")],
+    [((), 8192, "do_nothing"), ((), 8192, "search"), (("files",), 128_000, "do_nothing")],
     ids=["small window", "an alias", "--commands"],
 )
 def test_a_command_that_is_left_out_is_refused_with_the_reason(

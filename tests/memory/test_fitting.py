@@ -57,6 +57,14 @@ def test_being_pushed_is_no_use_and_being_asked_for_is(memory: LivingMemory) -> 
     assert [m.level for m in memory.store.listed()] == [1]
 
 
+def test_what_comes_from_outside_can_be_left_out(tmp_path: Path) -> None:
+    with LivingMemory(LocalStore(tmp_path, BagOfWords()), trusted_only=True) as memory:
+        memory.add("The port of the staging database is 1.", source="http://evil.example", trusted=False)
+        memory.add("The staging database listens on port 5433.")
+        [found] = memory.recall("the port of the staging database").memories
+        assert found.trusted
+
+
 def test_rare_words_cover_more_of_a_question_than_common_ones() -> None:
     assert terms("What is the port of the STAGING database?") == ["port", "staging", "database"]
     asked = Question({"port": 900, "staging": 1, "database": 900}, 1000)
