@@ -77,6 +77,7 @@ def test_what_a_plugin_adds_is_in_the_prompt_and_its_commands_run(served: Home, 
     assert "this goes to the log" in served.read(".autoagent/plugins/announcer.log")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_its_plugins(served: Home, server: ScriptedServer) -> None:
     put(served, "announcer", packed=True)
     enable(served, announcer={})
@@ -123,6 +124,7 @@ def test_hooks_around_a_step(served: Home, server: ScriptedServer) -> None:
     assert served.run("replay", served.runs[-1], "--verify").code == 0
 
 
+@pytest.mark.slow
 def test_words_for_another_agent_pass_the_instruction_hooks(served: Home, server: ScriptedServer) -> None:
     put(served, "instructor")
     enable(served, instructor={})
@@ -141,6 +143,7 @@ def test_a_plugin_answers_in_the_place_of_the_model(home: Home) -> None:
     assert "The oracle has spoken." in done.out
 
 
+@pytest.mark.slow
 def test_a_plugin_embeds(served: Home, server: ScriptedServer) -> None:
     put(served, "vectors")
     enable(served, vectors={})
@@ -209,13 +212,20 @@ WHY = {
 
 
 @pytest.mark.parametrize(
-    "turn", [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in (1, 2, 3))], ids=lambda turn: f"turn {turn}"
+    ("hooks", "turn"),
+    [
+        (("post_prompt", "on_planning", "pre_command", "post_command"), 0),
+        *(pytest.param(STEP_HOOKS, turn, marks=pytest.mark.slow) for turn in range(4)),
+    ],
+    ids=["each once", *(f"turn {turn}" for turn in range(4))],
 )
-def test_whatever_a_plugin_does_the_run_goes_on(served: Home, server: ScriptedServer, turn: int) -> None:
+def test_whatever_a_plugin_does_the_run_goes_on(
+    served: Home, server: ScriptedServer, hooks: tuple[str, ...], turn: int
+) -> None:
     """A plug-in for each hook, which raises, hangs, exits or leaks in it; in the next turn each does the next thing."""
     assert set(STEP_HOOKS) <= set(HOOKS)
-    ways = {hook: list(WHY)[(number + turn) % len(WHY)] for number, hook in enumerate(STEP_HOOKS)}
-    for hook in STEP_HOOKS:
+    ways = {hook: list(WHY)[(number + turn) % len(WHY)] for number, hook in enumerate(hooks)}
+    for hook in hooks:
         put(served, "bad", called=f"bad_{hook}")
     seconds = {"raises": 60, "hangs": 2, "exits": 60, "leaks": 60}
     enable(served, **{f"bad_{hook}": {"env": {"WAY": way}, "seconds": seconds[way]} for hook, way in ways.items()})
@@ -264,6 +274,7 @@ def test_the_list_says_what_each_does_and_lacks(served: Home) -> None:
     assert "asks for no-such-package-anywhere>=2: --install-plugin-deps" in " ".join(done.text.split())
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_runs_and_what_lies_in_the_folder_is_not_installed(served: Home) -> None:
     site = served.folder / "site"
     shutil.copytree(WRITTEN / "announcer", site / "acme_announcer")
