@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
@@ -13,7 +14,7 @@ from autoagent.text.quoting import marked
 if TYPE_CHECKING:
     from autoagent.teams.role import Llm, Role
 
-PLACES = ("{context}", "{news}", "{last}", "{idea}")
+_PLACE = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
 """What a prompt may name: all that the role has read, what is new, the newest message alone, what the user wants."""
 
 
@@ -79,14 +80,16 @@ class Action:
     def _filled(self, messages: Sequence[Message]) -> str:
         """Return the instruction with what it names in place; with all that was read before it, if it names nothing."""
         role = self._hired
-        if not any(place in self.instruction for place in PLACES):
+        if not _PLACE.search(self.instruction):
             return f"{told(messages)}\n\n{self.instruction}" if messages else self.instruction
-        idea = next((message.content for message in messages if not message.sent_from), "")
-        news = role.rc.news or messages[-1:]
-        filled = self.instruction
-        for place, text in zip(PLACES, (told(messages), told(news), told(messages[-1:]), idea), strict=True):
-            filled = filled.replace(place, text)
-        return filled
+        found: dict[str, Callable[[], str]] = {
+            "{context}": lambda: told(messages),
+            "{news}": lambda: told(role.rc.news or messages[-1:]),
+            "{last}": lambda: told(messages[-1:]),
+            "{idea}": lambda: next((message.content for message in messages if not message.sent_from), ""),
+        }
+        parts = _PLACE.split(self.instruction)
+        return "".join(found[part]() if part in found else part for part in parts)
 
     def __str__(self) -> str:
         return self.name
