@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
 
+LARGE = 500  # characters that come at once, and that nobody types
+PIECE = 65_536  # bytes read at once
 PASTE_GAP = 0.03  # seconds; what comes sooner after Enter was pasted with it, by a terminal that does not mark pastes
 SHORTEST_KEPT = 4  # characters of an answer that the history keeps: y, y -5 and the like are quicker typed
 HANG_UP_TOLD = 0.1  # seconds until the signal comes that tells of a terminal which was closed
@@ -102,11 +104,21 @@ class LineEditor:
 
         class Input(Vt100Input):
             def read_keys(self) -> list[KeyPress]:
-                keys = super().read_keys()
+                data = self.stdin_reader.read(PIECE)
+                if len(data) >= LARGE and "\x1b" not in data and not self.vt100_parser._in_bracketed_paste:
+                    return _pasted(data + self._rest())
+                self.vt100_parser.feed(data)
+                keys, self._buffer = self._buffer, []
                 if not keys and _hung_up(self.fileno()):
                     time.sleep(HANG_UP_TOLD)
                     self.stdin_reader.closed = True  # else it would be read in vain, over and over
                 return keys
+
+            def _rest(self) -> str:
+                rest = ""
+                while select.select([self.fileno()], [], [], PASTE_GAP)[0] and (data := self.stdin_reader.read(PIECE)):
+                    rest += data
+                return rest
 
         # Asked where its cursor is, a terminal answers on its input, where an answer may be mistaken for typing.
         output = Vt100_Output(
@@ -148,6 +160,15 @@ class LineEditor:
                     return  # a history that cannot be kept stops nobody from answering
 
         return Kept(path)
+
+
+def _pasted(text: str) -> list[KeyPress]:
+    """Return the keys of a paste that the terminal has not marked: taken key by key, a large one takes minutes."""
+    from prompt_toolkit.key_binding.key_processor import KeyPress
+    from prompt_toolkit.keys import Keys
+
+    whole = KeyPress(Keys.BracketedPaste, text.removesuffix("\r"))
+    return [whole, KeyPress(Keys.ControlM, "\r")] if text.endswith("\r") else [whole]
 
 
 def _keys(stdin: TextIO) -> KeyBindings:
