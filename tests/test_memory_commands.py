@@ -342,7 +342,7 @@ def test_every_number_of_the_rules_is_a_setting(tmp_path: Path) -> None:
         ("MEMORY_GROWTH", "0.5", "MEMORY_GROWTH: must be 1 or more, not 0.5."),
         ("MEMORY_BREADTH", "0", "MEMORY_BREADTH: must be 1 or more, not 0."),
         ("MEMORY_RECENCY", "1.5", "MEMORY_RECENCY: must be from 0 to 1, not 1.5."),
-        ("MEMORY_BACKEND", "pinecone", "MEMORY_BACKEND: must be one of local, json_file, postgres, redis, none"),
+        ("MEMORY_BACKEND", "chroma", "MEMORY_BACKEND: must be one of local, json_file, postgres, redis, none"),
     ],
 )
 def test_a_number_that_makes_no_sense_is_refused(

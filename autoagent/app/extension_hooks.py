@@ -41,9 +41,10 @@ def tell_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -> 
 
 
 def hooked_model(model: Model) -> Model:
-    """Return the model with the hooks around its turn."""
-    around = hooks("think")
-    return cast(Model, _HookedModel(model, around)) if around else model
+    """Return the model with the hooks around its turn. They are looked for at the first one, as that takes time which
+    the first question does not have.
+    """
+    return cast(Model, _HookedModel(model))
 
 
 def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
@@ -91,9 +92,8 @@ def rendered(event: Event) -> str | None:
 class _HookedModel:
     """A model in which hooks stand around each completion."""
 
-    def __init__(self, model: Model, around: Hooks) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
-        self._around = around
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -107,7 +107,7 @@ class _HookedModel:
             found = _passed_over(name, "think", lambda: hook(tuple(messages), inner), inner)
             return found if isinstance(found, Completion) else inner()
 
-        return ask(self._around)
+        return ask(hooks("think"))
 
 
 class _HookedAuthorizer(AuthorizerWrapper):

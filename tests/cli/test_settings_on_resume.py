@@ -94,6 +94,6 @@ def test_an_address_that_nobody_names_any_more_is_still_that_of_the_run(served: 
 def test_the_embedder_that_the_user_names_is_used_though_it_is_the_usual_one(
     served: Home, server: ScriptedServer
 ) -> None:
-    server.add(*FINISH)
+    server.add(command("write_to_file", filename="a.txt", text="oak"), *FINISH)
     assert served.run(*GOAL, "-c", env={"EMBEDDING_MODEL": "text-embedding-3-small"}).code == 0
     assert {request.body["model"] for request in server.embeddings} == {"text-embedding-3-small"}
