@@ -272,8 +272,9 @@ def keepers() -> Team:
     return team
 
 
-def test_a_run_that_was_cut_anywhere_goes_on_as_if_it_was_not(place: Path, server: ScriptedServer) -> None:
-    """Cut after each line of its log: the same messages, nothing asked that was answered, nothing paid twice."""
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_run_that_was_cut_anywhere_goes_on_as_if_it_was_not(place: Path, server: ScriptedServer, every: int) -> None:
+    """Cut after lines of its log: the same messages, nothing asked that was answered, nothing paid twice."""
 
     def answer(request: Request) -> Reply:
         return Reply(f"<{len(request.prompt)}>")
@@ -288,7 +289,7 @@ def test_a_run_that_was_cut_anywhere_goes_on_as_if_it_was_not(place: Path, serve
     expected = [(e.agent, e.id, e.content) for e in sorted_by_role(events)]
     asked = len(server.requests)
     assert asked == 8
-    for cut in range(1, len(whole) - 1):
+    for cut in range(1, len(whole) - 1, every):
         log.write_bytes(b"".join(whole[:cut]))
         answered = sum(isinstance(event, Answered) for event in events[:cut])
         before = len(server.requests)

@@ -131,8 +131,14 @@ def _opening(settings: Settings, console: Console, argument: str, answered: int 
 def open_registry(
     settings: Settings, task: Task, window: int, *, attended: bool, more: Sequence[Command] = ()
 ) -> Registry:
-    """Return the commands that this run offers; `more` are those of MCP servers."""
+    """Return the commands that this run offers; `more` are those of MCP servers.
+
+    Raises SettingsError for a model that cannot answer for several levels.
+    """
     from autoagent.commands import selection
+
+    if settings.hierarchical and (reason := settings.model_choice.provider.one_agent):
+        raise SettingsError(f"--hierarchical: {reason}.")
 
     registry = hooked_registry(selection.available(settings, more))
     if not attended and not settings.hierarchical:

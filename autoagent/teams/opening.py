@@ -45,6 +45,10 @@ class TeamPlan:
     def drive(self, open_log: OpenLog | None = None) -> int:
         """Run the team to its end; return the exit code. Raises ForUser."""
         settings, console, team = self.settings, self.console, self.team
+        provider = settings.model_choice.provider
+        if provider.recorded or provider.one_agent:
+            hint = "; say `is_human: yes` of a role that a person is to take" if provider.one_agent else ""
+            raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
         model = run_factory.open_model(settings, console)
         registry = _registry(settings, team)
         start = _described(self, model, registry)

@@ -184,7 +184,7 @@ def killed(home: Home, kills: int, chance: random.Random, longest: float) -> Non
 def test_a_cut_off_hierarchy_goes_on_at_the_exact_step(home: Home, server: ScriptedServer) -> None:
     home.point_at(server)
     server._every = by_history
-    killed(home, 4, random.Random(3), 0.8)
+    killed(home, 2, random.Random(3), 0.8)
 
 
 @pytest.mark.slow

@@ -310,6 +310,17 @@ def test_a_bad_file_is_named_with_what_is_wrong(team: Callable[..., Home], old: 
     assert not home.runs
 
 
+@pytest.mark.parametrize("model", ["human", "demo", "replay:x"])
+def test_a_model_for_one_agent_is_refused(team: Callable[..., Home], model: str) -> None:
+    home = team()
+    done = home.run("team", "team.yaml", "--model", model)
+    assert (done.code, len(done.text.splitlines())) == (2, 1), done.text
+    assert "cannot answer for several roles" in done.text
+    done = home.run("--hierarchical", "--ai-goal", "x", "--model", "human")
+    assert (done.code, "answers for one agent alone" in done.text) == (2, True), done.text
+    assert not home.runs
+
+
 def test_a_fork_goes_on_from_the_end_of_a_round(team: Callable[..., Home]) -> None:
     home = team()
     home.run("team", "team.yaml")
