@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -507,8 +508,15 @@ def test_what_is_written_is_read_again(
     assert read_task(path) == task
 
 
-def test_the_example_in_the_repository_is_a_task() -> None:
-    assert read_task(ROOT / "ai_settings.yaml").name == "Summary-GPT"
+def test_the_example_in_the_repository_is_a_task_whose_check_tells_right_from_wrong(tmp_path: Path) -> None:
+    task = read_task(ROOT / "examples" / "summary" / "ai_settings.yaml")
+    assert task.name == "Summary-GPT"
+    check = task.goals[1].check
+    assert check
+    facts = [path.read_text().splitlines()[0] for path in (ROOT / "examples/summary/autoagent_workspace").glob("*.txt")]
+    for summary, met in (("\n".join(facts), True), (facts[0], False)):
+        (tmp_path / "summary.txt").write_text(summary)
+        assert (subprocess.run(["/bin/sh", "-c", check], cwd=tmp_path).returncode == 0) is met
 
 
 # prompt_settings.yaml --------------------------------------------------------------------------------------------
