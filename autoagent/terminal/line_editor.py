@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LARGE = 500  # characters that come at once, and that nobody types
 PIECE = 65_536  # bytes read at once
+READING_BEGINS = 0.2  # seconds after the first question is written, or with the first key; then the editor is loaded
 PASTE_GAP = 0.03  # seconds; what comes sooner after Enter was pasted with it, by a terminal that does not mark pastes
 SHORTEST_KEPT = 4  # characters of an answer that the history keeps: y, y -5 and the like are quicker typed
 HANG_UP_TOLD = 0.1  # seconds until the signal comes that tells of a terminal which was closed
@@ -71,6 +72,8 @@ class LineEditor:
         with _unechoed(self._stdin):
             self._screen.write(prompt)  # it can be read while the editor is loaded, which draws it once more
             self._screen.flush()
+            if "prompt_toolkit" not in sys.modules:
+                select.select([self._stdin], [], [], READING_BEGINS)
             import asyncio
 
             if hidden:
