@@ -1,6 +1,6 @@
 """How fast the memory is: search, add and open, beside faiss, usearch, sqlite-vec, chromadb and AutoGPT's LocalCache.
 
-    python benchmarks/memory.py [--sizes 1000,10000,100000] [--dims 256,1536] [--only search,add,open]
+    python benchmarks/memory.py [--sizes 1000,10000,100000] [--dims 256,1536] [--only search,recall,add,open]
 
 Vectors are those of real sentences, taken from the texts that come with this Python and its packages and embedded by
 the embedded embedder; for other dimensions than its own they are projected at random. A search is the whole call, from
@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoagent.memory.embedders.builtin import WordLlamaEmbedder
+from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.database import connect, writing
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.memory.vector_space import VectorSpace
@@ -53,6 +54,7 @@ SMALL_AT_MOST = 0.1  # ms, at 1,000
 LIMIT_AT_MOST = 1.3  # times bytes / bandwidth, at 1,000,000
 BITS_AT_MOST = 0.25  # times faiss flat, at 1,000,000
 RECALL_AT_LEAST = 0.99
+RECALL_AT_MOST = {100_000: 3.0, 1_000_000: 10.0}  # ms, a whole recall
 ADD_AT_MOST = 1.0  # ms
 GROWTH_AT_MOST = 1.2  # the slowest size's add over the fastest's
 OPEN_AT_MOST = {100_000: 50.0, 1_000_000: 150.0}  # ms
@@ -309,6 +311,25 @@ def show_search(texts: Corpus, size: int, dim: int, space: VectorSpace, folder: 
         row("bytes / memory bandwidth", f"{limit:.3f}", note, over <= LIMIT_AT_MOST if size >= 1_000_000 else None)
 
 
+def show_recall(texts: Corpus, size: int, folder: Path) -> None:
+    """Whole recalls, as a step does them: embedding, both searches, evidence, ranking, passages, and what fades."""
+    times: dict[str, list[float]] = {"words alone (FTS5)": [], "a whole recall": []}
+    store = LocalStore(folder, WordLlamaEmbedder())
+    with LivingMemory(store, clock=lambda: 1.0) as memory:  # at the time they were stored: nothing fades
+        for asked in texts.texts[-QUERIES:]:
+            begin = time.perf_counter()
+            memory.store.worded(asked, 2 * K)
+            between = time.perf_counter()
+            memory.recall(asked, K // 2, pushed=True)
+            times["words alone (FTS5)"].append(between - begin)
+            times["a whole recall"].append(time.perf_counter() - between)
+    print(f"recall from {size:,}, ms (median of {QUERIES})")
+    for name, seconds in times.items():
+        ms = 1000 * statistics.median(seconds)
+        most = RECALL_AT_MOST.get(size) if name == "a whole recall" else None
+        row(name, f"{ms:.2f}", "", ms <= most if most else None)
+
+
 def show_add(texts: Corpus, folders: dict[int, Path], scratch: Path) -> None:
     """Adding at each size, by turns; the embedding of the text is part of it."""
     print(f"add one, durable, ms (median of {ADDS})")
@@ -420,7 +441,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=numbers, default=[1000, 10_000, 100_000], help="default 1000,10000,100000")
     parser.add_argument("--dims", type=numbers, default=[256, 1536], help="default 256,1536")
-    parser.add_argument("--only", default="search,add,open", help="default search,add,open")
+    parser.add_argument("--only", default="search,recall,add,open", help="default search,recall,add,open")
     options = parser.parse_args()
     try:
         name, own = WordLlamaEmbedder.name, WordLlamaEmbedder().dim
@@ -442,6 +463,8 @@ def main() -> None:
                     show_open(texts, size, dim, folder, name)
                 if dim == own:
                     folders[size] = folder
+                    if "recall" in options.only:
+                        show_recall(texts, size, folder)
         if "add" in options.only and folders:
             folders[100] = Path(scratch, "100")
             filled(folders[100], texts.texts, texts.batches(100, own), name, own)

@@ -193,14 +193,14 @@ class MemoryStore(Protocol):
         the query (`score`: BM25 or similar, larger is better).
         """
 
-    def meaning(self, query: str, ids: Sequence[int]) -> dict[int, float]:
-        """Return how near these memories are to the query in meaning, as far as they have a vector.
+    def meaning(self, query: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
+        """Return how near memories are to the query in meaning, given their vectors.
 
         0 is what texts have that have nothing to do with one another, 1 what belongs together without doubt.
         """
 
-    def word_counts(self, words: Collection[str]) -> dict[str, int]:
-        """Return for each of these words in how many memories it is; many may be counted as fewer."""
+    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
+        """Return for each of these words in how many memories it is, and how many there are, both about."""
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Return the unit vectors (float32, little-endian) of these memories, as far as they have one."""

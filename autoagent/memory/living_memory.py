@@ -177,7 +177,8 @@ class LivingMemory:
         near, problem = self._near(text, SUPERSEDABLE, ())
         worded = self.store.worded(text, SUPERSEDABLE)
         others = {m.id: m for m in (*near, *worded) if m.id != id and m.kind in CHOSEN and not m.superseded}
-        asked, meaning = self._question(text), {} if problem else self.store.meaning(text, list(others))
+        vectors = {} if problem else self.store.vectors(list(others))
+        asked, meaning = self._question(text), self.store.meaning(text, vectors) if vectors else {}
         changes = []
         for old in others.values():
             same = evidence(meaning.get(old.id, 0.0), asked.coverage(old.text)) >= SUPERSEDES
@@ -209,7 +210,8 @@ class LivingMemory:
             near, worded = ([memory for memory in found if memory.trusted] for found in (near, worded))
         candidates = {memory.id: memory for memory in (*near, *worded)}
         asked = self._question(query)
-        meaning = {} if problem else self.store.meaning(query, list(candidates))
+        vectors = {} if problem else self.store.vectors(list(candidates))
+        meaning = self.store.meaning(query, vectors) if vectors else {}
         enough = ENOUGH if pushed else ENOUGH_ASKED
 
         def fits(memory: RetrievedMemory) -> bool:
@@ -222,7 +224,7 @@ class LivingMemory:
             n=k,
             now=now,
             weights=self.weights,
-            vectors={} if problem else self.store.vectors(list(candidates)),
+            vectors=vectors,
             room=None if room is None else Room(room, self._count),
             fits=fits,
         )
@@ -240,7 +242,7 @@ class LivingMemory:
 
     def _question(self, query: str) -> Question:
         words = terms(texts.query(query))
-        return Question(self.store.word_counts(words), len(self.store)) if words else Question({}, 0)
+        return Question(*self.store.word_counts(words)) if words else Question({}, 0)
 
     def _rising(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of memories that were used, less those that would move but a time, and by seconds."""

@@ -11,7 +11,7 @@ Words are ranked by the sum of ts_rank over the words of the query, each weighte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -244,13 +244,14 @@ class PostgresStore:
         values = {"words": asked, "weights": [*weights.values()], "any": " | ".join(asked), "k": k, **_skipping(skip)}
         return self._recollections(WORDED, values)
 
-    def meaning(self, query: str, ids: Sequence[int]) -> dict[int, float]:
+    def meaning(self, query: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
         text = texts.query(query)
-        return self._embedding.meaning(text, self.vectors(ids)) if ids and text.strip() else {}
+        return self._embedding.meaning(text, vectors) if vectors and text.strip() else {}
 
-    def word_counts(self, words: Collection[str]) -> dict[str, int]:
+    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
         there = dict(self._rows(COUNT_WORDS, ([f"'{word}'" for word in words],)))
-        return {word: int(there.get(f"'{word}'", 0)) for word in words}
+        last = self._rows("SELECT max(id) FROM memories", ())[0][0] or 0  # nearly; to count them all would be slow
+        return {word: int(there.get(f"'{word}'", 0)) for word in words}, int(last)
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         query = "SELECT memory, vector FROM vectors WHERE space = %s AND vector IS NOT NULL AND memory = ANY(%s)"

@@ -303,16 +303,16 @@ class RedisStore:
         """Return these memories with their scores, the best first."""
         return list(self._memories(sorted(scores, key=lambda id: (-scores[id], id)), scores).values())
 
-    def meaning(self, query: str, ids: Sequence[int]) -> dict[int, float]:
+    def meaning(self, query: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
         text = texts.query(query)
-        return self._embedding.meaning(text, self.vectors(ids)) if ids and text.strip() else {}
+        return self._embedding.meaning(text, vectors) if vectors and text.strip() else {}
 
-    def word_counts(self, words: Collection[str]) -> dict[str, int]:
+    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
         with self._server():
             pipeline = self._client.pipeline(transaction=False)
             for word in words:
                 pipeline.zcard(self._key("w", word))
-            return dict(zip(words, map(int, pipeline.execute()), strict=True))
+            return dict(zip(words, map(int, pipeline.execute()), strict=True)), len(self)
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with self._server():

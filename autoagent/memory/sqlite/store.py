@@ -302,14 +302,14 @@ class LocalStore:
         rows = self._db.execute(WORDED, (wanted, count)).fetchall()
         return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
 
-    def meaning(self, query: str, ids: Sequence[int]) -> dict[int, float]:
+    def meaning(self, query: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
         text = texts.query(query)
-        return self._embedding.meaning(text, self.vectors(ids)) if ids and text.strip() else {}
+        return self._embedding.meaning(text, vectors) if vectors and text.strip() else {}
 
-    def word_counts(self, words: Collection[str]) -> dict[str, int]:
+    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
         with our_errors(self._folder):
-            last = self._db.execute(ENDS).fetchone()[1] or 0
-            return {word: self._about_how_many(f'"{word}"', last) for word in words}
+            first, last = (end or 0 for end in self._db.execute(ENDS).fetchone())
+            return {word: self._about_how_many(f'"{word}"', last) for word in words}, last - first + 1
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
         with our_errors(self._folder):
