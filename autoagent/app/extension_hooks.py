@@ -124,10 +124,11 @@ class _HookedAuthorizer(AuthorizerWrapper):
                 return self._decided(proposal)
             (name, hook), *rest = left
             inner: _Once[Verdict] = _Once(lambda: decided(rest))
-            verdict, known = hook(proposal, inner), inner()
-            if not isinstance(verdict, Verdict) or known.args is not None or not known.allowed:
-                return known
-            return known if verdict.allowed else replace(verdict, by=name, args=None)
+            verdict = hook(proposal, inner)
+            refuses = isinstance(verdict, Verdict) and not verdict.allowed and verdict.args is None
+            if refuses and (inner.value is None or inner.value.allowed):
+                return replace(cast(Verdict, verdict), by=name)
+            return inner()
 
         return decided(self._around)
 
@@ -190,15 +191,25 @@ Value = TypeVar("Value")
 
 
 class _Once(Generic[Value]):
-    """Does something when it is first called, and returns the same afterwards; `value` None: it has not been."""
+    """Does something when it is first called, and returns or raises the same afterwards.
+
+    `value` is what it returned; None if it has not.
+    """
 
     def __init__(self, do: Callable[[], Value]) -> None:
         self._do = do
         self.value: Value | None = None
+        self._raised: BaseException | None = None
 
     def __call__(self) -> Value:
+        if self._raised is not None:
+            raise self._raised
         if self.value is None:
-            self.value = self._do()
+            try:
+                self.value = self._do()
+            except BaseException as error:  # raised again, as a hook may have kept it from whoever it is for
+                self._raised = error
+                raise
         return self.value
 
 

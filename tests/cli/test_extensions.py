@@ -72,6 +72,26 @@ def test_an_authorizer_may_refuse_and_allow_but_not_in_spite_of_the_guard(
     ]
 
 
+def test_a_hook_that_refuses_asks_nobody_and_keeps_no_end_from_the_run(
+    served: Home, server: ScriptedServer, tmp_path: Path
+) -> None:
+    text = (
+        "from autoagent.extension import Verdict\n"
+        "def refuses(proposal, decide):\n"
+        "    if proposal.call.name == 'list_files':\n        return Verdict(False, 'me', 'No lists.')\n"
+        "    try:\n        return decide()\n"
+        "    except Exception:\n        return Verdict(True, 'me')\n"
+        "def register(host):\n    host.around_authorize(refuses)\n"
+    )
+    written(served, tmp_path / "site", text)
+    server.add(command("list_files"), command("write_to_file", filename="a.txt", text="x"))
+    done = served.run(*GOAL, stdin="n\n")
+    assert done.code == 6, done.text
+    decided = [event for event in served.log() if event["type"] == "decided"]
+    assert [(event["allowed"], event["by"]) for event in decided] == [(False, "stranger of stranger 1.0")]
+    assert not (served.folder / "autoagent_workspace" / "a.txt").exists()
+
+
 def test_hooks_that_fail_or_lie_cost_no_run_and_take_no_label(
     served: Home, server: ScriptedServer, tmp_path: Path
 ) -> None:
