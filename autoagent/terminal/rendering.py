@@ -144,7 +144,7 @@ def folded(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
     parts = {"why": thoughts.reasoning, "plan": plan, "but": thoughts.criticism}
     said = "; ".join(f"{label}: {' '.join(text.split()).rstrip('.')}" for label, text in parts.items() if text.strip())
     if said:
-        room = page.columns - len(MORE_THOUGHTS) - 6
+        room = page.columns - len(MORE_THOUGHTS) - 7
         first = next(cut(said, room, hanging=0, at_spaces=True))
         yield page.ink("quiet", f"  {first}{'' if first == escape(said) else ' ...'} {MORE_THOUGHTS}")
 
