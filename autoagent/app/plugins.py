@@ -313,9 +313,9 @@ def install(states: Sequence[State], say: Callable[[str], None]) -> None:
         return
     python = deps_python(Path.cwd())
     say(f"Installing {', '.join(wanted)} in {python.parent.parent}.")
-    steps = [] if python.exists() else [[sys.executable, "-m", "venv", str(python.parent.parent)]]
+    steps = [] if python.exists() else [[sys.executable, "-I", "-m", "venv", str(python.parent.parent)]]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    for step in [*steps, [str(python), "-m", "pip", "install", "--quiet", "--", *wanted]]:
+    for step in [*steps, [str(python), "-I", "-m", "pip", "install", "--quiet", "--", *wanted]]:
         done = subprocess.run(step, env=env, capture_output=True, text=True, check=False)  # noqa: S603 - the user has asked for it
         if done.returncode:
             last = done.stderr.strip().rpartition("\n")[2]

@@ -145,7 +145,7 @@ class _Simplified:
             }
             required = schema.get("required")
             named = required if isinstance(required, list) else []
-            simple["required"] = [name for name in named if name in simple["properties"]]
+            simple["required"] = [name for name in named if isinstance(name, str) and name in simple["properties"]]
         if kind == "array":
             simple["items"] = self.of(schema.get("items", {}), depth + 1)
         if isinstance(several := schema.get("anyOf", schema.get("oneOf")), list):

@@ -97,7 +97,7 @@ class Settings:
     planner_llm: str = free("", "PLANNER_LLM", help="the model of the planner; empty: SMART_LLM")
     executor_llm: str = free("", "EXECUTOR_LLM", help="the model of the executor; empty: FAST_LLM")
     thinker_llm: str = free("", "THINKER_LLM", help="the model of the thinker; empty: SMART_LLM")
-    unanswered_text: str = free(
+    unanswered_text: str = setting(
         "用户暂未回复", "AUTOAGENT_UNANSWERED", help="what a planner is told of a question that nobody answers in time"
     )
     temperature: float = free(0.0, "TEMPERATURE", help="0 is the most repeatable")
@@ -174,7 +174,7 @@ class Settings:
     )
     memory_index: str = free("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
     memory_url: str = setting("", "MEMORY_URL", help="postgresql://... or redis://..., with its password", secret=True)
-    memory_trust: str = free(
+    memory_trust: str = setting(
         "all",
         "MEMORY_TRUST",
         help="trusted: a run recalls no memory whose text comes from outside (--memory)",

@@ -111,6 +111,7 @@ class _Child:
         for limit, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, file), (resource.RLIMIT_CORE, 0)):
             with suppress(ValueError, OSError):  # it is lower already, or this system has none
                 resource.setrlimit(limit, (most, most))
+        sys.pycache_prefix = f"{os.devnull}/none"  # what is compiled there need not be what was looked at
         sys.path += [path for path in paths if path not in sys.path]
         if root:  # under a package of their own, as one may be called like a module of Python's (`email`)
             package = types.ModuleType(_PACKAGE)

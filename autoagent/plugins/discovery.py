@@ -8,9 +8,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import json
+import lzma
 import os
 import re
+import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -74,10 +78,13 @@ def untrusted_plugins(settings: Settings, folder: Path) -> Iterator[UntrustedVal
 def untrusted_plugin(plugin: FoundPlugin, entry: PluginEntry, shown: str) -> UntrustedValue:
     """Return the plug-in as what the user is asked about: all of its files, and what it is given."""
     given = ", ".join(f"{name}={value}" if value else name for name, value in entry.env.items())
+    config = json.dumps(entry.config, sort_keys=True, default=str) if entry.config else ""
     return UntrustedValue(
         file=shown,
         name=plugin.name,
-        value=f"{plugin.kind} {plugin.digest}" + (f", given {given}" if given else ""),
+        value=f"{plugin.kind} {plugin.digest}"
+        + (f", given {given}" if given else "")
+        + (f", config {hashlib.sha256(config.encode()).hexdigest()}" if config else ""),
         about="a plug-in: a program that may use the network and your files",
         additive=True,
     )
@@ -125,10 +132,15 @@ def _folder(path: Path) -> Iterator[FoundPlugin]:
     """Yield the packages with plug-ins in a folder: itself, in `src`, or below."""
     files: dict[str, bytes] = {}
     try:
+        size = 0
         for name in _walk(path):
-            files[name] = (path / name).read_bytes()
-            if sum(map(len, files.values())) > _WHOLE or len(files) > _FILES:
+            found = (path / name).lstat()
+            size += found.st_size
+            if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+                raise ValueError(f"{name} is no regular file")
+            if size > _WHOLE or len(files) > _FILES:
                 raise ValueError("it is too large")
+            files[name] = (path / name).read_bytes()
     except (OSError, ValueError) as error:
         yield FoundPlugin(path.name, "folder", "", problem=f"it cannot be read: {error}")
         return
@@ -151,7 +163,7 @@ def _zip(path: Path) -> Iterator[FoundPlugin]:
             if len(infos) > _FILES or sum(one.file_size for one in infos) > _WHOLE:
                 raise ValueError("it is too large")
             files = {one.filename: archive.read(one) for one in infos}
-    except (OSError, ValueError, zipfile.BadZipFile, RuntimeError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, RuntimeError, zlib.error, lzma.LZMAError) as error:
         yield FoundPlugin(path.name, "zip", "", problem=f"it cannot be read: {error}")
         return
     yield from _packages(path.name, "zip", str(path), files)
@@ -185,14 +197,13 @@ def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> I
 def _classes(source: bytes) -> tuple[str, ...]:
     """Return the names of the plug-ins' classes in a source."""
     try:
-        tree = ast.parse(source[:_SOURCE])
+        return tuple(
+            node.name
+            for node in ast.walk(ast.parse(source[:_SOURCE]))
+            if isinstance(node, ast.ClassDef) and any(BASE in ast.unparse(base) for base in node.bases)
+        )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    return tuple(
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and any(BASE in ast.unparse(base) for base in node.bases)
-    )
 
 
 def _requirements(text: bytes) -> Iterator[str]:

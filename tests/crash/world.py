@@ -167,7 +167,7 @@ class World:
         """
         log = self.log()
         assert [event["seq"] for event in log] == list(range(len(log)))
-        shown = cut.acknowledged
+        shown = [event for event in cut.acknowledged if event["seq"] >= 0]  # -1: the end of a run that could not begin
         if power:
             results = [at for at, event in enumerate(shown) if event["type"] == "returned" and not event["agent"]]
             shown = shown[: results[-1] + 1] if results else []

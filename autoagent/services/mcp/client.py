@@ -264,7 +264,7 @@ async def _transport(entry: ServerEntry, log: Path) -> AsyncIterator[tuple[Any, 
             yield streams
         return
     program = StdioServerParameters(
-        command=entry.command, args=list(entry.args), env=dict(entry.env), cwd=entry.cwd or None
+        command=entry.command, args=list(entry.args), env=dict(entry.env), cwd=entry.cwd or str(entry.folder)
     )
     with _errors(log) as errors:
         async with stdio_client(program, errors) as streams:
