@@ -25,7 +25,7 @@ from autoagent.terminal.output import echo
 from autoagent.text.sanitize import escape, shorten
 from autoagent.text.wrapping import wrap
 
-SHOWN = 200  # characters of a value that is shown
+SHOWN = 600  # characters of a value that is shown
 _STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
 _ELSEWHERE = "set it in ~/.config/autoagent/config.yaml, in the environment or by a flag"
 

@@ -170,6 +170,8 @@ def _variable(
     item = f"{where}: {name}"
     if to in there or to in found.variables:
         found.rows.append(Row(item, "not taken", why=f"{to} is set here already"))
+    elif any(variable in there for variable in _keys_of(to)):
+        found.rows.append(Row(item, "not taken", why=f"your key in .env would go there: write {to} into it yourself"))
     elif re.search(r"['\\\n\r]", value):
         found.rows.append(
             Row(item, "not taken", why=f"a quote, a backslash or a line end in it: write {to} into .env yourself")
@@ -177,6 +179,13 @@ def _variable(
     else:
         found.variables[to] = value
         found.rows.append(Row(item, "taken" if name.partition(",")[0] == to else "renamed", f".env: {to}"))
+
+
+def _keys_of(variable: str) -> list[str]:
+    """Return the variables that set the keys which go to the address that this one names; none if it names none."""
+    fields = Settings.__dataclass_fields__
+    keys = [key for one in fields.values() if variable in one.metadata["env"] for key in one.metadata["keys"]]
+    return [name for key in keys for name in fields[key].metadata["env"]]
 
 
 def _other(found: Migration, name: str, value: str, there: Mapping[str, Variable]) -> None:

@@ -82,9 +82,14 @@ def _is_true(values: Mapping[str, str], name: str) -> bool:
     return word in ("true", "1", "yes", "on")
 
 
+AZURE_ADDRESS = "azure_api_base"
+"""The key of azure.yaml that names an address. The file may come from others than the `.env` with the key beside it."""
+
+
 def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
     """Yield address and deployments, of azure.yaml or of the variables that AutoGPT had before it."""
     base, models = _azure_file(values, folder)
+    named = AZURE_ADDRESS if base else "OPENAI_AZURE_API_BASE"
     base = base or values.get("OPENAI_AZURE_API_BASE", "")
     if is_blank(base):
         raise SettingsError(
@@ -94,7 +99,7 @@ def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
     address = base.rstrip("/")
     if not address.endswith("/openai/v1"):
         address = f"{address.removesuffix('/openai')}/openai/v1"
-    yield Meaning("openai_base_url", "azure_api_base", address, over=True)
+    yield Meaning("openai_base_url", named, address, over=True)
     chat = values.get("OPENAI_AZURE_CHAT_DEPLOYMENT_ID") or values.get("OPENAI_AZURE_DEPLOYMENT_ID")
     deployments = {
         "smart_llm": (models.get("smart_llm_deployment_id") or models.get("smart_llm_model_deployment_id"), chat),

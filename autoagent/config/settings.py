@@ -18,7 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.autogpt_env import is_blank
+from autoagent.config.autogpt_env import AZURE_ADDRESS, is_blank
 from autoagent.config.autogpt_folder import AutoGPTFolder
 from autoagent.config.dotenv import Variable
 from autoagent.config.folder import Permission, UntrustedValue, may_set
@@ -499,7 +499,7 @@ def _judged(
     for name, (value, origin) in values.items():
         declared, now = Settings.__dataclass_fields__[name].metadata, getattr(held, name)
         permission: Permission = declared["folder"]
-        keyed = permission == "paired" and (declared["keys"][0] in values or not getattr(held, declared["keys"][0]))
+        keyed = permission == "paired" and _has_its_key(raw[name][0], declared["keys"][0], values, held)
         untrusted = UntrustedValue(
             file=DOTENV,
             line=int(origin.rpartition(":")[2]),
@@ -516,6 +516,13 @@ def _judged(
         else:
             left.append(untrusted)
     return layer, left
+
+
+def _has_its_key(called: str, key: str, values: Layer, held: Settings) -> bool:
+    """Return whether an address of the folder stands beside its key in `.env`, or there is no key for it at all."""
+    if key in values:
+        return not called.endswith(AZURE_ADDRESS)
+    return not getattr(held, key)
 
 
 def _is_same(value: Any, now: Any) -> bool:

@@ -132,3 +132,14 @@ def test_other_words_for_a_setting(left: Home) -> None:
     rows = {row["name"]: row["value"] for row in json.loads(left.run("config", "--json").out)}
     assert (rows["asking"], rows["window"], rows["fast_window"]) == ("tools", 9000, 5000)
     assert rows["browser_name"] == "chromium"
+
+
+def test_a_key_beside_azure_yaml_does_not_go_where_that_says_unasked(left: Home, server: ScriptedServer) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        left.env.pop(name, None)
+    left.write("azure.yaml", AZURE.format(base=server.base_url.removesuffix("/v1")))
+    left.write(".env", "USE_AZURE=True\nOPENAI_API_KEY=sk-of-the-user-123456789012345\n")
+    done = left.run("-c", "-y")
+    assert done.code == 3
+    assert "azure_api_base" in done.err
+    assert not server.requests
