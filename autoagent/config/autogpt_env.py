@@ -89,7 +89,7 @@ AZURE_ADDRESS = "azure_api_base"
 def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
     """Yield address and deployments, of azure.yaml or of the variables that AutoGPT had before it."""
     base, models = _azure_file(values, folder)
-    named = AZURE_ADDRESS if base else "OPENAI_AZURE_API_BASE"
+    variable = AZURE_ADDRESS if base else "OPENAI_AZURE_API_BASE"
     base = base or values.get("OPENAI_AZURE_API_BASE", "")
     if is_blank(base):
         raise SettingsError(
@@ -99,7 +99,7 @@ def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
     address = base.rstrip("/")
     if not address.endswith("/openai/v1"):
         address = f"{address.removesuffix('/openai')}/openai/v1"
-    yield Meaning("openai_base_url", named, address, over=True)
+    yield Meaning("openai_base_url", variable, address, over=True)
     chat = values.get("OPENAI_AZURE_CHAT_DEPLOYMENT_ID") or values.get("OPENAI_AZURE_DEPLOYMENT_ID")
     deployments = {
         "smart_llm": (models.get("smart_llm_deployment_id") or models.get("smart_llm_model_deployment_id"), chat),
