@@ -145,6 +145,10 @@ class Home:
         path = self.state / "runs" / (run or self.runs[-1]) / "events.jsonl"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
+    def ended(self, run: str | None = None) -> bool:
+        """Say whether a run has come to its end: not only an agent in it, whose end stands in the same log."""
+        return [(event["type"], event["agent"]) for event in self.log(run)[-1:]] == [("ended", "")]
+
 
 class Hanging:
     """A reply that is not given before `leave`: while it hangs, the model thinks."""

@@ -171,11 +171,11 @@ def killed(home: Home, kills: int, chance: random.Random, longest: float) -> Non
             process.kill()
             process.communicate()
             left -= 1
-            if not home.log() or home.log()[-1]["type"] == "ended":
+            if not home.log() or home.ended():
                 break
             process = home.start("resume", home.runs[-1], "-c")
         process.communicate(timeout=PATIENCE)
-        if home.log() and home.log()[-1]["type"] == "ended":
+        if home.ended():
             assert home.log()[-1]["status"] == "finished", home.log()[-1]
             assert asked(home) == whole, "no step is lost, and none is asked for, and so paid for, twice"
             assert home.read("autoagent_workspace/a.txt") == "1"

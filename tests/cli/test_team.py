@@ -372,12 +372,11 @@ def test_a_team_that_is_killed_a_hundred_times_loses_nothing(team: Callable[...,
             kills += 1
             run = home.runs[-1]
             process.communicate()
-            types = [event["type"] for event in home.log(run)]
-            if not types or types[-1] == "ended":
+            if not home.log(run) or home.ended(run):
                 break
             process = home.start("resume", run, "-c")
         process.communicate()
-        if home.log() and home.log()[-1]["type"] == "ended":
+        if home.ended():
             assert sorted(messages(home)) == expected
             calls = [e["sha256"] + e["agent"] + str(e["step"]) for e in home.log() if e["type"] == "answered"]
             assert len(calls) == len(set(calls)), "no answer is asked for, and so paid for, twice"
