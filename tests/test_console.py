@@ -44,7 +44,8 @@ from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Task
 from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
-from autoagent.terminal.console import Console, Style, decide_color
+from autoagent.terminal.console import Console
+from autoagent.terminal.style import Style, decide_color
 from autoagent.text.redaction import MASK, Redactor
 from autoagent.text.sanitize import width
 

@@ -9,7 +9,8 @@ from autoagent.core.commands import Call
 from autoagent.core.events import AgentMessage, Ended, Event, Feedback, Returned, RunStarted, Started, Thought
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Task
-from autoagent.terminal.console import Console, Style
+from autoagent.terminal.console import Console
+from autoagent.terminal.style import Style
 
 START: dict[str, Any] = {
     "version": "", "model": "m", "window": 8192, "reply_tokens": 100, "system": "", "system_tokens": 0,

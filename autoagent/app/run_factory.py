@@ -25,7 +25,8 @@ from autoagent.core.window import SMALL_WINDOW
 from autoagent.registry.models import ModelOpening
 from autoagent.runs.budget import RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
-from autoagent.terminal.console import Console, EventHooks, Style, decide_color
+from autoagent.terminal.console import Console, EventHooks
+from autoagent.terminal.style import Style, decide_color
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from autoagent.config.trust import Trusted
 from autoagent.core.errors import SettingsError, SetupError
 from autoagent.subcommands.flags import given_in, serve_flags
 from autoagent.subcommands.task_flags import check_flags
-from autoagent.terminal.console import Console, EventHooks, Style
+from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import echo, echo_list
+from autoagent.terminal.style import Style
 
 
 @click.group("mcp")

@@ -20,10 +20,11 @@ from autoagent.core.events import Event, Forked, RunStarted
 from autoagent.runs.event_log import find_run, read, run_ids
 from autoagent.runs.stats import RunStats
 from autoagent.subcommands.flags import run_ids_here
-from autoagent.terminal.console import Console, Style, decide_color
+from autoagent.terminal.console import Console
 from autoagent.terminal.export import EXPORTED_COLUMNS, exported
 from autoagent.terminal.output import echo, echo_list, minute, page_out
 from autoagent.terminal.rendering import counted
+from autoagent.terminal.style import Style, decide_color
 from autoagent.text.sanitize import escape, shorten, width
 
 

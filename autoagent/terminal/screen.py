@@ -1,0 +1,94 @@
+"""The screen that lines are written to: one place for all writing, which gives up output that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from typing import TextIO
+
+from autoagent.terminal.live_area import LiveArea
+from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.style import Style
+from autoagent.text.wrapping import Flow
+
+
+class Screen:
+    """Writes to `stream`; `moves`: a live area stands below the text, and is hidden while text is written."""
+
+    def __init__(self, stream: TextIO, style: Style, *, moves: bool) -> None:
+        self.stream = stream
+        self.area = LiveArea(self._put_here, self._free_column) if moves else None
+        self.flow: Flow | None = None  # of a text whose end is still to come
+        self.open_line = False  # the cursor stands behind text
+        self.broken = ""  # why the output cannot be written any more
+        self.reader_left = False  # that it is a closed pipe
+        self._style = style
+
+    @property
+    def color(self) -> bool:
+        """Whether colour codes are written."""
+        return self._style.color
+
+    @property
+    def page(self) -> Canvas:
+        """The terminal as it is now."""
+        columns = self._style.columns or shutil.get_terminal_size().columns
+        return Canvas(columns, self._style.color, self._style.whole)
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Write whole lines, below the one that is open."""
+        self.close_line()
+        self.write("".join(f"{line}\n" for line in lines))
+
+    def close_line(self) -> None:
+        """End the line that is open, if one is."""
+        if self.open_line:
+            self.open_line = False
+            self.write("\n")
+
+    def write(self, text: str) -> None:
+        """Write a text as it is, but for characters that the encoding lacks: those are escaped."""
+        if self.broken or not text:
+            return
+        if self.area is None:
+            self._put_here(text)
+        else:
+            with self.area.hidden():
+                self._put_here(text)
+
+    def put(self, stream: TextIO, text: str) -> None:
+        """Write to this or another stream at once; one that fails is written to no more, and so is this screen."""
+        if self.broken or not text:
+            return
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError as error:
+                stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+            stream.flush()
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self.broken = getattr(error, "strerror", None) or str(error)
+            self.reader_left = isinstance(error, BrokenPipeError)
+            _abandon(stream)
+
+    def _put_here(self, text: str) -> None:
+        self.put(self.stream, text)
+
+    def _free_column(self) -> int | None:
+        """Return the column of the cursor, None where it is not known or nothing can be written any more."""
+        if self.broken:
+            return None
+        if self.flow is not None:
+            return self.flow.column
+        return None if self.open_line else 0
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what the stream still holds go nowhere, so that Python's flush at exit does not fail once more."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+    except (OSError, ValueError):  # a stream without a descriptor holds nothing back
+        return
