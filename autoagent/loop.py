@@ -17,6 +17,7 @@ from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Listener, Model, Recorder
 from autoagent.reply.parser import parse, written
 from autoagent.steps.authorization import Authorization
+from autoagent.steps.distillation import Distillation
 from autoagent.steps.execution import Execution
 from autoagent.steps.model_turn import ModelTurn
 from autoagent.steps.recall import StepMemory
@@ -59,6 +60,7 @@ class Agent:
         self._memory = StepMemory(self._state, tools.context.memory, self._user, policy.clock)
         self._model = ModelTurn(self._state, model, tools, policy, self._user, listener, setup_usage or Usage())
         self._execution = Execution(self._state, tools, policy, self._user)
+        self._distillation = Distillation(self._state, model, policy, self._user, listener)
         self._further: tuple[str, ...] = ()  # the further commands of a reply, with their secrets
         self._unknown: frozenset[str] = frozenset()  # those of a reply to an earlier process, where it had secrets
 
@@ -221,5 +223,7 @@ class Agent:
         for event in self._inbox.close() if self._inbox else ():
             yield self._state.record(event)
         yield from self._execution.close()
-        yield from self._memory.close(outcome)
+        if self._memory.keeps_facts(outcome):
+            facts = yield from self._distillation.facts(outcome)
+            yield from self._memory.close(outcome, facts)
         yield self._state.record(Ended(status=outcome.status, reason=outcome.reason))

@@ -65,6 +65,7 @@ def run(steps: int, window: int) -> LongRun:
                 "OPENAI_API_KEY": "sk-for-a-benchmark",
                 "OPENAI_BASE_URL": f"http://127.0.0.1:{int(server.stdout.readline())}/v1",
                 "AUTOAGENT_WINDOW": str(window),
+                "MEMORY_DISTIL": "off",  # the steps are measured
             }
             task = ["--ai-name", "Reader", "--ai-role", "a reader", "--ai-goal", "Read the notes"]
             limits = ["-c", "-l", str(steps), "-w", "workspace", "--state-dir", "state", "--model", "gpt-4o-mini"]

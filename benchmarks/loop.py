@@ -164,6 +164,7 @@ def world(home: Path, url: str, window: int) -> dict[str, str]:
         "OPENAI_BASE_URL": url,
         "OPENAI_API_BASE": url,
         "AUTOAGENT_WINDOW": str(window),
+        "MEMORY_DISTIL": "off",  # the steps are measured
         "TIKTOKEN_CACHE_DIR": str(home / RANKS),
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "MSWEA_CONFIGURED": "true",

@@ -159,6 +159,7 @@ def play(home: Path, endpoint: ScriptedEndpoint, goals: Sequence[str], window: i
         "PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(Path(__file__).parent.parent),
         "OPENAI_API_KEY": "none-is-needed", "OPENAI_BASE_URL": endpoint.base_url, "SMART_LLM": "scripted",
         "EMBEDDING_MODEL": embedder, "AUTOAGENT_WINDOW": str(window),
+        "MEMORY_DISTIL": "off",
     }  # fmt: skip
     asked = itertools.chain.from_iterable(("--ai-goal", goal) for goal in goals)
     argv = [sys.executable, "-m", "autoagent", "-c", "--plain", "-w", "workspace", "--ai-name", "Clerk", *asked]

@@ -197,7 +197,10 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
             tools = Tools(own, context, snapshots, inbox=late.after(pool.mailbox), hooks=plan.plugins.hooks)
-            policy = Policy(pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed)
+            policy = Policy(
+                pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed,
+                distils=run_factory.distils(settings) and not plan.plugins.answer,
+            )  # fmt: skip
             yield OpenedRun(plan, log, budget, pool, tools, policy, interrupts)
 
 

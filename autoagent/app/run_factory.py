@@ -22,6 +22,7 @@ from autoagent.core.model import Message, Usage
 from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Task
 from autoagent.core.window import SMALL_WINDOW
+from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening
 from autoagent.runs.budget import RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
@@ -111,6 +112,13 @@ def _name_at_level(settings: Settings, agent: str) -> str:
     usual = settings.fast_llm if level is EXECUTOR else settings.smart_llm
     named = {"planner": settings.planner_llm, "executor": settings.executor_llm, "thinker": settings.thinker_llm}
     return named[level.name] or usual
+
+
+def distils(settings: Settings) -> bool:
+    """Return whether the model of a run may be asked, once that is over, for what it has found out."""
+    provider = settings.model_choice.provider
+    remembers = BACKENDS.find(settings.memory_backend).open is not None
+    return settings.memory_distil and remembers and provider.proposes and not provider.recorded
 
 
 def model_of_worker(settings: Settings, console: Console, model: Model, key: str) -> Model:

@@ -180,6 +180,13 @@ class Settings:
         help="trusted: a run recalls no memory whose text comes from outside (--memory)",
         choices={"all": "all", "trusted": "trusted"},
     )
+    memory_distil: bool = setting(
+        True,
+        "MEMORY_DISTIL",
+        help="whether a run that is over is put down in facts by its model, with one call (--distil)",
+        folder="only false",
+        scenario="free",
+    )
     memory_life: str = free(
         "kinds",
         "MEMORY_LIFE",
@@ -589,6 +596,7 @@ def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
 _FLAGS = {  # where the flag has another name than the setting
     "memory_backend": "use-memory",
     "memory_trust": "memory",
+    "memory_distil": "distil",
     "workspace": "workspace-directory",
     "openai_base_url": "base-url",
     "ai_settings_file": "ai-settings",

@@ -56,7 +56,7 @@ class Provider:
         endpoint: prompts go to the OpenAI-compatible endpoint of the settings; what else it has, it may be asked too.
         recorded: its replies come in a fixed order, and a resumed run passes over those that it has had.
         shared: one model serves all agents of a run, from any thread; else each has one of its own.
-        proposes: it can turn a wish into name, role and goals.
+        proposes: it writes freely, too: turns a wish into name, role and goals, a run into facts.
         task: the only task it does; None: any.
         one_agent: why it cannot answer for sub-agents too, '' if it can.
         offered: its line in the menu of the first start, '' if that does not offer it.

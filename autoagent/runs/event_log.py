@@ -261,10 +261,8 @@ class EventLog:
         return found
 
     def effective(self) -> Iterator[Event]:
-        """Yield the events that a resumed run continues from: those
-        that count, except those that concern the memory alone.
-        """
-        for event in effective(_events(self.path, EVENTS.keys() - {Recalled.type, Remembered.type}), self._rewinds):
+        """Yield the events that a resumed run continues from: those that count, except what was recalled."""
+        for event in effective(_events(self.path, EVENTS.keys() - {Recalled.type}), self._rewinds):
             for hear in self._listeners:
                 hear(event)
             yield event

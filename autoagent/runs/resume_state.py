@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from autoagent.core.commands import Call
 from autoagent.core.events import (
+    Answered,
     Decided,
     Ended,
     Event,
@@ -13,6 +14,7 @@ from autoagent.core.events import (
     Forked,
     Prompted,
     Rejected,
+    Remembered,
     Resumed,
     Returned,
     Rewound,
@@ -21,6 +23,7 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
+from autoagent.runs.run_facts import PURPOSE
 
 
 class ResumeState:
@@ -31,7 +34,9 @@ class ResumeState:
     it did. `waiting` are the further commands of a reply, as Thought has them, until the user has a word in it, or the
     model has to look first whether one of them has run.
     `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
-    `tree` is the newest snapshot of the workspace, `before` the newest one when the last command began.
+    `tree` is the newest snapshot of the workspace, `before` the newest one when the last command began. `remembers`:
+    something of the run was kept. `distilled` are its facts, once it has come to its end, `kept` is how many were kept
+    since.
     """
 
     def __init__(self) -> None:
@@ -43,6 +48,9 @@ class ResumeState:
         self.returned: Returned | None = None
         self.tree = ""
         self.before = ""
+        self.remembers = False
+        self.distilled: Answered | None = None
+        self.kept = 0
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -51,6 +59,7 @@ class ResumeState:
         match event:
             case Thought():
                 self.call, self.started, self.returned, self.unusable = event.call, False, None, 0
+                self.distilled = None
             case Rejected():
                 self.call, self.started, self.returned, self.unusable = None, False, None, self.unusable + 1
             case Decided(allowed=True, args=args) if self.call and args is not None:
@@ -67,6 +76,10 @@ class ResumeState:
                 self.tree = event.tree
             case Resumed():
                 self.unusable = 0
+            case Answered(purpose=purpose) if purpose == PURPOSE:
+                self.distilled, self.kept = event, 0
+            case Remembered():
+                self.remembers, self.kept = True, self.kept + 1
 
     def _wait(self, event: Event) -> None:
         match event:

@@ -206,6 +206,7 @@ def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> d
         "TZ": "UTC",
         "TERM": "dumb",  # its screen is read as a text: nothing on it moves, and no line is drawn twice
         "INPUTRC": os.devnull,
+        "MEMORY_DISTIL": "false",  # a script has the replies of the run alone
         **scenario.environment,
         **held,
     }

@@ -45,7 +45,6 @@ class StepMemory:
         self._asked: tuple[str, ...] = ()  # goals and feedback that were recalled by last
         self._shown: tuple[RetrievedMemory, ...] = ()  # recalled by the newest step
         self._used: set[int] = set()  # memories that this run has acted on
-        self._worth = False  # whether a step of this process was remembered
 
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
         """Retrieve the memories that fit what is going on; return those by the newest step, the others stay."""
@@ -109,21 +108,27 @@ class StepMemory:
             self._used |= acted_on
             yield from self._keep(lambda: self._memory.use(acted_on))
         if text := history.memorable:
-            self._worth = True
             yield from self._add(text, "step", origin)
         said = history.feedback_in(self._state.step)
         if len(said.split()) >= SAID:
             yield from self._add(said, "feedback", Origin(PRIVATE if self._state.guard.private else ""))
 
-    def close(self, outcome: Outcome) -> Events:
-        """Keep in a line what the run came to, if it did anything, and let other memories fade."""
+    def keeps_facts(self, outcome: Outcome) -> bool:
+        """Return whether a run that ends so is one to keep the facts of: it has come to an end, and did something."""
+        return self._state.resume.remembers and not self._state.key and outcome.status in ENDS
+
+    def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
+        """Keep the facts of the run, and in a line what it came to; let other memories fade.
+
+        A run whose facts an earlier process had begun to keep goes on with the next one.
+        """
         state = self._state
-        if not self._worth or state.key or outcome.status not in ENDS:
-            return
         goals = "; ".join(goal.text for goal in state.start.task.goals)
         made = ", ".join(list(state.review.changed)[:MADE])
         text = f"A run for: {goals}\nIt came to: {outcome.reason}" + (f"\nFiles: {made}" if made else "")
-        yield from self._add(text, "fact", state.guard.origin)
+        kept = state.resume.kept if state.resume.distilled else 0
+        for fact in [*facts, text][kept:]:
+            yield from self._add(fact, "fact", state.guard.origin)
         yield from self._keep(self._memory.nap)
 
     def _acted_on(self) -> set[int]:

@@ -47,7 +47,7 @@ class Policy:
     """What the agent may do, and what that may cost.
 
     `interruptible` is entered around everything that may be cut short by Ctrl-C: model, command and question, never a
-    write. `clock` gives seconds since the epoch.
+    write. `clock` gives seconds since the epoch. With `distils` the model is asked for the facts of a run that is over.
     """
 
     authorizer: Authorizer
@@ -55,6 +55,7 @@ class Policy:
     budget: Budget
     interruptible: Callable[[], AbstractContextManager[object]] = nullcontext
     clock: Callable[[], float] = time
+    distils: bool = False
 
 
 class RunState:

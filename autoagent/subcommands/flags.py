@@ -135,6 +135,8 @@ _RUN_FLAGS = (
                  cls=_RegistryOption, say=_backends),
     click.option("--memory", "memory_trust", type=click.Choice(["all", "trusted"]),
                  help="trusted: recall no memory whose text comes from outside."),
+    click.option("--distil", "memory_distil", type=click.Choice(["on", "off"]),
+                 help="off: no call to the model at the end, to put down for later runs what was found out."),
     click.option("--allow", multiple=True, metavar="RULE",
                  help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
     click.option("--sandbox", metavar="NAME", cls=_RegistryOption, say=_sandboxes),

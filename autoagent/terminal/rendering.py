@@ -16,6 +16,7 @@ from colorama import Fore, Style
 from autoagent.core.commands import Proposal
 from autoagent.core.events import (
     AgentMessage,
+    Answered,
     Decided,
     Ended,
     Event,
@@ -29,6 +30,7 @@ from autoagent.core.events import (
     SystemNotice,
 )
 from autoagent.core.model import Thoughts
+from autoagent.runs.run_facts import PURPOSE, facts_in
 from autoagent.terminal.highlighting import highlighter
 from autoagent.text.redaction import MASK, holds_mask
 from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
@@ -325,6 +327,10 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
             yield page.said("SYSTEM:", event.text, "alarm")
         case AgentMessage():
             yield page.said(f"{escape(event.sender)}:", event.text)
+        case Answered(purpose=purpose) if purpose == PURPOSE:
+            facts = facts_in(event.text, truncated=event.truncated)
+            said = " | ".join(facts) or "nothing that later runs would be glad to know"
+            yield page.said("FACTS:", said)
         case Ended():
             yield ended(event, page)
 

@@ -116,6 +116,7 @@ class Home:
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
             "TZ": "UTC",
+            "MEMORY_DISTIL": "off",  # a script has the replies of the run alone
         }
         return {**base, **warm.LOADED_WITH, **self.env, **(more or {})}
 

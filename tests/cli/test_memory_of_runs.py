@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from driver import FINISH, Home
 from loopback_site import Site, answer
-from server import Reply, ScriptedServer, command
+from server import Fault, Reply, ScriptedServer, command
 
 
 @pytest.fixture
@@ -92,3 +93,80 @@ def test_memories_are_pinned_edited_filtered_and_forgotten_by_the_user(served: H
     assert served.run("memory", "forget").code == 2
     assert served.run("memory", "add").code == 2
     assert "There is no memory 9;" in served.run("memory", "pin", "9").text
+
+
+def facts(home: Home) -> list[dict[str, Any]]:
+    """The facts in the memory, the oldest first."""
+    return sorted((memory for memory in listed(home) if memory["kind"] == "fact"), key=lambda memory: memory["id"])
+
+
+DISTILS = {"MEMORY_DISTIL": "on"}
+FOUND = Reply("- The service runs on alpha, port 5433.\n- Deploys need the key of Kim.\nThat is all.")
+
+
+def test_a_run_that_is_over_is_put_down_in_facts_by_one_call(served: Home, server: ScriptedServer) -> None:
+    write = command("write_to_file", filename="a.txt", text="alpha, port 5433")
+    server.add(write, *FINISH, FOUND)
+    done = served.run(*goal("Write where the service runs"), env=DISTILS)
+    assert done.code == 0
+    assert "FACTS: The service runs on alpha, port 5433. | Deploys need the key of Kim." in done.text
+    kept = [memory["text"] for memory in facts(served)]
+    assert kept[:2] == ["The service runs on alpha, port 5433.", "Deploys need the key of Kim."]
+    assert kept[2].startswith("A run for: Write where the service runs\nIt came to: It is done.")
+    assert "a.txt" in server.requests[3].prompt, "it is shown what the run did"
+    assert "; 50 out)" in done.text, "the call counts, beside the probe and three steps"
+    assert "tools" not in server.requests[3].body
+
+    moved = Reply("- The service runs on omega now, alpha is off.")
+    server.add(command("write_to_file", filename="b.txt", text="omega"), *FINISH, moved)
+    assert served.run(*goal("Write where it was moved"), env=DISTILS).code == 0
+    old, _, _, new, _ = facts(served)
+    assert (old["source"], new["source"]) == ("superseded", ""), "both are kept"
+
+    server.add(command("write_to_file", filename="c.txt", text="c"), *FINISH)
+    assert served.run(*goal("Write c"), "--distil", "off", env=DISTILS).code == 0
+    assert len(facts(served)) == 6
+    assert not server.script
+
+
+def test_what_is_distilled_from_text_from_outside_is_not_trusted(
+    served: Home, server: ScriptedServer, outside: Site
+) -> None:
+    env = {"AUTOAGENT_ALLOW_HOSTS": outside.allowed(), **DISTILS}
+    browse = command("browse_website", url=outside.url("/page"), question="")
+    server.add(browse, *FINISH, Reply("- Ferries leave at 9."))
+    assert served.run(*goal("Find out when the ferries leave"), env=env).code == 0
+    assert [(fact["trusted"], fact["source"]) for fact in facts(served)] == [(False, outside.url("/page"))] * 2
+    assert "<untrusted-" in server.requests[-1].prompt
+
+
+def test_facts_that_cannot_be_had_change_nothing_of_the_end(served: Home, server: ScriptedServer) -> None:
+    write = command("write_to_file", filename="a.txt", text="a")
+    server.add(write, *FINISH, Fault(500, "broken"))
+    done = served.run(*goal("Write a"), env=DISTILS)
+    assert done.code == 0
+    assert "What the run found out is not put down in facts: " in done.text
+    assert [fact["text"].splitlines()[0] for fact in facts(served)] == ["A run for: Write a"]
+    assert len(server.requests) == 4, "it is asked once"
+
+    dear = replace(FINISH[1], usage={"prompt_tokens": 60_000, "completion_tokens": 10})
+    server.add(write, FINISH[0], dear)
+    done = served.run(*goal("Write a"), "--max-tokens", "50000", env=DISTILS)
+    assert done.code == 0
+    assert "of the limit of 50000 (--max-tokens)" in done.text
+    assert len(server.requests) == 7
+
+
+def test_a_run_that_was_killed_at_its_end_asks_for_its_facts_once(served: Home, server: ScriptedServer) -> None:
+    server.add(command("write_to_file", filename="a.txt", text="a"), *FINISH, FOUND)
+    assert served.run(*goal("Write a"), env=DISTILS).code == 0
+    before, [run] = [fact["text"] for fact in facts(served)], served.runs
+    path = served.state / "runs" / run / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [number for number, event in enumerate(served.log()) if event["type"] == "remembered"]
+    path.write_text("".join(lines[: kept[-2]]))  # of the three, the first is in the log
+    assert served.run("memory", "forget", str(facts(served)[1]["id"])).code == 0
+    assert served.run("resume", "-c", env=DISTILS).code == 0
+    assert len(server.requests) == 4
+    assert [fact["text"] for fact in facts(served)] == [before[0], before[2], before[1]], "each once"
+    assert served.ended()

@@ -102,6 +102,7 @@ class World:
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "TZ": "UTC",
+            "MEMORY_DISTIL": "off",  # the script has the replies of the run alone
             "OPENAI_BASE_URL": server.base_url,
             "SMART_LLM": "test-model",
             "EMBEDDING_MODEL": "test-embedder",
