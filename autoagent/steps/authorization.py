@@ -15,6 +15,8 @@ from autoagent.runs.loop_guard import refusal
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
 from autoagent.text.sanitize import shorten
 
+_EARLIER = "earlier: "  # before the name of who had allowed an end that was put off: nobody is asked a second time
+
 LOGGED_PREVIEW = 100_000  # characters of what a call would change
 
 
@@ -93,7 +95,7 @@ class Authorization:
             yield self._state.record(event)
             self._listener.proposed(proposal)
             if (by := self._state.review.allowed_by(proposal.call)) and not proposal.warning:
-                return Verdict(True, by)
+                return Verdict(True, f"{_EARLIER}{by.removeprefix(_EARLIER)}")
             try:
                 with self._asking():
                     return self._authorizer.decide(proposal)

@@ -128,6 +128,10 @@ def test_14_what_the_user_decided_is_shown(served: Home, server: ScriptedServer)
     ], shown
     assert "filename = b.txt" in shown
     assert "\n  +never\n" in shown, "also what was not decided on any more"
+    server.add(command("write_to_file", filename="c.txt", text="two\n"), *FINISH)
+    assert served.run(*GOAL, "-m", "none", stdin="y\ny\n").code == 0
+    shown = served.run("show", served.runs[-1]).out
+    assert shown.count("ALLOWED: user") == 2, "the second end, for which nobody was asked, is the first one's answer"
 
 
 @pytest.mark.parametrize("arguments", [("show",), ("show", "--json"), ("replay", "--fast")], ids=" ".join)
