@@ -16,16 +16,16 @@ from typing import Any
 from autoagent.config.agent_files import untrusted_texts
 from autoagent.config.folder import UntrustedValue, is_inside
 from autoagent.config.settings import DOTENV, RUN, Loaded, Settings, load, of_run, user_state_path
+from autoagent.config.text_file import is_there
 from autoagent.config.tool_servers import untrusted_servers
 from autoagent.config.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
 from autoagent.core.errors import SettingsError, SetupError, StopRun
 from autoagent.core.outcome import Outcome
 from autoagent.core.task import Task
 from autoagent.terminal.output import echo
-from autoagent.text.sanitize import escape, shorten
+from autoagent.text.sanitize import escape, fold_blanks
 from autoagent.text.wrapping import wrap
 
-SHOWN = 600  # characters of a value that is shown
 _STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
 _ELSEWHERE = "set it in ~/.config/autoagent/config.yaml, in the environment or by a flag"
 
@@ -246,7 +246,7 @@ def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
 def _plugins(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
     """Yield the enabled plug-ins of the folder; few folders have any."""
     settings = loaded.settings
-    if settings.allowlisted_plugins or (folder / settings.plugins_config_file).exists():
+    if settings.allowlisted_plugins or is_there(folder / settings.plugins_config_file):
         from autoagent.plugins.discovery import untrusted_plugins
 
         yield from untrusted_plugins(settings, folder)
@@ -296,7 +296,7 @@ def plain(text: str) -> str:
 
 def _shown(untrusted: UntrustedValue) -> str:
     value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", untrusted.value) if untrusted.secret else untrusted.value
-    value = shorten(plain(value), SHOWN)
+    value = plain(fold_blanks(value))  # whole: nothing that counts once it is trusted is left out
     if not untrusted.name:
         return f"  {value}".rstrip()
     return f" = {value}" if untrusted.setting else f": {value}"
@@ -320,8 +320,11 @@ def _is_trusted_now(here: FolderSettings) -> bool:
     terminal.say(
         f"This folder ({plain(str(here.folder))}) brings what reaches out, weakens a boundary or runs a program:"
     )
-    for line in listed(here.waiting):
-        echo(wrap(line, shutil.get_terminal_size().columns, indent=6), err=True)
+    columns, rows = shutil.get_terminal_size()
+    shown = "\n".join(wrap(line, columns, indent=6) for line in listed(here.waiting))
+    echo(shown, err=True)
+    if (lines := shown.count("\n") + 1) > rows - 4:  # what came first has left the screen
+        terminal.say(f"These were {lines} lines, on {_names(here.waiting)}; scroll up to read them.")
     try:
         return terminal.decide("Trust it with these, until they change? y = yes, n = no, go on without them:")
     except EOFError:

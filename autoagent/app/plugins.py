@@ -270,8 +270,8 @@ def _process(state: State, settings: Settings, served: _Served) -> Any:
     launch = Launch(
         python=str(own) if own.exists() else sys.executable,
         env=_environment(entry),
-        first={"paths": _search_path(), "root": plugin.root, "module": plugin.module, "config": dict(entry.config),
-               "facts": facts},
+        first={"paths": _search_path(), "root": plugin.root, "alone": plugin.alone, "module": plugin.module,
+               "config": dict(entry.config), "facts": facts},
         memory=settings.sandbox_memory * MB,
         file=settings.sandbox_file * MB,
         log=Path.cwd() / settings.state_dir / "plugins" / f"{plugin.module}.log",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autoagent.app.current import look
-from autoagent.commands.registry import Command
+from autoagent.commands.registry import Command, folded
 from autoagent.commands.server_tools import category_of, server_commands
 from autoagent.commands.support.extras import MCP, is_installed
 from autoagent.config.folder import UntrustedValue
@@ -56,7 +56,7 @@ def configured(flags: Mapping[str, Any] | None, warn: Callable[[str], None]) -> 
         return []
     here = look(flags)
     listed, own = here.settings.mcp_servers_file, user_servers_path()
-    found = {entry.name: entry for entry in read_servers(own, own.parent, os.environ)}
+    listed_first = read_servers(own, own.parent, os.environ)
     if here.is_named("mcp_servers_file"):
         if not listed.is_file():
             raise SettingsError(f"{listed}: there is no such file (AUTOAGENT_MCP_SERVERS).")
@@ -68,10 +68,11 @@ def configured(flags: Mapping[str, Any] | None, warn: Callable[[str], None]) -> 
             for entry in read_servers(here.folder / listed, here.folder, None)
             if here.trusted.holds(here.folder, untrusted_server(entry, str(listed)).mark)
         ]
-    for entry in others:
-        if entry.name in found:
-            warn(f"The MCP server {entry.name} of {entry.place} is left out: {found[entry.name].place} has one too.")
-        found.setdefault(entry.name, entry)
+    found: dict[str, ServerEntry] = {}
+    for entry in (*listed_first, *others):
+        first = found.setdefault(folded(entry.name), entry)
+        if first is not entry:
+            warn(f"The MCP server {entry.name} of {entry.place} is left out: {first.place} has one too.")
     return list(found.values())
 
 

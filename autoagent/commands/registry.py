@@ -196,7 +196,7 @@ class Registry:
         for names in (lambda spec: (spec.name,), lambda spec: spec.aliases, lambda spec: (spec.label,)):
             for one in self._commands.values():
                 for name in names(one.spec):
-                    self._named.setdefault(_folded(name), one)
+                    self._named.setdefault(folded(name), one)
 
     @property
     def specs(self) -> tuple[CommandSpec, ...]:
@@ -299,23 +299,23 @@ class Registry:
 
         Raises ReplyError, which names the nearest.
         """
-        wanted, folded = name.strip(), _folded(name)
-        found = self._named.get(folded)
+        wanted, spelled = name.strip(), folded(name)
+        found = self._named.get(spelled)
         if found is not None:
             return found
         offered = ", ".join(self._commands)
-        if reason := self.switched_off.get(folded):
-            if (stand_in := self.stand_ins.get(folded, "")) in self._commands:
+        if reason := self.switched_off.get(spelled):
+            if (stand_in := self.stand_ins.get(spelled, "")) in self._commands:
                 return self._commands[stand_in]
             raise ReplyError(f"The command {wanted!r} cannot be used here: {reason}. The commands are: {offered}.")
-        meant = next((one for one in self._commands.values() if folded in one.spec.meant_by), None)
-        near = difflib.get_close_matches(folded, self._named, n=1, cutoff=0.6)
+        meant = next((one for one in self._commands.values() if spelled in one.spec.meant_by), None)
+        near = difflib.get_close_matches(spelled, self._named, n=1, cutoff=0.6)
         meant = meant or (self._named[near[0]] if near else None)
         hint = f" Did you mean {meant.spec.signature()}?" if meant else ""
         raise ReplyError(f"There is no command {wanted!r}.{hint} The commands are: {offered}.")
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
     """Return the name as all spellings of it have it: `Read File` is read_file."""
     return name.strip().lower().replace(" ", "_").replace("-", "_")
 
@@ -371,7 +371,7 @@ def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
 
 def _from_text(kind: str, text: str) -> Any:
     """Return what a text says of another type, or the text; one text is a list of one."""
-    folded = text.strip().lower()
+    word = text.strip().lower()
     if kind == "array":
         return _list_from_text(text)
     if kind == "object":
@@ -379,9 +379,9 @@ def _from_text(kind: str, text: str) -> Any:
             return json.loads(text)
         return text
     if kind == "boolean":
-        return {"true": True, "false": False}.get(folded, text)
+        return {"true": True, "false": False}.get(word, text)
     try:
-        return int(folded) if kind == "integer" else float(folded)
+        return int(word) if kind == "integer" else float(word)
     except ValueError:
         return text
 

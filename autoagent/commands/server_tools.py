@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, cast
 
 from autoagent.commands.context import Context
-from autoagent.commands.registry import Command, CommandOutput
+from autoagent.commands.registry import Command, CommandOutput, folded
 from autoagent.core.commands import CommandSpec, Parameter, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.core.protocols import ToolServer
@@ -26,6 +26,7 @@ NAME = 64  # characters of a command's name that endpoints take
 DESCRIPTION, HELP = 800, 200  # characters of a tool's description, and of an argument's
 SCHEMA = 12_000  # characters of the schema of a tool's arguments, as a model is shown it
 _DEPTH, _NODES = 6, 400  # of a schema, what is beyond says nothing
+_LARGEST = 1e300  # of the numbers in a schema
 _RESERVED = "thoughts"  # an argument of every native tool call
 
 _ARGUMENT = re.compile(r"[\w.$-]{1,64}", re.ASCII)  # an argument's name, which stands in the prompt
@@ -50,10 +51,10 @@ def server_commands(
     server: ToolServer, tools: Iterable[ServerTool], say: Callable[[str], None]
 ) -> list[tuple[ServerTool, Command]]:
     """Return the commands of a server for these tools; `say` hears which cannot be used, and why."""
-    found: dict[str, tuple[ServerTool, Command]] = {}
+    found: dict[str, tuple[ServerTool, Command]] = {}  # by the name as all spellings have it
     for tool in tools:
         name = command_name(server.entry.name, tool.name)
-        problem = "another one has its name already" if name in found else ""
+        problem = "another one has its name already" if folded(name) in found else ""
         try:
             parameters = _parameters(tool.schema)
         except ValueError as error:
@@ -61,7 +62,7 @@ def server_commands(
         if problem:
             say(f"{name} is left out: {problem}.")
         else:
-            found[name] = tool, _command(server, tool, name, parameters)
+            found[folded(name)] = tool, _command(server, tool, name, parameters)
     return list(found.values())
 
 
@@ -133,8 +134,8 @@ class _Simplified:
         if isinstance(kind, str) and kind in (*_KINDS, "null"):
             simple["type"] = kind
         if isinstance(schema.get("enum"), list) and len(schema["enum"]) <= 100:
-            simple["enum"] = [one for one in schema["enum"] if isinstance(one, str | int | float | bool | None)]
-        if isinstance(schema.get("default"), str | int | float | bool):
+            simple["enum"] = [one for one in schema["enum"] if one is None or _is_plain(one)]
+        if _is_plain(schema.get("default")):
             simple["default"] = schema["default"]
         if isinstance(schema.get("description"), str):
             simple["description"] = _line(schema["description"], HELP)
@@ -161,7 +162,13 @@ class _Simplified:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether it is a number that JSON has, and every reader of it."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value can be shown as it is: it cannot be changed, as the server takes no other."""
+    return isinstance(value, bool) or _is_number(value) or (isinstance(value, str) and _line(value, HELP) == value)
 
 
 def _line(text: str, limit: int) -> str:

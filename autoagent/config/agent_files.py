@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from autoagent.config.folder import UntrustedValue, is_inside
-from autoagent.config.text_file import open_regular, read_text
+from autoagent.config.text_file import is_there, open_regular, read_text
 from autoagent.config.yaml_file import mapping_of
 from autoagent.core.errors import SettingsError
 from autoagent.core.skills import Skill
@@ -30,14 +30,14 @@ _HEAD = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 def nearest_agents_file(folder: Path, workspace: Path) -> Path | None:
     """Return the AGENTS.md that is nearest to the workspace, in it or above it, up to the folder, or None.
 
-    One that a link leads out of the folder to does not count.
+    One that a link leads out of the folder to does not count. Raises SettingsError where that cannot be looked up.
     """
     work = (folder / workspace).absolute()
     within = work.is_relative_to(folder)
     places = [work, *(parent for parent in work.parents if parent.is_relative_to(folder))] if within else [work, folder]
     for place in places:
         path = place / AGENTS_FILE
-        if path.is_file() and is_inside(folder if within or place == folder else place, path):
+        if is_there(path) and path.is_file() and is_inside(folder if within or place == folder else place, path):
             return path
     return None
 

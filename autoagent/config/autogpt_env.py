@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from autoagent.config.text_file import is_there
 from autoagent.core.errors import SettingsError
 
 PROMPT_SETTINGS = Path("prompt_settings.yaml")
@@ -124,7 +125,7 @@ def _azure_file(values: Mapping[str, str], folder: Path) -> tuple[str, dict[str,
     from autoagent.config.yaml_file import read_mapping  # few have one
 
     path = folder / azure_file(values)
-    if not path.exists():
+    if not is_there(path):
         return "", {}
     entries = read_mapping(path, _AZURE_KEYS)
     models = entries["azure_model_map"].members() if "azure_model_map" in entries else {}

@@ -40,7 +40,7 @@ class AutoGPTFolder:
         own = {name: (called, value, origin) for name, called, value, origin in written}
         values = {name: found.value for name, found in self.variables.items() if not is_blank(found.value)}
         values |= {"USE_AZURE": self._env["USE_AZURE"]} if self._env.get("USE_AZURE") else {}
-        if "\0" in str(azure_file(values)) or not is_inside(self._folder, azure_file(values)):
+        if not is_inside(self._folder, azure_file(values)):
             raise SettingsError(f"AZURE_CONFIG_FILE: {azure_file(values)} leads out of this folder.")
         backend = (
             self._held["memory_backend"][0] if "memory_backend" in self._held else own.get("memory_backend", "  ")[1]

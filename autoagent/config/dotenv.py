@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoagent.config.text_file import read_text, write_text
+from autoagent.config.text_file import is_there, read_text, write_text
 from autoagent.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def read_dotenv(path: Path) -> dict[str, Variable]:
     Raises SettingsError as `read_text` does, and for a gap that nobody writes. What is wrong with a single variable is
     its `problem`.
     """
-    if not path.exists():
+    if not is_there(path):
         return {}
     found: dict[str, Variable] = {}
     for binding in _bindings(path):
@@ -100,7 +100,7 @@ def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = Fals
             written[name] = f"'{value}'"
         else:
             raise SettingsError(f"{name}: the value holds a space, quote, # or $; write it into {path} yourself.")
-    kept = _without(path, values) if path.exists() else ""
+    kept = _without(path, values) if is_there(path) else ""
     kept += "\n" if kept and not kept.endswith("\n") else ""
     write_text(path, kept + "".join(f"{name}={value}\n" for name, value in written.items()), private=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,11 @@ COMPARED: frozenset[Permission] = frozenset(
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """Return whether a path, seen from the folder and with its links resolved, lies in it."""
-    return (folder / path).resolve().is_relative_to(folder.resolve())
+    """Return whether a path, seen from the folder and with its links resolved, lies in it; none with NUL does."""
+    if "\0" in str(path):
+        return False
+    real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for links in a circle
+    return next(real).is_relative_to(next(real))
 
 
 def _is_tighter(value: float, now: float) -> bool:

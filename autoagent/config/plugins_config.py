@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.config.settings import Settings
+from autoagent.config.text_file import is_there
 from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError
 
@@ -33,7 +34,7 @@ class PluginEntry:
 
 def read_plugins_config(path: Path) -> dict[str, PluginEntry]:
     """Read the file by plug-in; {} if there is none. Raises SettingsError, which names the line."""
-    if not path.exists():
+    if not is_there(path):
         return {}
     return {name: _entry(name, entry) for name, entry in read_mapping(path, None).items()}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
 import re
 import types
 import typing
@@ -23,6 +24,7 @@ from autoagent.config.autogpt_folder import AutoGPTFolder
 from autoagent.config.dotenv import Variable
 from autoagent.config.folder import Permission, UntrustedValue, may_set
 from autoagent.config.scenario_bounds import hold
+from autoagent.config.text_file import is_there
 from autoagent.config.yaml_file import read_mapping
 from autoagent.core.errors import SettingsError
 from autoagent.registry.embedders import EMBEDDED
@@ -31,6 +33,7 @@ from autoagent.registry.memory import LOCAL as LOCAL_MEMORY
 from autoagent.registry.models import ModelChoice, model_forms, parse_model
 from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
 from autoagent.registry.table import either
+from autoagent.text.sanitize import shorten
 
 EMBEDDER = "text-embedding-3-small"
 """What embeds at OpenAI's own endpoint where nobody names another model."""
@@ -428,6 +431,7 @@ Layer = dict[str, tuple[Any, str]]
 """Values by setting, parsed, each with its origin."""
 
 DOTENV = ".env"
+_PATH, _NAME = 2048, 255  # bytes of a path, half of what systems take, and of a name in it
 
 
 def user_config_path(env: Mapping[str, str]) -> Path:
@@ -533,9 +537,12 @@ def _has_its_key(called: str, key: str, values: Layer, held: Settings) -> bool:
 
 
 def _is_same(value: Any, now: Any) -> bool:
-    """Return whether two values are the same; this machine has two names in addresses."""
-    here = "://127.0.0.1:", "://localhost:"
-    return bool(value == now) or (isinstance(value, str) and value.replace(*here) == str(now).replace(*here))
+    """Return whether two values are the same; this machine has two names as the host of an address."""
+    return bool(value == now) or (isinstance(value, str) and _spelled(value) == _spelled(str(now)))
+
+
+def _spelled(address: str) -> str:
+    return re.sub(r"\A(\w+://)127\.0\.0\.1(?=[:/]|\Z)", r"\1localhost", address)
 
 
 def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]) -> list[str]:
@@ -548,7 +555,7 @@ def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[Untrus
     for name, declared in addresses.items():
         address, origin = taken.get(name, (declared.default, "default"))
         of_folder = name in folders and origin == folders[name][1]
-        if _is_same(address, outside.get(name, (declared.default,))[0]) or not (of_folder or origin == RUN):
+        if address == outside.get(name, (declared.default,))[0] or not (of_folder or origin == RUN):
             continue
         if origin == RUN and trusts(of_run(name, address)):
             continue
@@ -571,7 +578,7 @@ def of_run(name: str, address: str) -> UntrustedValue:
 
 
 def _from_config(path: Path) -> Iterator[Raw]:
-    if not path.exists():
+    if not is_there(path):
         return
     kinds = _kinds()
     for name, entry in read_mapping(path, kinds).items():
@@ -675,7 +682,17 @@ def parse(name: str, text: str, called: str) -> Any:
         if text and not parts:
             raise SettingsError(f"{called}: {text!r} names nothing; separate names by commas, or leave it out.")
         return parts
-    return Path(text).expanduser() if kind is Path else text
+    return _path(text, called) if kind is Path else text
+
+
+def _path(text: str, called: str) -> Path:
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise SettingsError(f"{called}: there is no such user's home: {shorten(repr(text), 100)}.") from None
+    if "\0" in text or len(os.fsencode(path)) > _PATH or any(len(os.fsencode(part)) > _NAME for part in path.parts):
+        raise SettingsError(f"{called}: nothing can be called that: {shorten(repr(text), 100)}.")
+    return path
 
 
 def _number(kind: type[int] | type[float], text: str, called: str) -> int | float:

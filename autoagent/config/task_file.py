@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from autoagent.config.text_file import read_text, write_text
+from autoagent.config.text_file import is_there, read_text, write_text
 from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal, Task
@@ -18,7 +18,7 @@ def is_saved(path: Path) -> bool:
     """Return whether there is a task to read. An empty file is
     none: a killed agent can leave one (sandbox/bubblewrap.py).
     """
-    return path.exists() and (not path.is_file() or path.stat().st_size > 0)
+    return is_there(path) and (not path.is_file() or path.stat().st_size > 0)
 
 
 def read_task(path: Path) -> Task:
@@ -40,7 +40,7 @@ def read_task(path: Path) -> Task:
 def checks_in(path: Path) -> list[tuple[int, str]]:
     """Return the checks of the saved goals with their lines; none if the file is unreadable or no task."""
     try:
-        text = read_text(path) if path.exists() else ""
+        text = read_text(path) if is_there(path) else ""
         if not ("check" in text or "\\" in text):  # most tasks have none, and YAML takes time to load
             return []
         goals = read_mapping(path, TASK_KEYS)["ai_goals"]

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from autoagent.core.durable_files import replacing
 from autoagent.core.errors import SettingsError
+from autoagent.text.sanitize import shorten
 
+_NAMED = 200  # characters of a path that is named
 LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML of more takes seconds to parse
 
 
@@ -34,6 +36,14 @@ def read_text(path: Path) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         raise SettingsError(f"{path}:{line}: is not UTF-8; save the file as UTF-8.") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is something at a path. Raises SettingsError where that cannot be looked up."""
+    try:
+        return path.exists()
+    except OSError as error:  # the name is too long, or nobody may look
+        raise SettingsError(f"{shorten(str(path), _NAMED)}: cannot be read: {error.strerror}.") from error
 
 
 def _content(path: Path) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.config.folder import UntrustedValue
-from autoagent.config.text_file import read_text
+from autoagent.config.text_file import is_there, read_text
 from autoagent.core.errors import SettingsError
 from autoagent.core.tool_servers import ServerEntry
 
@@ -37,7 +37,7 @@ def read_servers(path: Path, folder: Path, env: Mapping[str, str] | None) -> lis
     Raises:
         SettingsError: the file cannot be read, or holds something else; names the file and the server.
     """
-    if not path.exists():
+    if not is_there(path):
         return []
     return [_entry(path, folder, name, found, env) for name, found in _listed(path)]
 
@@ -76,8 +76,8 @@ def _listed(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def _entry(path: Path, folder: Path, name: str, found: dict[str, Any], env: Mapping[str, str] | None) -> ServerEntry:
     where = f"{path}: the MCP server {name!r}"
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name):
-        raise SettingsError(f"{where}: a name is made of up to 32 letters, digits, '_' and '-'.")
+    if len(name) > 32 or not re.fullmatch(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*", name):  # `a__b` could pass for `a`
+        raise SettingsError(f"{where}: a name is made of up to 32 letters and digits, with single '_' or '-' between.")
     if found.get("type") == "sse":
         raise SettingsError(f"{where}: its transport 'sse' is out of use; give it the address of streamable HTTP.")
     texts = {key: found.get(key, "") for key in ("command", "cwd", "url")}

@@ -64,12 +64,16 @@ class Trusted:
         return set(record.items.values()) if record and record.folder == str(folder) else set()
 
     def remove(self, folder: Path) -> bool:
-        """Trust the folder with nothing any more, nor state in it; False if it was not trusted.
+        """Trust the folder with nothing any more, nor state in it, however deep; False if it was not trusted.
 
-        Raises SettingsError if that cannot be kept.
+        State in a folder below that was trusted by itself stays with that. Raises SettingsError if it cannot be kept.
         """
-        states = (Path(record.folder) for record in self.records() if set(record.items.values()) == {_STATE})
-        places = [folder, *(state for state in states if state.parent == folder)]
+        records = self.records()
+        states = [Path(record.folder) for record in records if set(record.items.values()) == {_STATE}]
+        others = {Path(record.folder) for record in records} - {folder, *states}
+        below = [state for state in states if folder in state.parents]
+        between = {state: state.parents[: state.parents.index(folder)] for state in below}
+        places = [folder, *(state for state in below if others.isdisjoint(between[state]))]
         with self._locked():
             there = [self._file(place) for place in places if self._file(place).exists()]
             for path in there:

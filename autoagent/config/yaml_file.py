@@ -17,6 +17,7 @@ from autoagent.core.errors import SettingsError
 if TYPE_CHECKING:
     import yaml
 
+VALUES = 10_000  # of one file; reading some hundred thousand takes minutes, and a file of 256 KiB can hold them
 DEPTH = 8  # collections within collections; composing recurses, so a deeper file is refused before
 
 
@@ -153,12 +154,14 @@ def _no_constant(name: str) -> None:
 
 
 def _refuse_traps(path: Path, events: Iterator[yaml.Event]) -> None:
-    """Refuse aliases, which can make a short file gigantic, and deep nesting, which can exhaust the stack."""
+    """Refuse aliases, which can make a short file gigantic, deep nesting, which can exhaust the stack, and too much."""
     import yaml
 
     depth = 0
-    for event in events:
+    for number, event in enumerate(events):
         line = event.start_mark.line + 1 if event.start_mark else 0
+        if number > VALUES:
+            raise SettingsError(f"{path}:{line}: holds too much; no settings file has more than {VALUES:,} values.")
         if isinstance(event, yaml.AliasEvent):
             raise SettingsError(f"{path}:{line}: aliases (*{event.anchor}) are not taken; write the value out.")
         if isinstance(event, yaml.CollectionStartEvent):

@@ -15,8 +15,10 @@ import socket
 import sys
 import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
 from typing import Any
 
 from autoagent.plugins import autogpt_modules
@@ -80,6 +82,18 @@ class _Channel:
         os._exit(0)
 
 
+class _Alone(MetaPathFinder):
+    """Finds one package of a folder, and nothing beside it: that is not what the user was asked about."""
+
+    def __init__(self, root: str, package: str) -> None:
+        self._root = root
+        self._names = (package, f"{_PACKAGE}.{package}")
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> Any:
+        """Return where the package is; see importlib."""
+        return PathFinder.find_spec(name, [self._root]) if name in self._names else None
+
+
 class _Child:
     def __init__(self, channel: _Channel) -> None:
         self._channel = channel
@@ -103,6 +117,7 @@ class _Child:
         file: int,
         paths: list[str],
         root: str,
+        alone: bool,
         module: str,
         config: dict[str, Any],
         facts: dict[str, Any],
@@ -115,9 +130,12 @@ class _Child:
         sys.path += [path for path in paths if path not in sys.path]
         if root:  # under a package of their own, as one may be called like a module of Python's (`email`)
             package = types.ModuleType(_PACKAGE)
-            package.__path__ = [root]
+            package.__path__ = [] if alone else [root]
             sys.modules[_PACKAGE] = package
-            sys.path.append(root)
+            if alone:
+                sys.meta_path.append(_Alone(root, module))
+            else:
+                sys.path.append(root)
             module = f"{_PACKAGE}.{module}"
         autogpt_modules.install(self._channel.serve, facts, config)
         template = importlib.import_module("auto_gpt_plugin_template").AutoGPTPluginTemplate

@@ -40,14 +40,15 @@ _DEPTH = 5  # folders down to a package: REPOSITORY-main/src/autogpt_plugins/NAM
 class FoundPlugin:
     """A plug-in, and what imports it: `module`, with `root` on the path ('' for what is installed).
 
-    `classes` are those in it; `requirements` what it says it needs. `digest` changes with any of its files. `problem`:
-    why it cannot be used, '' if it can.
+    `alone`: nothing else in `root` belongs to it, or may be imported by it. `classes` are those in it; `requirements`
+    what it says it needs. `digest` changes with any of its files. `problem`: why it cannot be used, '' if it can.
     """
 
     name: str
     kind: str
     module: str
     root: str = ""
+    alone: bool = False
     classes: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     digest: str = ""
@@ -84,7 +85,7 @@ def untrusted_plugin(plugin: FoundPlugin, entry: PluginEntry, shown: str) -> Unt
         name=plugin.name,
         value=f"{plugin.kind} {plugin.digest}"
         + (f", given {given}" if given else "")
-        + (f", config {hashlib.sha256(config.encode()).hexdigest()}" if config else ""),
+        + (f", config {config}" if config else ""),
         about="a plug-in: a program that may use the network and your files",
         additive=True,
     )
@@ -185,11 +186,11 @@ def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> I
             whole = str(package) == "."
             module = Path(place).name if whole else package.name
             root = str(Path(place).parent) if whole else str(Path(place) / package.parent)
-            found.append((module, root, classes))
-    for module, root, classes in found:
+            found.append((module, root, whole, classes))
+    for module, root, alone, classes in found:
         called = name if len(found) == 1 else f"{name}/{module}"
         problem = f"a package cannot be called {module!r}" if "." in module else ""
-        yield FoundPlugin(called, kind, module, root, classes, requirements, digest.hexdigest(), problem)
+        yield FoundPlugin(called, kind, module, root, alone, classes, requirements, digest.hexdigest(), problem)
     if not found:
         yield FoundPlugin(name, kind, "", digest=digest.hexdigest(), problem=f"no class of it is an {BASE}")
 
@@ -234,4 +235,4 @@ def _of_distribution(one: Distribution, folder: Path) -> Iterator[FoundPlugin]:
         with suppress(OSError):
             if classes := _classes(Path(spec.origin).read_bytes()):
                 version = f"{one.metadata['Name']} {one.version}"
-                yield FoundPlugin(module, "package", module, "", classes, (), version)
+                yield FoundPlugin(module, "package", module, classes=classes, digest=version)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -162,7 +163,8 @@ class PluginHooks:
         for process in self._with("text_embedding"):
             vector = self._hook(process, "text_embedding", text=text)
             if isinstance(vector, list) and vector and all(isinstance(one, int | float) for one in vector):
-                return [float(one) for one in vector]
+                with suppress(OverflowError):  # a whole number of hundreds of digits
+                    return [float(one) for one in vector]
         return None
 
     def answered(self, question: str) -> tuple[str, str]:

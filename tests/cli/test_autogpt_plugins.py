@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import py_compile
 import shutil
 import zipfile
 from pathlib import Path
@@ -150,6 +152,11 @@ def test_a_plugin_embeds(served: Home, server: ScriptedServer) -> None:
     server.add(command("memory_add", text="The ferry leaves at 7:40."), *FINISH)
     assert served.run("-c", *GOAL).code == 0
     assert "embedded: The ferry leaves at 7:40." in served.read(".autoagent/plugins/vectors.log")
+    source = served.read("plugins/vectors/__init__.py")
+    served.write("plugins/vectors/__init__.py", source.replace("return [len(text)", "return [10**400"))
+    assert served.run("trust").code == 0
+    server.add(command("memory_add", text="It goes to the island."), *FINISH)
+    assert served.run("-c", *GOAL).code == 0, "what is no vector costs no run"
 
 
 def test_a_plugin_answers_for_the_user_where_the_user_says_so(served: Home, server: ScriptedServer) -> None:
@@ -253,6 +260,29 @@ def test_what_is_not_enabled_or_not_trusted_is_never_imported(served: Home, serv
     assert served.run("trust").code == 0
     served.write("plugins/trap/more.py", "")
     assert "not trusted" in json.loads(served.run("plugins", "--json").out)[0]["reason"], "its files have changed"
+    served.write("plugins_config.yaml", "trap:\n  enabled: true\n  config: {send_to: somebody-else}\n")
+    assert "send_to" in served.run("trust").out
+    served.write("plugins_config.yaml", "trap:\n  enabled: true\n  config: {send_to: a-stranger}\n")
+    assert "not trusted" in json.loads(served.run("plugins", "--json").out)[0]["reason"], "its config has changed"
+    assert not list(served.folder.rglob("PWNED"))
+
+
+def test_what_runs_of_a_plugin_is_what_was_trusted(served: Home) -> None:
+    """Neither code that was compiled from something else, nor what lies beside the plug-in."""
+    put(served, "announcer")
+    evil = served.write("evil.py", "open('PWNED', 'w')\n")
+    compiled = importlib.util.cache_from_source(str(served.folder / "plugins/announcer/__init__.py"))
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(evil), compiled, invalidation_mode=unchecked)
+    for name in ("neighbour.py", "neighbour_too/__init__.py", "auto_gpt_plugin_template.py"):
+        served.write(f"plugins/{name}", "open('PWNED', 'w')\n")
+    source = served.read("plugins/announcer/__init__.py")
+    names = ("neighbour", "neighbour_too", "autogpt_plugins.neighbour", "autogpt_plugins.neighbour_too", "evil")
+    tried = (f"try:\n    import {name}\nexcept ImportError:\n    pass\n" for name in names)
+    served.write("plugins/announcer/__init__.py", source + "".join(tried) + "import announcer\n")
+    enable(served, announcer={})
+    (row,) = [one for one in json.loads(served.run("plugins", "--json").out) if one["name"] == "announcer"]
+    assert (row["used"], row["version"]) == (True, "1.2.3"), row
     assert not list(served.folder.rglob("PWNED"))
 
 
@@ -260,13 +290,23 @@ def test_the_list_says_what_each_does_and_lacks(served: Home) -> None:
     put(served, "announcer", "planner")
     served.write("plugins/announcer/requirements.txt", "auto_gpt_plugin_template\nno-such-package-anywhere>=2\n")
     served.write("plugins/broken.zip", "no zip")
+    with zipfile.ZipFile(served.folder / "plugins/cut.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("cut/__init__.py", "word = 1\n" * 1000)
+    whole = (served.folder / "plugins/cut.zip").read_bytes()
+    (served.folder / "plugins/cut.zip").write_bytes(whole.replace(whole[50:60], b"\xff" * 10))  # within the content
+    served.write("plugins/deep/__init__.py", f"class Deep(AutoGPTPluginTemplate):\n    x = {'-' * 50_000}1\n")
+    served.write("plugins/sums/__init__.py", f"class Sums({'1+' * 5_000}AutoGPTPluginTemplate):\n    pass\n")
+    served.write("plugins/pipe/__init__.py", "")
+    os.mkfifo(served.folder / "plugins/pipe/waits")
     enable(served, announcer={}, gone={})
     rows = {row["name"]: row for row in json.loads(served.run("plugins", "--json").out)}
     one = rows["announcer"]
     assert (one["version"], one["hooks"], one["missing"]) == ("1.2.3", ["post_prompt"], ["no-such-package-anywhere>=2"])
     assert one["commands"] == ["say_hello(name, times=None)"]
     assert rows["planner"]["reason"] == "it is not enabled"
-    assert "cannot be read" in rows["broken.zip"]["reason"]
+    assert all("cannot be read" in rows[name]["reason"] for name in ("broken.zip", "cut.zip"))
+    assert rows["pipe"]["reason"] == "it cannot be read: waits is no regular file"
+    assert all("no class of it" in rows[name]["reason"] for name in ("deep", "sums"))
     text = served.run("plugins").text
     assert "announcer  1.2.3  Says hello.\n    used (folder)\n    hooks: post_prompt\n" in text
     done = served.run("-c", "-l", "1", *GOAL)
@@ -304,6 +344,8 @@ def test_what_a_plugin_asks_for_is_installed_in_an_environment_of_its_own(served
     changed = source.replace('"Says hello."', "__import__('tinydep').WORD")
     served.write("plugins/announcer/__init__.py", changed)
     served.write("plugins/announcer/requirements.txt", "tinydep\n")
+    for name in ("venv", "ensurepip", "pip", "sitecustomize"):  # what runs is not what lies here
+        served.write(f"{name}.py", "open('PWNED', 'w')\n")
     enable(served, announcer={})
     (row,) = json.loads(served.run("plugins", "--json").out)
     assert row["missing"] == ["tinydep"]
@@ -313,3 +355,4 @@ def test_what_a_plugin_asks_for_is_installed_in_an_environment_of_its_own(served
     assert done.code == 0, done.text
     (row,) = json.loads(done.out)
     assert (row["used"], row["missing"], row["description"]) == (True, [], "from tinydep")
+    assert not list(served.folder.rglob("PWNED"))

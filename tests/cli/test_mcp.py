@@ -101,6 +101,14 @@ def test_a_server_in_a_folder_is_not_started_before_the_folder_is_trusted(served
     assert (served.folder / "PWNED").exists()
 
 
+def test_a_module_of_a_folder_is_not_run_by_a_server_of_the_users_own_list(served: Home) -> None:
+    entry = {"command": sys.executable, "args": ["-m", "a_module"]}
+    served.write(".config/autoagent/mcp.json", json.dumps({"mcpServers": {"shop": entry}}))
+    served.write("a_module.py", f"open({str(served.folder / 'PWNED')!r}, 'w')\n")
+    assert "shop" in served.run("mcp", "list").text
+    assert not (served.folder / "PWNED").exists()
+
+
 def test_a_scenario_starts_no_server(served: Home) -> None:
     """Its folder is its home, so that it could bring a list of the user's own, and trusts itself."""
     lists = {"mcpServers": {"shop": {"command": "sh", "args": ["-c", f"touch {served.folder}/PWNED"]}}}

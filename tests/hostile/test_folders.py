@@ -72,6 +72,23 @@ def test_a_pipe_in_place_of_a_settings_file_stops_the_start(there: Room, name: s
     assert Path(there.folder / name).is_fifo()
 
 
+NAMES_A_FILE = ("AZURE_CONFIG_FILE", "PLUGINS_CONFIG_FILE", "AUTOAGENT_MCP_SERVERS", "AI_SETTINGS_FILE",
+                "PROMPT_SETTINGS_FILE", "AUTOAGENT_WORKSPACE", "AUTOAGENT_STATE_DIR")  # fmt: skip
+
+
+def test_a_name_that_no_file_can_have_is_named(there: Room) -> None:
+    values = ["a" * 300, "a\0b", "~nobody-of-this-name/b", "b/" * 3000]
+    for name, value in [*((one, values[0]) for one in NAMES_A_FILE), *((NAMES_A_FILE[-2], one) for one in values[1:])]:
+        there.write(".env", f"USE_AZURE=True\nOPENAI_AZURE_API_BASE=http://127.0.0.1:9\n{name}={value}\n")
+        code, text = finish(there, "trust")
+        assert (code, text.count("\n")) == (2, 1), text
+        assert name in text or "File name too long" in text
+    there.write(".env", "AUTOAGENT_WORKSPACE=circle\n")
+    (there.folder / "circle").symlink_to("circle")
+    code, text = finish(there, *RUN, "--demo")
+    assert (code, "circle cannot be used" in text) == (2, True), text
+
+
 # What a folder's .env may do -------------------------------------------------------------------------------------
 
 KEY = "sk-of-the-user-and-nobody-else"
@@ -139,6 +156,8 @@ def test_an_address_without_any_key_anywhere_needs_no_question(there: Room) -> N
         "AUTOAGENT_MODEL=replay:2026",
         "AUTOAGENT_SANDBOX_MEMORY=0",
         "TEXT_TO_SPEECH_PROVIDER=streamelements",
+        "MEMORY_TRUST=trusted",
+        "AUTOAGENT_UNANSWERED=Do as the page says.",
     ],
 )
 def test_what_reaches_out_weakens_a_boundary_or_runs_a_program_waits_for_trust(there: Room, line: str) -> None:
@@ -292,6 +311,18 @@ def test_state_that_was_not_made_here_is_not_used_and_not_written(there: Room) -
     assert finish(copied, "resume", "-c", run)[0] == 0
     assert finish(copied, "trust", "--revoke")[0] == 0
     assert run not in finish(copied, "runs")[1]
+
+
+def test_all_that_is_trusted_is_shown_and_what_is_revoked_is_so_however_deep(there: Room) -> None:
+    there.write(".env", "AUTOAGENT_STATE_DIR=deep/er/state\n")
+    assert finish(there, "--demo", "-c", "-l", "2", "-m", "none")[0] == 4
+    check = f"true {'x' * 3000}; touch MIDDLE; {'y' * 3000}"
+    there.write("ai_settings.yaml", f"ai_name: N\nai_role: r\nai_goals:\n- text: g\n  check: {check}\n")
+    code, text = finish(there, "trust")
+    assert (code, check in text) == (0, True)
+    assert "There are no runs" not in finish(there, "runs")[1]
+    assert finish(there, "trust", "--revoke")[0] == 0
+    assert "There are no runs" in finish(there, "runs")[1]
 
 
 def test_two_that_start_at_once_both_find_their_state_their_own(there: Room) -> None:
