@@ -45,6 +45,7 @@ SUBCOMMANDS = {
     "setup": ("setup", "Choose a model and describe the agent."),
     "config": ("config", "Show the settings and where each comes from."),
     "completion": ("completion", "Print or install what your shell completes."),
+    "man": ("man", "Print or install the manual pages."),
     "doctor": ("doctor", "Check key, endpoint, model, memory and folders, and say how to fix each."),
 }
 

@@ -46,6 +46,7 @@ MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url")
 # What a resumed run takes over from the run itself, its paths absolute. That it runs without asking, and until when,
 # must be said anew.
 KEPT_SETTINGS = (
+    "run_name",
     "model",
     "smart_llm",
     "fast_llm",

@@ -397,6 +397,7 @@ class Settings:
     notify: str = setting(
         "", "AUTOAGENT_NOTIFY", help="a shell line that gets a waiting question, or the end of the run, as JSON"
     )
+    run_name: str = free("", help="what `autoagent runs` calls the run (--name); empty: its goals")
     debug: bool = setting(False, help="show tracebacks", scenario="free")
 
     @property
@@ -406,6 +407,21 @@ class Settings:
             return parse_model(self.model)
         except ValueError as error:
             raise SettingsError(f"The model: {error}") from None
+
+
+GROUPS = {  # of the settings, each by the first in it
+    "model": "The models",
+    "ai_settings_file": "The files",
+    "memory_backend": "Memory",
+    "continuous": "Limits",
+    "commands": "What it may do",
+    "execute_local_commands": "Programs",
+    "allow_hosts": "The web",
+    "image_provider": "Pictures, recordings, speech",
+    "plugins_config_file": "Plug-ins of AutoGPT's",
+    "agents_at_once": "Other agents",
+    "authorise_command_key": "The screen",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -610,6 +626,7 @@ _FLAGS = {  # where the flag has another name than the setting
     "prompt_settings_file": "prompt-settings",
     "plain_output": "plain",
     "outage": "patience",
+    "run_name": "name",
 }
 
 

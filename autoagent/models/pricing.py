@@ -54,6 +54,11 @@ _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*-chat)")
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
+def names() -> list[str]:
+    """Return the models of the table that answer; an embedder, whose words cost nothing, is none."""
+    return [name for name, row in _TABLE.items() if row[1]]
+
+
 def known(model: str) -> Known | None:
     """Return what the table says of a model, its dated snapshots, and it behind a vendor prefix (`openai/gpt-5`)."""
     row = _TABLE.get(_SNAPSHOT.sub("", _plain(model)))

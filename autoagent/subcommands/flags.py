@@ -66,6 +66,21 @@ def run_ids_here(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return sorted(runs, reverse=True)
 
 
+def command_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the commands of the agent, for a shell to complete."""
+    from autoagent.commands.selection import all_names
+
+    return sorted(name for name in all_names() if name.startswith(incomplete))
+
+
+def _model_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return what a model may be called, without asking an endpoint, for a shell to complete."""
+    from autoagent.models.pricing import names
+    from autoagent.registry.models import PROVIDERS
+
+    return [name for name in [*PROVIDERS.names(), *names()] if name.startswith(incomplete)]
+
+
 class _RegistryOption(click.Option):
     """An option whose help names what the registry knows, and is built only when shown: a start needs none."""
 
@@ -128,7 +143,7 @@ _RUN_FLAGS = (
     click.option("--hierarchical", is_flag=True, default=None,
                  help="A planner has an executor do the tasks, and that one a thinker think (docs/hierarchy.md)."),
     click.option("--model", metavar="NAME",
-                 cls=_RegistryOption, say=_models),
+                 cls=_RegistryOption, say=_models, shell_complete=_model_names),
     click.option("--gpt3only", is_flag=True, help="The fast model for everything."),
     click.option("--gpt4only", is_flag=True, help="The smart model for everything."),
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
@@ -137,7 +152,7 @@ _RUN_FLAGS = (
                  help="trusted: recall no memory whose text comes from outside."),
     click.option("--distil", "memory_distil", type=click.Choice(["on", "off"]),
                  help="off: no call to the model at the end, to put down for later runs what was found out."),
-    click.option("--allow", multiple=True, metavar="RULE",
+    click.option("--allow", multiple=True, metavar="RULE", shell_complete=command_names,
                  help="Run what fits without a question: COMMAND or COMMAND:PATTERN, such as write_to_file:notes/*."),
     click.option("--sandbox", metavar="NAME", cls=_RegistryOption, say=_sandboxes),
     click.option("--require-sandbox", is_flag=True, default=None, help="Stop where no sandbox works."),
@@ -145,7 +160,8 @@ _RUN_FLAGS = (
                  help="chromium or firefox: read pages through a headless browser."),
     click.option("--allow-downloads", is_flag=True, default=None, help="Let it download files."),
     click.option("--speak", is_flag=True, default=None, help="Say its words to you aloud."),
-    click.option("--commands", metavar="NAMES", help="Commands or categories to offer, comma-separated, or all."),
+    click.option("--commands", metavar="NAMES", shell_complete=command_names,
+                 help="Commands or categories to offer, comma-separated, or all."),
     click.option("--base-url", "openai_base_url", metavar="URL", help="The address of an OpenAI-compatible endpoint."),
     click.option("--budget", type=_Ceiling(), metavar="USD",
                  help="Stop before this is spent; 'none' lifts this limit, and so it does the next two."),
@@ -160,6 +176,7 @@ _RUN_FLAGS = (
                  help="Tokens of history in a prompt; 0: as much as the window holds. Default: 24000."),
 )  # fmt: skip
 _SCREEN_FLAGS = (
+    click.option("--name", "run_name", metavar="TEXT", help="What `autoagent runs` is to call this run."),
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
     click.option("--notify", metavar="CMD",
                  help="Tell this command of a question that waits 10 s, and of the end, as JSON on its input."),

@@ -16,6 +16,7 @@ from autoagent.config.settings import Settings
 from autoagent.config.text_file import read_text
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import RetrievedMemory
+from autoagent.terminal.columns import Column, Columns
 from autoagent.terminal.output import echo, echo_json, echo_list, minute
 from autoagent.text.sanitize import escape, shorten
 
@@ -92,7 +93,7 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
         else:
             memories, count = living.store.listed(limit, offset), len(living)
     some = f"{len(memories)} of {count} memories; --limit and --offset show others."
-    echo_list(memories, as_json, _object, _line, some if count else "The memory is empty.")
+    echo_list(memories, as_json, _object, _line, some if count else "The memory is empty.", _COLUMNS)
     if memories and len(memories) < count and not as_json:
         echo(some, err=True)
 
@@ -117,6 +118,7 @@ def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
         lambda memory: {"score": round(memory.score, 4), **_object(memory)},
         lambda memory: f"{memory.score:.2f}  {_line(memory)}",
         "No memory fits.",
+        Columns((Column("SCORE", lambda memory: f"{memory.score:.2f}"), *_COLUMNS.columns), _COLUMNS.last),
     )
 
 
@@ -256,7 +258,7 @@ def trash(ctx: click.Context, as_json: bool) -> None:
     """List what was forgotten and can still be restored, with the time it was forgotten."""
     with memory_of_user(settings_here(ctx.obj)) as living:
         memories = living.store.trash()
-    echo_list(memories, as_json, _object, _line, "The trash is empty.")
+    echo_list(memories, as_json, _object, _line, "The trash is empty.", _COLUMNS)
 
 
 @memory.command("restore")
@@ -355,8 +357,23 @@ def _line(memory: RetrievedMemory) -> str:
     origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
     text = shorten(escape(" ".join(memory.text.split())), SHOWN)
     mark = "" if memory.trusted else " (untrusted)"
-    level = "pinned" if memory.pinned else f"level {memory.level}"
-    return f"{memory.id}  {minute(memory.t)}  {level}  {origin}{mark}: {text}"
+    return f"{memory.id}  {minute(memory.t)}  {_level(memory)}  {origin}{mark}: {text}"
+
+
+def _level(memory: RetrievedMemory) -> str:
+    return "pinned" if memory.pinned else f"level {memory.level}"
+
+
+_COLUMNS: Columns[RetrievedMemory] = Columns(
+    (
+        Column("ID", lambda memory: str(memory.id), right=True),
+        Column("TIME", lambda memory: minute(memory.t), spare=3),
+        Column("LEVEL", _level, spare=1),
+        Column("KIND", lambda memory: memory.kind, spare=2),
+        Column("FROM", lambda memory: memory.source, spare=4),
+    ),
+    Column("TEXT", lambda memory: f"{'' if memory.trusted else '(untrusted) '}{memory.text}"),
+)
 
 
 def _object(memory: RetrievedMemory) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from autoagent.app.current import settings_here
 from autoagent.app.saved_rules import saved_rules, tell_old_rules
 from autoagent.core.errors import StateError
 from autoagent.safety.rules import Rule, checked
+from autoagent.subcommands.flags import command_names
 from autoagent.terminal.output import echo, echo_list
 from autoagent.text.sanitize import escape
 
@@ -41,7 +42,7 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
 
 
 @rules.command("add")
-@click.argument("rule")
+@click.argument("rule", shell_complete=command_names)
 def add(rule: str) -> None:
     """Save RULE: what it lets through runs without a question from the next run on."""
     from autoagent.commands.selection import all_commands

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
@@ -20,46 +19,55 @@ from autoagent.core.events import Event, Forked, RunStarted
 from autoagent.runs.event_log import find_run, read, run_ids
 from autoagent.runs.stats import RunStats
 from autoagent.subcommands.flags import run_ids_here
+from autoagent.terminal.columns import Column, Columns
 from autoagent.terminal.console import Console
 from autoagent.terminal.export import EXPORTED_COLUMNS, exported
 from autoagent.terminal.output import echo, echo_list, minute, page_out
 from autoagent.terminal.rendering import counted
 from autoagent.terminal.style import Style, decide_color
-from autoagent.text.sanitize import escape, shorten, width
+from autoagent.text.sanitize import shorten
 
 
 @click.command("runs")
 @click.option(
-    "--json", "as_json", is_flag=True, help="A list: id, status, steps, cost, updated, workspace, parent, goals."
+    "--json", "as_json", is_flag=True, help="A list: id, name, status, steps, cost, updated, workspace, parent, goals."
 )
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> None:
     """List the runs of the state folder, the newest first."""
     state_dir = settings_here(ctx.obj).state_dir
     rows = list(_rows(state_dir))
-    echo_list(rows, as_json, lambda row: row, _line, f"There are no runs in {state_dir}.")
+    echo_list(rows, as_json, lambda row: row, _line, f"There are no runs in {state_dir}.", _COLUMNS)
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    return "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    cost = "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
-    goals = escape("; ".join(row["goals"])).replace("\n", " ")
     origin = f"from {row['parent']}  " if row["parent"] else ""
-    if not sys.stdout.isatty():
-        steps = counted(row["steps"], "step")
-        when = minute(row["updated"])
-        return f"{row['id']}  {row['status']:11}  {steps:>10}  {cost}  {when}  {origin}{shorten(goals, 100)}"
-    line = f"{row['id']}  {row['status']:11}  {row['steps']:>4}  {cost}  {minute(row['updated'])[5:]}  {origin}"
-    room = max(0, shutil.get_terminal_size().columns - width(line))
-    goals = goals[:room]
-    while width(goals) > room:
-        goals = goals[:-1]
-    return f"{line}{goals}".rstrip()
+    steps, when, name = counted(row["steps"], "step"), minute(row["updated"]), shorten(row["name"], 100)
+    return f"{row['id']}  {row['status']:11}  {steps:>10}  {_cost(row)}  {when}  {origin}{name}"
+
+
+_COLUMNS: Columns[Mapping[str, Any]] = Columns(
+    (
+        Column("RUN", lambda row: row["id"]),
+        Column("RESULT", lambda row: row["status"]),
+        Column("STEPS", lambda row: f"{row['steps']:,}", spare=3, right=True),
+        Column("COST", _cost, spare=2, right=True),
+        Column("UPDATED", lambda row: minute(row["updated"]), spare=4),
+        Column("FORK OF", lambda row: row["parent"], spare=1),
+    ),
+    Column("NAME", lambda row: row["name"]),
+)
 
 
 def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
     for run, began, tally, origin in _readable(state_dir):
         yield {
             "id": run,
+            "name": began.settings.get("run_name") or " ".join("; ".join(map(str, began.task.goals)).split()),
             "status": tally.ended.status if tally.ended else "unfinished",
             "steps": tally.step,
             "cost": tally.usage.cost,

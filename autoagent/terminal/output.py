@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from autoagent.terminal.columns import Columns
 from autoagent.text.sanitize import escape, escape_json
 
 Item = TypeVar("Item")
@@ -31,14 +33,26 @@ def echo_json(value: Any) -> None:
 
 
 def echo_list(
-    items: Sequence[Item], as_json: bool, fields: Callable[[Item], Any], line: Callable[[Item], str], empty: str
+    items: Sequence[Item],
+    as_json: bool,
+    fields: Callable[[Item], Any],
+    line: Callable[[Item], str],
+    empty: str,
+    columns: Columns[Item] | None = None,
 ) -> None:
-    """Print the items as a JSON list of their `fields`, or a `line` for each; on standard error that there are none."""
+    """Print the items as a JSON list of their `fields`, or a `line` for each; on standard error that there are none.
+
+    At a terminal they stand in `columns`, where there are such.
+    """
     if as_json:
         echo_json([fields(item) for item in items])
         return
-    for item in items:
-        echo(line(item))
+    if columns is not None and sys.stdout.isatty():
+        lines = columns.lines(items, shutil.get_terminal_size().columns)
+    else:
+        lines = map(line, items)
+    for text in lines:
+        echo(text)
     if not items:
         echo(empty, err=True)
 

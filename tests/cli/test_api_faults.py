@@ -250,6 +250,14 @@ def test_what_does_not_pass_stops_the_run_with_one_line(served: Home, server: Sc
     assert f"Resume: autoagent resume {served.runs[0]}" in done.text
 
 
+def test_a_model_that_is_not_there_gets_the_names_of_those_that_are(served: Home, server: ScriptedServer) -> None:
+    server.models = [{"id": name} for name in ("aya", "bert", "clip", "dolly", "elmo", "test-modal", "x" * 99, "a b")]
+    server.add(Fault(404, "no such model"))
+    done = served.run(*RUN)
+    said = "choose one that it has with --model or SMART_LLM: test-modal, aya, bert, clip, dolly and 3 more"
+    assert (done.code, said in " ".join(done.text.split())) == (3, True), done.text
+
+
 @pytest.mark.parametrize(("fault", "code"), [(quota(), 1), (Fault(401, "no"), 3)], ids=["no credit", "key revoked"])
 def test_a_fault_at_step_50_loses_nothing(served: Home, server: ScriptedServer, fault: Fault, code: int) -> None:
     server.add(*(mark(f"{n}") for n in range(1, 50)), fault)

@@ -9,6 +9,7 @@ import pytest
 from driver import FINISH, GOAL, Home
 from server import ScriptedServer, command
 
+from autoagent.config.settings import GROUPS
 from autoagent.core.event_codec import from_json
 
 
@@ -86,7 +87,7 @@ def test_runs_are_listed_the_newest_first(home: Home) -> None:
     assert home.run("--demo", "-m", "none", "-c").code == 0
     assert home.run("--demo", "-m", "none", "-w", "other", stdin="y\nn\n").code == 6
     rows = json.loads(home.run("runs", "--json").out)
-    assert set(rows[0]) == {"id", "status", "steps", "cost", "updated", "workspace", "parent", "goals"}
+    assert set(rows[0]) == {"id", "name", "status", "steps", "cost", "updated", "workspace", "parent", "goals"}
     rows.sort(key=lambda row: row["updated"], reverse=True)
     assert [(row["status"], row["steps"], row["cost"]) for row in rows] == [("stopped", 2, 0.0), ("finished", 5, 0.0)]
     assert rows[0]["workspace"] == str(home.folder / "other")
@@ -123,6 +124,12 @@ def test_settings_and_their_origins(home: Home) -> None:
     assert rows["smart_llm"] == ("from-env", "environment: SMART_LLM")
     assert rows["state_dir"] == ("mine", "flag")
     assert rows["exit_key"] == ("n", "default")
+    short = home.run("config", "--show-origin")
+    assert short.out == "The models:\n  smart_llm = from-dotenv  (.env:2)\n  temperature = 0.7  (.env:1)\n"
+    assert f"{len(rows) - 2} of {len(rows)} settings are as they are by default; --all shows them." in short.err
+    every = home.run("config", "--all").out
+    assert all(f"  {name} = " in every for name in rows)
+    assert [line[:-1] for line in every.splitlines() if not line.startswith(" ")] == list(GROUPS.values())
 
 
 def test_the_state_folder_is_named_before_or_after_the_subcommand(home: Home) -> None:

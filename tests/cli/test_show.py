@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from driver import FINISH, GOAL, Home
 from server import ScriptedServer, command
@@ -39,9 +41,23 @@ def test_what_is_longer_than_the_terminal_is_paged(served: Home, run: str) -> No
     with opened(served.terminal("show", run, "--full", env={"PAGER": "head -n 2", "LINES": "24"})) as session:
         assert session.ends() == 0
         assert session.screen.startswith("NAME: ") and len(session.screen.splitlines()) == 2
-    with opened(served.terminal("runs", columns=80)) as session:
+
+
+def test_runs_have_names_and_stand_in_columns_that_fit(served: Home, server: ScriptedServer, run: str) -> None:
+    server.add(*FINISH)
+    assert served.run("fork", run, "--at", "1", "--name", "another way", "-c").code == 0
+    forked, first = json.loads(served.run("runs", "--json").out)
+    assert (forked["name"], forked["parent"], first["name"]) == ("another way", run, "Do the thing")
+    for columns, titles in ((40, "RUN RESULT"), (80, "RUN RESULT COST FORK OF NAME")):
+        with opened(served.terminal("runs", columns=columns)) as session:
+            assert session.ends() == 0
+            lines = session.screen.splitlines()
+            assert lines[0].split() == titles.split() and "another way" in session.screen
+            assert len(lines) == (5 if columns == 40 else 3), "a run takes a line; its name another one, if need be"
+    assert served.run("memory", "add", "The ferry leaves at 7:40, " * 9).code == 0
+    with opened(served.terminal("memory", "list", columns=40)) as session:
         assert session.ends() == 0
-        assert len(session.screen.splitlines()) == 1, "a run takes one line"
+        assert session.screen.splitlines()[0].split()[0] == "ID" and len(session.screen.splitlines()) == 2
 
 
 def test_a_shell_completes_subcommands_and_runs(served: Home, run: str) -> None:

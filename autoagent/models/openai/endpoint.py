@@ -73,6 +73,8 @@ _OWN_MACHINE = RequestTimeouts(
     silence=300.0, total=1800.0
 )  # a CPU may read a long prompt for minutes before its first word
 
+_AT_ONCE = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1.0)  # for what only helps to mend an error
+
 
 class _RefusedAnswer(Exception):
     """An answer whose status says no, with the beginning of its body."""
@@ -173,6 +175,14 @@ class Endpoint:
         models = data if isinstance(data, list) else []
         return [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
+    def _offered(self) -> list[str]:
+        """Return the names of the endpoint's models, asked for in a short request; [] where it does not say."""
+        short = Endpoint(api_key=self._key, base_url=self.base_url, organization=self._organization, limits=_AT_ONCE)
+        try:
+            return [model["id"] for model in short.models()]
+        except (ModelError, SetupError):
+            return []
+
     def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
         """Send one request. Only here do the errors of the client become ours, or a Fault to try again."""
         import httpx2
@@ -191,7 +201,8 @@ class Endpoint:
                 self._read_out(response, chunks)
                 return answer
         except _RefusedAnswer as error:
-            raise self._refusals.of_status(error.status, error.headers, error_in(error.body), body) from error
+            said = error_in(error.body)
+            raise self._refusals.of_status(error.status, error.headers, said, body, self._offered) from error
         except openai.APIConnectionError as error:
             if listener:
                 listener.heed()  # it may have been the run's time that was up

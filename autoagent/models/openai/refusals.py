@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ _QUOTA = re.compile(
 _UNSUPPORTED = re.compile(
     r"not support|unsupported|that support|not implemented|requires --|must alternate|are supported", re.I
 )
+_NAMED = 5  # models of an endpoint that has another one than was asked for
+_NAME_LENGTH = 60  # of one of them
 _KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
@@ -51,9 +53,17 @@ class Refusals:
     clock: Callable[[], float]
 
     def of_status(
-        self, status: int, headers: Mapping[str, str], error: Any, body: Mapping[str, Any] | None
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        error: Any,
+        body: Mapping[str, Any] | None,
+        offered: Callable[[], Sequence[str]] = tuple,
     ) -> Exception:
-        """Return our error for an answer that refuses this body; status 200 stands for an error inside a stream."""
+        """Return our error for an answer that refuses this body; status 200 stands for an error inside a stream.
+
+        `offered` asks for the names of the endpoint's models; it is called where the one that is wanted is not there.
+        """
         said, message, param = self._error_parts(error)
         if _QUOTA.search(said) or status == 402:
             return QuotaExceeded(f"{self.host}: the account has no credit left: {message}; add some or use another key")
@@ -65,8 +75,10 @@ class Refusals:
         if status in (404, 500, 501) and _UNSUPPORTED.search(said):
             return refused
         if status == 404:
-            what = f"model {body['model']!r}" if body else "list of models"
-            return SetupError(f"{self.base_url} has no {what} (404: {message}); check --model and OPENAI_BASE_URL")
+            model = body["model"] if body else ""
+            what = f"model {model!r}" if body else "list of models"
+            mend = (model and _instead(model, offered())) or "check --model and OPENAI_BASE_URL"
+            return SetupError(f"{self.base_url} has no {what} (404: {message}); {mend}")
         if status == 200:
             return Fault(f"{self.host} broke off its answer: {message}")
         if deserves(status, headers):
@@ -118,6 +130,19 @@ def error_in(body: bytes) -> Any:
         return json_value(body)
     except Broken:
         return body.decode("utf-8", "replace").strip()
+
+
+def _instead(model: str, offered: Sequence[str]) -> str:
+    """Return which of the models offered to choose, those whose names are nearest first; '' if that helps nobody."""
+    from difflib import get_close_matches
+
+    names = [name for name in offered if len(name) <= _NAME_LENGTH and len(name.split()) == 1]
+    if not names or model in offered:
+        return ""
+    near = get_close_matches(model, names, _NAMED)
+    named = [*near, *(name for name in names if name not in near)][:_NAMED]
+    more = f" and {len(offered) - len(named)} more" if len(offered) > len(named) else ""
+    return f"choose one that it has with --model or SMART_LLM: {', '.join(named)}{more}"
 
 
 def _as_text(error: Any) -> str:

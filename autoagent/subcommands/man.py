@@ -1,0 +1,127 @@
+"""`autoagent man`: the manual pages, made from what `--help` says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import click
+
+from autoagent import __version__
+from autoagent.core.errors import SettingsError
+from autoagent.terminal.output import echo
+
+PLACE = ".local/share/man/man1"  # under the home of the user; man looks there where ~/.local/bin is in PATH
+INSTALL = "install"
+
+
+@click.command("man")
+@click.argument("subcommand", required=False, metavar="[SUBCOMMAND | install]")
+@click.pass_context
+def man(ctx: click.Context, subcommand: str | None) -> None:
+    """Print the manual page of autoagent, or of a SUBCOMMAND, for man: `autoagent man show | man -l -`.
+
+    With install, all of them are put where man finds them: `man autoagent`, `man autoagent-show`.
+    """
+    program = ctx.find_root()
+    if subcommand == INSTALL:
+        _install(program)
+        return
+    _, command, _ = (
+        _group(program).resolve_command(program, [subcommand]) if subcommand else (None, program.command, [])
+    )
+    assert command is not None
+    echo(page(command, program if subcommand else None))
+
+
+def _install(program: click.Context) -> None:
+    folder, group = Path.home() / PLACE, _group(program)
+    subcommands = [group.get_command(program, name) for name in group.list_commands(program)]
+    pages = [page(group, None), *(page(command, program) for command in subcommands if command)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for text in pages:
+            (folder / f"{text.split()[1].lower()}.1").write_text(text, "utf-8")
+    except OSError as error:
+        raise SettingsError(f"{folder} cannot be written: {error.strerror}.") from error
+    echo(f"Written to {folder}: {len(pages)} pages; `man autoagent` shows the first.", err=True)
+
+
+def _group(program: click.Context) -> click.Group:
+    assert isinstance(program.command, click.Group)
+    return program.command
+
+
+def page(command: click.Command, program: click.Context | None) -> str:
+    """Return the manual page of a command of the `program`, or of the program itself, as the source that man takes."""
+    ctx = click.Context(command, program, info_name=command.name) if program else click.Context(command)
+    ctx.info_name = command.name if program else "autoagent"
+    name = f"autoagent-{command.name}" if program else "autoagent"
+    lines = [f'.TH {name.upper()} 1 "" "autoagent {__version__}"', ".SH NAME", f"{name} \\- {_plain(_about(command))}"]
+    return "\n".join([*lines, *_sections(ctx, "SH"), *_see_also(program), ""])
+
+
+def _sections(ctx: click.Context, heading: str) -> Iterator[str]:
+    """Yield how a command is called, what it does, its options, and the same of its own subcommands."""
+    command = ctx.command
+    yield f".{heading} SYNOPSIS"
+    yield f".B {_plain(ctx.command_path)}"
+    yield _plain(" ".join(command.collect_usage_pieces(ctx)))
+    yield f".{heading} DESCRIPTION"
+    yield from _prose(command.help or "")
+    yield f".{heading} OPTIONS"
+    yield from _options(ctx)
+    if not isinstance(command, click.Group):
+        return
+    yield f".{heading} SUBCOMMANDS"
+    for name in command.list_commands(ctx):
+        own = command.get_command(ctx, name)
+        assert own is not None
+        if ctx.parent is None:  # these have pages of their own
+            yield from _item(name, f"{_about(own)}; autoagent-{name}(1).")
+        else:
+            inner = click.Context(own, ctx, info_name=name)
+            yield ".TP"
+            yield f".B {_plain(' '.join([name, *own.collect_usage_pieces(inner)]))}"
+            yield from _prose(own.help or "", ".IP")
+            yield ".RS"
+            yield from _options(inner, but={parameter.name for parameter in command.get_params(ctx)})
+            yield ".RE"
+
+
+def _about(command: click.Command) -> str:
+    return command.get_short_help_str(limit=200).rstrip(".")
+
+
+def _options(ctx: click.Context, but: Collection[str | None] = ()) -> Iterator[str]:
+    """Yield the parameters of which the help says something, without those named in `but`."""
+    for parameter in ctx.command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record and record[1] and parameter.name not in but:
+            yield from _item(*record)
+
+
+def _item(term: str, text: str) -> Iterator[str]:
+    yield ".TP"
+    yield f".B {_plain(term)}"
+    yield _plain(text)
+
+
+def _prose(text: str, paragraph: str = ".PP") -> Iterator[str]:
+    for number, part in enumerate(re.split(r"\n\s*\n", text.replace("\b\n", "").strip())):
+        if number:
+            yield paragraph
+        yield _plain(part)
+
+
+def _see_also(program: click.Context | None) -> Iterator[str]:
+    if program is not None:
+        yield ".SH SEE ALSO"
+        yield ".BR autoagent (1)"
+
+
+def _plain(text: str) -> str:
+    """Return a text in which nothing is an order to man: on one line, dashes that can be copied."""
+    line = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{line}" if line.startswith((".", "'")) else line
