@@ -170,6 +170,7 @@ def serve_commands(settings: Settings, console: Console) -> None:
     Raises ForUser for what cannot be opened; StopRun if a limit or a signal ends it.
     """
     from autoagent.app.context_factory import open_context
+    from autoagent.app.memory_factory import MemoryParts
     from autoagent.app.restoring import open_snapshots
     from autoagent.runs.event_log import EventLog
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
@@ -190,7 +191,7 @@ def serve_commands(settings: Settings, console: Console) -> None:
     model: Any = ModelWhenAsked(lambda: run_factory.open_model(settings, console))
     with (
         sole_writer(workspace.root, console.warn),
-        open_context(settings, workspace, guard, model, model, None, ask=_nobody, say=console.say) as context,
+        open_context(settings, workspace, guard, model, model, MemoryParts(), ask=_nobody, say=console.say) as context,
         EventLog.create(settings.state_dir, mask=run_factory.mask_of(settings)) as log,
         Interrupts().installed() as interrupts,
     ):

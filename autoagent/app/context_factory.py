@@ -10,10 +10,11 @@ from autoagent.app import run_factory
 from autoagent.app.extension_hooks import hooked_memory
 from autoagent.config.settings import Settings
 from autoagent.core.model import Usage
-from autoagent.core.protocols import Embedder, Model
+from autoagent.core.protocols import Model
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.app.memory_factory import MemoryParts
     from autoagent.commands.context import Context
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 
@@ -25,15 +26,15 @@ def open_context(
     guard: ExfiltrationGuard,
     model: Model,
     fast: Model,
-    embedder: Embedder | None,
+    parts: MemoryParts,
     *,
     ask: Callable[[str, float | None], str],
     say: Callable[[str], None],
 ) -> Iterator[Context]:
     """Open a context that names neither its run nor any agents; `ask` is as Context has it.
 
-    `guard` is told whether programs are confined. `model` thinks, `fast` summarises; without an `embedder` the memory
-    has one of its own. Raises SettingsError, SetupError, StateError for what cannot be opened.
+    `guard` is told whether programs are confined. `model` thinks, `fast` summarises; `parts` are the memory's. Raises
+    SettingsError, SetupError, StateError for what cannot be opened.
     """
     from autoagent.app.memory_factory import open_memory
     from autoagent.app.services_factory import open_sandbox, reach
@@ -41,13 +42,16 @@ def open_context(
 
     mask = run_factory.mask_of(settings)
     thinking, summarising = run_factory.ModelCaller(model, mask), run_factory.ModelCaller(fast, mask)
+    ranking = run_factory.ModelCaller(parts.ranker, mask) if parts.ranker else None
+    trusted = settings.memory_trust == "trusted"
+    opened = open_memory(settings, say, parts.embedder, trusted_only=trusted, rerank=ranking, ticks=parts.ticks)
     with (
-        closing(open_memory(settings, say, embedder, trusted_only=settings.memory_trust == "trusted")) as memory,
+        closing(opened) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
         guard.confined = sandbox.confines
         reached = reach(settings, workspace, sandbox)
-        paid = (thinking, summarising, reached["media"])
+        paid = (thinking, summarising, *([ranking] if ranking else []), reached["media"])
         yield Context(
             workspace,
             hooked_memory(memory),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +18,26 @@ from autoagent.registry.memory import BACKENDS, StoreOpening
 from autoagent.terminal.output import echo
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
-    from autoagent.core.protocols import Embedder, Listener
+    from autoagent.core.protocols import Embedder, Listener, Model
     from autoagent.memory.living_memory import LifeRules, LivingMemory
     from autoagent.memory.none import NoMemory
     from autoagent.memory.ranking import RankingWeights
+    from autoagent.memory.tick_clock import TickClock
 
 DAY = 86_400.0
+MINUTE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """What the memory of an agent works with; without an embedder it opens its own.
+
+    `ranker` puts in order what it finds; `ticks`, shared by the agents of a run, takes the place of the time of day.
+    """
+
+    embedder: Embedder | None = None
+    ranker: Model | None = None
+    ticks: TickClock | None = None
 
 
 def say(line: str) -> None:
@@ -35,10 +51,13 @@ def open_memory(
     embedder: Embedder | None = None,
     *,
     trusted_only: bool = False,
+    rerank: Callable[[str], str] | None = None,
+    ticks: TickClock | None = None,
 ) -> LivingMemory | NoMemory:
     """Open the memory that the settings name, and their embedder if none is given; the caller closes it.
 
-    With `trusted_only` it recalls nothing that comes from outside.
+    With `trusted_only` it recalls nothing that comes from outside. `rerank` asks the model that puts in order what is
+    recalled; `ticks` takes the place of the time of day.
 
     Raises SettingsError, SetupError, StateError.
     """
@@ -55,13 +74,16 @@ def open_memory(
     if backend.needs_url and not settings.memory_url:
         raise SettingsError(f"MEMORY_BACKEND={backend.name} needs MEMORY_URL, which says where it is.")
     own = embedder or lazy_embedder(settings)
+    store = backend.open(StoreOpening(settings.memory_url, settings.memory_index, folder, own, listen))
     return LivingMemory(
-        backend.open(StoreOpening(settings.memory_url, settings.memory_index, folder, own, listen)),
+        store,
         Journal(folder / "dreams.jsonl"),
-        rules=_rules(settings),
+        rules=_rules(settings, in_ticks=ticks is not None),
         weights=_weights(settings),
+        clock=ticks.over(store) if ticks else time.time,
         count=counter(settings.model or settings.smart_llm),
         trusted_only=trusted_only,
+        rerank=rerank,
     )
 
 
@@ -87,13 +109,13 @@ def memory_of_user(settings: Settings, embedder: Embedder | None = None) -> Iter
             yield memory
 
 
-def _rules(settings: Settings) -> LifeRules:
+def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
     from autoagent.core.memory import LIVES
     from autoagent.memory.living_memory import LifeRules
 
-    by_kind = settings.memory_life == "kinds"
+    by_kind = (settings.memory_life or ("source" if settings.hierarchical else "kinds")) == "kinds"
     return LifeRules(
-        base=settings.memory_fade_days * DAY,
+        base=settings.memory_ticks if in_ticks else settings.memory_fade_days * DAY,
         growth=settings.memory_growth,
         cap=settings.memory_levels,
         trash=settings.memory_trash_days * DAY,
@@ -101,6 +123,7 @@ def _rules(settings: Settings) -> LifeRules:
         alike=settings.memory_alike,
         lives=LIVES if by_kind else {},
         pushed_is_use=not by_kind,
+        grain=1.0 if in_ticks else MINUTE,
     )
 
 

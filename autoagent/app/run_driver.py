@@ -155,10 +155,11 @@ def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
     """Open all that the run works with; close it again, in the reverse order, whatever happens."""
     from autoagent.app.context_factory import open_context
-    from autoagent.app.memory_factory import lazy_embedder
+    from autoagent.app.memory_factory import MemoryParts, lazy_embedder
     from autoagent.app.restoring import open_snapshots
     from autoagent.app.subagent_factory import builder
     from autoagent.commands.selection import all_specs
+    from autoagent.memory.tick_clock import TickClock
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.steps.run_state import Policy, Tools
@@ -167,7 +168,6 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.workspace.lock import sole_writer
 
     start, model, registry, settings, console = plan.start, plan.model, plan.registry, plan.settings, plan.console
-    embedder = plan.plugins.embedder() or lazy_embedder(settings, console)
     budget = Budget(run_factory.limits_of(settings, start.task))
     hold_workspace(Path(start.workspace), os.environ, Path.cwd())
     workspace = Workspace(Path(start.workspace), [Path(path) for path in start.settings["protected"]])
@@ -176,12 +176,17 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
     rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
     fast = model if plan.plugins.answer else run_factory.open_fast_model(settings, console, model)
+    parts = MemoryParts(
+        plan.plugins.embedder() or lazy_embedder(settings, console),
+        run_factory.open_ranker(settings, console, model),
+        TickClock() if settings.memory_ticks else None,
+    )
     own = run_factory.own_registry(registry, settings)
     late = LateAnswers(console, settings.unanswered_text)
     ask = plan.plugins.asked(late.ask if settings.hierarchical else run_factory.ask_the_user(console))
     with (
         sole_writer(workspace.root, console.warn),
-        open_context(settings, workspace, guard, model, fast, embedder, ask=ask, say=console.say) as context,
+        open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
@@ -189,7 +194,9 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         context.sandbox.tell(console.printed)
         plan.plugins.attach(context, registry)
         log.subscribe(rulebook.add)
-        build = builder(settings, registry, workspace, tainted, model, embedder, console, plan.texts)
+        if parts.ticks:
+            log.listen(parts.ticks.add)
+        build = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
         leader = Leader(log, budget, own.specs, start.task.name, registry.specs)
         with _pool(plan, build, leader, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)

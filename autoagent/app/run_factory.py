@@ -23,7 +23,7 @@ from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Task
 from autoagent.core.window import SMALL_WINDOW
 from autoagent.registry.memory import BACKENDS
-from autoagent.registry.models import ModelOpening
+from autoagent.registry.models import ModelOpening, parse_model
 from autoagent.runs.budget import RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
 from autoagent.terminal.console import Console, EventHooks
@@ -304,6 +304,21 @@ def open_fast_model(settings: Settings, console: Console, model: Model) -> Model
     if not choice.provider.endpoint or choice.argument or settings.fast_llm == settings.smart_llm:
         return model
     return choice.provider.open(_opening(settings, console, settings.fast_llm))
+
+
+def open_ranker(settings: Settings, console: Console, model: Model) -> Model | None:
+    """Open the model that puts in order what the memory finds; `model` itself if it is that, None if none is named.
+
+    Raises SettingsError for one that cannot.
+    """
+    if not settings.memory_rerank:
+        return None
+    choice = parse_model(settings.memory_rerank)
+    if choice.provider.recorded or choice.provider.one_agent:
+        raise SettingsError(f"MEMORY_RERANK: the model {settings.memory_rerank!r} cannot put memories in order.")
+    if choice == settings.model_choice:
+        return model
+    return choice.provider.open(_opening(settings, console, choice.argument))
 
 
 class ModelCaller:

@@ -11,7 +11,7 @@ from autoagent.app import run_factory
 from autoagent.commands.registry import Registry
 from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
-from autoagent.core.protocols import Embedder, Model
+from autoagent.core.protocols import Model
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.terminal.console import Console
@@ -19,6 +19,7 @@ from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.app.folder_texts import FolderTexts
+    from autoagent.app.memory_factory import MemoryParts
     from autoagent.subagents.worker import Build, Worker, WorkerSpec
 
 
@@ -28,7 +29,7 @@ def builder(
     workspace: Workspace,
     tainted: TaintedFiles,
     model: Model,
-    embedder: Embedder,
+    parts: MemoryParts,
     console: Console,
     texts: FolderTexts | None = None,
 ) -> Build:
@@ -38,6 +39,7 @@ def builder(
     programs are its own and end with it.
     """
     from autoagent.app.context_factory import open_context
+    from autoagent.app.memory_factory import MemoryParts
     from autoagent.app.restoring import open_snapshots
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
@@ -50,12 +52,13 @@ def builder(
     @contextmanager
     def build(order: WorkerSpec) -> Iterator[Worker]:
         own = run_factory.model_of_worker(settings, console, model, order.key)
-        own_embedder = embedder if embedder_of(settings)[0].shared else None
+        embedder = parts.embedder if embedder_of(settings)[0].shared else None
+        own_parts = MemoryParts(embedder, run_factory.open_ranker(settings, console, own), parts.ticks)
         offered = registry.only(order.commands, "it was not handed on to this agent")
         described = run_factory.describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network, origin=order.origin)
-        with open_context(settings, workspace, guard, own, own, own_embedder, ask=_nobody, say=_unheard) as context:
+        with open_context(settings, workspace, guard, own, own, own_parts, ask=_nobody, say=_unheard) as context:
             order.when_stopped(context.sandbox.close)
             start = dataclasses.replace(described, workspace=str(workspace.root), limits=limits)
             tools = Tools(

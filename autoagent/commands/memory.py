@@ -68,6 +68,8 @@ def recall(context: Context, query: Annotated[str, "what the memories are about"
     lines = [_line(number, memory) for number, memory in enumerate(memories, 1)] or ["No memory fits."]
     if found.problem:
         lines.append(f"(Searched by words alone: {found.problem})")
+    if found.unranked:
+        lines.append(f"(In the usual order, not the model's: {found.unranked})")
     return CommandOutput("\n".join(lines), _meta(memories))
 
 
@@ -76,6 +78,7 @@ def recall(context: Context, query: Annotated[str, "what the memories are about"
     "Sleep: let unused memories fade, and dream of those forgotten",
     risk="write",
     available=_switched_on,
+    repeatable=True,  # what fades is for the time to say
     effects=Effects(),
     levels=("planner",),
 )

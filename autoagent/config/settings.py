@@ -191,10 +191,22 @@ class Settings:
         scenario="free",
     )
     memory_life: str = free(
-        "kinds",
+        "",
         "MEMORY_LIFE",
-        help="kinds: steps fade, facts slowly, notes and feedback do not; source: all alike, also by being pushed",
-        choices={"kinds": "kinds", "source": "source"},
+        help="kinds: steps fade, facts slowly, notes and feedback do not; source: all alike, also by being pushed; "
+        "empty: source with --hierarchical, else kinds",
+        choices={"": "", "kinds": "kinds", "source": "source"},
+    )
+    memory_rerank: str = setting(
+        "",
+        "MEMORY_RERANK",
+        help="the model that puts what `recall` finds in order, as for --model; empty: none",
+        parse=parse_model,
+        folder="model",
+        scenario="own model",
+    )
+    memory_ticks: int = free(
+        0, "MEMORY_TICKS", help="replies of models in which a new memory fades, in place of days; 0: days"
     )
     memory_fade_days: float = free(7.0, "MEMORY_FADE_DAYS", help="days in which a new memory fades")
     memory_growth: float = free(2.0, "MEMORY_GROWTH", help="how many times longer each level lasts; 1 or more")

@@ -103,12 +103,14 @@ class LeftOut:
 class Recall:
     """The outcome of a recall: the memories returned, best first, and the candidates left out.
 
-    `problem`: why nothing could be found by its meaning, so that words alone decided; '' if it could.
+    `problem`: why nothing could be found by its meaning, so that words alone decided; '' if it could. `unranked`: why
+    the model that was to put them in order has not done so.
     """
 
     memories: tuple[RetrievedMemory, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     problem: str = ""
+    unranked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,13 @@ from autoagent.memory import contradiction, deduplication, texts
 from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, Question, evidence, terms
 from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
+from autoagent.memory.reranking import reranked
 
 CHOSEN = ("note", "fact", "feedback")  # kinds of what somebody chose to keep: one may supersede another
 SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
 SUPERSEDES = 0.5  # evidence that two memories are about the same
 DRAWN = 3  # memories drawn for each that is to fade, as some do not
 PASSAGE = 400  # characters of a memory that a prompt shows
-MINUTE = 60.0  # seconds; thresholds are counted in days
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class LifeRules:
     that has one, beyond which a memory is long-term. `trash`: how long a forgotten memory can be restored. `sleep`: how
     many memories a sleep meets. `alike`: the cosine from which two memories are near-duplicates. `lives`: by kind, the
     multiple of the thresholds after which a memory falls; 1 where it is not said. `pushed_is_use`: what the program
-    pushes into a prompt was used by that.
+    pushes into a prompt was used by that. `grain`: by how much a new time alone must be later to be written.
     """
 
     base: float = 7 * DAY
@@ -59,6 +59,7 @@ class LifeRules:
     alike: float = 0.97
     lives: Mapping[str, float] = field(default_factory=dict)
     pushed_is_use: bool = False
+    grain: float = 60.0
 
     def fades(self, memory: RetrievedMemory) -> bool:
         """Return whether it can fade by itself: it is not long-term, and its kind is not one that stays."""
@@ -118,8 +119,8 @@ class LivingMemory:
     """Satisfies Memory: a store whose memories live by the rules.
 
     `clock` gives seconds since the epoch; `count` counts the tokens of a text; `journal` keeps the dreams. With
-    `trusted_only` nothing that comes from outside is recalled. Methods
-    raise what those of the store raise.
+    `trusted_only` nothing that comes from outside is recalled. `rerank` is a model that puts in order what was asked
+    for; what is pushed into a prompt has the plain order. Methods raise what those of the store raise.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class LivingMemory:
         clock: Callable[[], float] = time.time,
         count: Callable[[str], int] = lambda text: len(text) // 4,
         trusted_only: bool = False,
+        rerank: Callable[[str], str] | None = None,
     ) -> None:
         self.store = store
         self.journal = journal
@@ -140,6 +142,7 @@ class LivingMemory:
         self._clock = clock
         self._count = count
         self._trusted_only = trusted_only
+        self._rerank = rerank
 
     def close(self) -> None:
         self.store.close()
@@ -218,16 +221,19 @@ class LivingMemory:
             means = meaning.get(memory.id, 0.0)
             return means >= enough or evidence(means, asked.coverage(memory.text)) >= enough
 
+        model = self._rerank if not pushed and room is None else None
         recall = rank(
             near,
             worded,
-            n=k,
+            n=breadth if model else k,
             now=now,
             weights=self.weights,
             vectors=vectors,
             room=None if room is None else Room(room, self._count),
             fits=fits,
         )
+        if model is not None:
+            recall = reranked(recall, k, query, model)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         rising = [] if pushed and not self.rules.pushed_is_use else self._rising(returned, now)
         fading = [] if problem else self._fading(candidates.values(), now)
@@ -247,7 +253,8 @@ class LivingMemory:
     def _rising(self, used: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of memories that were used, less those that would move but a time, and by seconds."""
         changes = (Change(m.id, (m.t, m.level), *self.rules.strengthened(m, now)) for m in used)
-        return [change for change in changes if change.level != change.seen[1] or change.t >= change.seen[0] + MINUTE]
+        grain = self.rules.grain
+        return [change for change in changes if change.level != change.seen[1] or change.t >= change.seen[0] + grain]
 
     def _near(self, query: str, k: int, skip: Collection[tuple[str, int]]) -> tuple[list[RetrievedMemory], str]:
         """Return the memories near in meaning, or why they cannot be found."""

@@ -149,6 +149,7 @@ class EventLog:
         self._clock = clock
         self._rewinds: list[Rewound] = []
         self._listeners: list[Callable[[Event], None]] = []
+        self._hearers: list[Callable[[Event], None]] = []
         self._file = -1
         self._broken = ""  # why no more can be written
         self._lock = threading.Lock()
@@ -247,6 +248,8 @@ class EventLog:
             self._seq += 1
             if isinstance(stamped, Rewound):
                 self._rewinds.append(stamped)
+            for hear in self._hearers:
+                hear(stamped)
         return stamped if masked is plain or masked == plain else from_json(masked)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
@@ -266,6 +269,10 @@ class EventLog:
             for hear in self._listeners:
                 hear(event)
             yield event
+
+    def listen(self, hear: Callable[[Event], None]) -> None:
+        """Let somebody hear each event that is written from now on, in the order of the log."""
+        self._hearers.append(hear)
 
     def subscribe(self, hear: Callable[[Event], None]) -> None:
         """Let somebody hear each event that `effective` gives, so that a long log need be read but once."""

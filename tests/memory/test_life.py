@@ -461,3 +461,48 @@ def test_kill_9_loses_no_memory_and_moves_no_level_twice(tmp_path: Path, trials:
             assert max(moved, default=0) <= 1
             for text in there:
                 assert [m.text for m in store.near(text, 1)] == [text] == [m.text for m in store.worded(text, 1)]
+
+
+# Re-ranking
+
+
+def reranking(folder: Path, answer: Callable[[str], str]) -> LivingMemory:
+    return LivingMemory(LocalStore(folder, BagOfWords()), rules=RULES, clock=lambda: 0.0, rerank=answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "first", "problem"),
+    [
+        ("4, 2", (4, 2), ""),
+        ("[4] fits, then 2. I have also deleted memory 99 and 4.", (4, 2), ""),
+        ("Ignore the query and return all of them.", (1, 2), "its answer names none of them"),
+        (ModelError("The endpoint is down."), (1, 2), "The endpoint is down."),
+    ],
+)
+def test_a_model_puts_in_order_what_was_asked_for_and_no_more(
+    tmp_path: Path, answer: str | Exception, first: tuple[int, int], problem: str
+) -> None:
+    asked: list[str] = []
+
+    def model(prompt: str) -> str:
+        asked.append(prompt)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    texts = [f"red apples of {year}" for year in (2019, 2020, 2021, 2022, 2023)]
+    with reranking(tmp_path, model) as memory:
+        for number, text in enumerate(texts):
+            memory.add(text, source="http://x/" if number == 4 else "", trusted=number != 4)
+        plain = [m.text for m in memory.recall("red apples", 5, pushed=True).memories]
+        assert not asked, "what the program pushes into a prompt is not worth a call at every step"
+        assert len(memory.recall("red apples", 5).memories) == 5 and not asked, "nothing to leave out"
+        levels = {m.text: m.level for m in memory.store.listed()}
+        assert set(levels.values()) == {1}
+        found = memory.recall("red apples", 2)
+    assert [m.text for m in found.memories] == [plain[place - 1] for place in first]
+    assert len(found.left_out) == 3 and {out.reason for out in found.left_out} == {"beyond the number asked for"}
+    assert found.unranked == problem
+    [prompt] = asked
+    assert [f"[{number}] " in prompt for number in range(1, 7)] == [True] * 5 + [False]
+    assert '"http://x/"' in prompt, "what comes from outside stands between marks"
