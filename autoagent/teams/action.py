@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
+from autoagent.core.task import Goal
 from autoagent.teams.message import Message
 from autoagent.text.quoting import marked
 
@@ -22,12 +23,14 @@ class Action:
     """An action, for a class of one's own to derive from; its `run` is asynchronous or not, and may `_aask`.
 
     One with an `instruction` needs no class: it asks the model with that. With `commands` it works as an agent instead,
-    with these commands alone, until it says that it is done; what it says then is its result.
+    with these commands alone, until it says that it is done; what it says then is its result. A `check` is a shell
+    command that exits 0 once the work is done: as long as it does not, the agent goes on.
     """
 
     name: str = ""
     instruction: str = ""
     commands: tuple[str, ...] = ()
+    check: str = ""
     desc: str = ""
 
     def __init__(self, name: str | None = None, **given: Any) -> None:
@@ -55,12 +58,14 @@ class Action:
             return await self.use_commands(prompt)
         return await self._aask(prompt)
 
-    async def use_commands(self, task: str, commands: Iterable[str] | None = None) -> str:
+    async def use_commands(self, task: str, commands: Iterable[str] | None = None, check: str | None = None) -> str:
         """Work on a task as an agent with these commands, or those of the action; return what it says in the end.
 
-        Each command is guarded, authorized and run in the sandbox as any.
+        Each command is guarded, authorized and run in the sandbox as any. `check`, or that of the action, is run in the
+        sandbox without a question.
         """
-        return self._hired.turn.use_commands(task, tuple(commands or self.commands), self.name)
+        goal = Goal(task, (self.check if check is None else check) or None)
+        return self._hired.turn.use_commands(goal, tuple(commands or self.commands), self.name)
 
     async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
         """Ask the model of the role, who it is in front; `system_msgs` take the place of that."""

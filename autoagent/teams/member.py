@@ -174,13 +174,13 @@ class Member:
         self._charge()
         return recorded.text
 
-    def use_commands(self, task: str, commands: Sequence[str], purpose: str) -> str:
+    def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str) -> str:
         self._agents += 1
         key = f"{self.key}.{self.now.number}.{self._agents}"
         state = self._office.pool.former(key)
         outcome = state.outcome if state else None
         if state is None or outcome is None or outcome.status not in DECIDED:
-            worker = self._hire(key, task, commands)
+            worker = self._hire(key, goal, commands)
             assert worker.thread is not None
             worker.thread.join()
             assert worker.outcome is not None
@@ -269,13 +269,13 @@ class Member:
         if (usage := self._model.take_usage()) != Usage():
             self.record(Spent(purpose=CUT_SHORT, usage=usage))
 
-    def _hire(self, key: str, task: str, commands: Sequence[str]) -> RunningWorker:
+    def _hire(self, key: str, goal: Goal, commands: Sequence[str]) -> RunningWorker:
         """Start an agent under this role, with all that is left of the turn's budget."""
         budget = self.now.budget.share(1.0, time.time())
         if budget is None:
             raise NoMoneyException(NOTHING_LEFT)
         role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
-        described = Task(self.role.name, f"{self.role.profile}; {role}", (Goal(task),), budget.limits.usd)
+        described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd)
         try:
             return self._office.pool.start(
                 self.order.mailbox, key, described, self._office.commands(commands), budget, self.role.rc.memory.origin

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autoagent import __version__
 from autoagent.app import run_factory
 from autoagent.app.current import claimed_state, trusted_here
+from autoagent.app.extension_hooks import hooked_registry
 from autoagent.app.run_driver import OpenedRun, RunPlan, drive
 from autoagent.commands.registry import Registry
 from autoagent.config.settings import Settings
@@ -133,7 +134,7 @@ def _registry(settings: Settings, team: Team) -> Registry:
     """
     from autoagent.commands import selection
 
-    registry = selection.available(settings)
+    registry = hooked_registry(selection.available(settings))
     asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
     starting = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.tells_agents}
     registry = registry.without(asking, "in a team a role with is_human asks the user")

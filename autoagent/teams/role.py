@@ -14,6 +14,7 @@ from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message, cause_of
 
 if TYPE_CHECKING:
+    from autoagent.core.task import Goal
     from autoagent.teams.environment import Environment
 
 _NUMBER = re.compile(r"-?\d+")
@@ -51,8 +52,8 @@ class Turn(Protocol):
     def ask(self, prompt: str, system: str, purpose: str) -> str:
         """Return the answer of the role's model, or of the person in its place."""
 
-    def use_commands(self, task: str, commands: Sequence[str], purpose: str) -> str:
-        """Work on a task as an agent; return what it says in the end."""
+    def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str) -> str:
+        """Work on a goal as an agent; return what it says in the end."""
 
     def publish(self, message: Message) -> None:
         """Write a message, which all can read once the round has ended."""

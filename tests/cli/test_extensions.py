@@ -115,6 +115,26 @@ def test_hooks_that_fail_or_lie_cost_no_run_and_take_no_label(
     assert returned["data"]["untrusted"] == "the extension stranger of stranger 1.0" and returned["data"]["private"]
 
 
+def test_hooks_stand_around_the_commands_of_a_team(served: Home, server: ScriptedServer, tmp_path: Path) -> None:
+    written(
+        served,
+        tmp_path / "site",
+        "from dataclasses import replace\n"
+        "def louder(call, run):\n    return replace(run(), text=run().text.upper())\n"
+        "def register(host):\n    host.around_execute(louder)\n",
+    )
+    served.write(
+        "team.yaml",
+        "idea: Look\nroles:\n  - {name: A, profile: B, "
+        "actions: [{name: C, instruction: Look, commands: [list_files]}]}\n",
+    )
+    server.add(command("list_files"), *FINISH)
+    done = served.run("team", "team.yaml", "-c")
+    assert done.code == 0, done.text
+    [listed] = [event["text"] for event in served.log() if event["type"] == "returned" and event["step"] == 1]
+    assert listed == listed.upper() != ""
+
+
 def test_an_extension_that_cannot_be_used_is_named(home: Home, tmp_path: Path) -> None:
     texts = {
         "lost": "import missing_package\n",

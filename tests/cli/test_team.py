@@ -275,6 +275,27 @@ def test_an_action_uses_commands_that_are_authorized(team: Callable[..., Home], 
     assert refused.code == 6, "as at any question"
 
 
+def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Callable[..., Home]) -> None:
+    script = [
+        command("write_to_file", filename="a.txt", text="one\n"), command("task_complete", reason="done too early"),
+        command("write_to_file", filename="a.txt", text="two\n"), command("task_complete", reason="done"),
+        command("task_complete", reason="done"),
+    ]  # fmt: skip
+    lines = iter(script)
+    home = team(
+        CHAIN.replace(
+            "instruction: Code it", 'instruction: Code it, commands: [write_to_file], check: "grep two a.txt"'
+        ),
+        lambda request: next(lines) if "You are Alice" in request.prompt else None,
+    )
+    done = home.run("team", "team.yaml", "-m", "none", "-c")
+    assert done.code == 0, done.text
+    checks = [event["met"] for event in home.log() if event["type"] == "checked"]
+    assert (checks[0], checks[-1]) == (False, True)
+    assert said(home)[0] == ("Alice", "done\nFiles changed: a.txt.")
+    assert next(lines, None) is None
+
+
 def test_what_a_writer_has_read_goes_with_its_message(team: Callable[..., Home], server: ScriptedServer) -> None:
     """The user's own file makes what is said of it private, and what is said to that."""
 
@@ -298,6 +319,7 @@ def test_what_a_writer_has_read_goes_with_its_message(team: Callable[..., Home],
         ("goal: write code", "react_mode: fast", "react_mode: 'fast' is none; use react, by_order or plan_and_act."),
         ("name: Code, ", "", "an action has no name"),
         ("instruction: Judge", "instruction: Judge, commands: [fly]", "there is no command 'fly' here"),
+        ("instruction: Judge", "instruction: Judge, check: 'true'", "check: only an action with commands can have a"),
         ("idea:", "investment: much\nidea:", "investment: must be an amount of USD such as 1.50, not 'much'."),
         ("idea: Write a product function", "", "There is no idea: say what team.yaml is to work on."),
     ],
