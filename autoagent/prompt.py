@@ -88,13 +88,14 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, guidance: Guidance | None = None) -> str:
     """Build the system message of a run, which does not change from step to step."""
     guidance = guidance or Guidance()
+    listed = [spec.in_brief() for spec in commands] if asking == "brief" else commands
     parts = (
         f"You are {task.name}, {task.role}\n"
         "Make every decision yourself, without waiting for the user's help. "
         "Do what a language model does well, prefer simple plans, and stay within the law.\n" + EXPLANATION,
         "GOALS:\n" + _numbered([goal.text for goal in task.goals]),
         "Constraints:\n" + _numbered(guidance.constraints),
-        "Commands:\n" + _numbered([prompt_line(spec) for spec in commands]),
+        "Commands:\n" + _numbered([prompt_line(spec) for spec in listed]),
         "Resources:\n" + _numbered(guidance.resources),
         *_skills(guidance.skills),
         *([f"Instructions of the user for this folder:\n{guidance.instructions}"] if guidance.instructions else []),
@@ -255,8 +256,7 @@ def _response_format(asking: Asking) -> str:
     if asking == "tools":
         return f"Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds: {named}."
     if asking == "brief":
-        said = "text (one short sentence: what is still to do)"
-        return f"Response Format:\nOne JSON object: `thoughts` with {said}; then `command`, the one to use next."
+        return "Response Format:\nOne JSON object with `command`, the one to use next."
     if asking == "schema":
         return f"Response Format:\nOne JSON object: `thoughts` with {named}; then `command`, the one to use next."
     return f"Response Format:\n{command_schema.TEXT_FORM}"

@@ -27,7 +27,7 @@ from autoagent.workspace.gate import Workspace
 
 PAGE = "https://evil.example/page"
 RISKS = ("browse_website", "execute_shell", "delete_file", "send_tweet")
-SHOWING = ("read_file", "list_files", "search_in_files", "edit_file")  # they really run
+SHOWING = ("read_file", "list_files", "search_in_files", "edit_file", "move_file")  # they really run
 REGISTRY = Registry(all_commands())
 SPECS = {spec.name: spec for spec in all_specs()}
 
@@ -461,3 +461,14 @@ def test_a_link_to_a_tainted_file_is_the_file(tmp_path: Path) -> None:
     tainted = TaintedFiles(tmp_path / "t", tmp_path / "w")
     tainted.mark(["link"], PAGE)
     assert tainted.source_of("a") == tainted.source_of("link") == PAGE
+
+
+def test_a_file_is_shown_in_passing_only_where_that_tells_the_run_nothing_new(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    (run.root / "diary.txt").write_text("the user's")
+    run.did("write_to_file", writes={"mine.txt": "made here"}, filename="mine.txt", text="made here")
+    assert (run.guard.may_show("mine.txt"), run.guard.may_show("diary.txt")) == (True, False)
+    run.did("read_file", filename="diary.txt")
+    assert run.guard.may_show("diary.txt")
+    run.tainted.mark(["mine.txt"], PAGE)
+    assert not run.guard.may_show("mine.txt")

@@ -500,8 +500,32 @@ def test_a_small_model_is_shown_the_commands_alone_and_what_lies_in_the_workspac
     assert list(json.loads(second[-2].content)) == ["command"]
     files = {spec.name: p.choices for spec in model.specs[0].values() for p in spec.parameters if p.existing}
     assert files["read_file"] == files["delete_file"] == ("notes.txt",)
+    assert [p.name for p in model.specs[0]["read_file"].parameters] == ["filename", "first_line"]
     writes = model.specs[0]["write_to_file"].parameters[0]
     assert not writes.choices
+
+
+def test_a_small_model_is_told_what_is_missing_and_what_its_files_hold_and_may_end_once_all_is_there(
+    bench: Bench,
+) -> None:
+    steps = finish([say("write_to_file", filename="draft.md", text="An oak."), say("do_nothing")])
+    model = ScriptedModel(
+        [*steps[:2], say("write_to_file", filename="report.md", text="Two oaks."), *steps[2:]], asking="brief"
+    )
+    begun = bench.agent(model, goals=(Goal("Write report.md"),))
+    assert list(begun.run())[-1].status == "finished"
+    said = [prompt[-1].content for prompt in model.prompts]
+    assert ["Not there yet: 'report.md'." in text for text in said[:4]] == [True, True, True, False]
+    assert "'draft.md' now holds:\nAn oak." in said[1]
+    assert "'report.md' now holds:\nTwo oaks.\n'draft.md' now holds:\nAn oak." in said[3]
+    assert ["task_complete" in offered for offered in model.offered[:4]] == [False, False, False, True]
+    assert "delete_file" not in model.offered[0], "there is nothing yet that could be deleted"
+
+
+def test_a_small_model_that_changes_nothing_may_end_though_a_file_is_missing(bench: Bench) -> None:
+    model = ScriptedModel(finish([say("memory_add", text=f"note {n}") for n in range(6)]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Say why there is no setup.py"),)).run())
+    assert ["task_complete" in offered for offered in model.offered[:6]] == [False] * 5 + [True]
 
 
 def test_a_name_from_outside_is_not_put_into_the_prompt_of_a_small_model(bench: Bench) -> None:

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from autoagent import documents
 from autoagent.commands.context import Context
-from autoagent.commands.registry import EXISTING, Command, CommandOutput, command
+from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support import matching
 from autoagent.commands.support.diff import unified
 from autoagent.commands.support.encoding import Decoded, decode
-from autoagent.core.commands import Effects, ResultMeta
+from autoagent.core.commands import EXISTING, Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
 from autoagent.text.paging import Column, FirstLine, Lines, page
@@ -180,6 +180,46 @@ def _preview_delete(context: Context, filename: str) -> str:
 def delete_file(context: Context, filename: Deleted) -> CommandOutput:
     context.workspace.delete(filename)
     return _changed(context, filename, "Deleted")
+
+
+def _preview_move(context: Context, filename: str, new_name: str) -> str:
+    return f"Moves {context.workspace.display(filename)} to {_free_place(context, filename, new_name)}."
+
+
+@command(
+    "move_file",
+    "Rename or move a file",
+    risk="write",
+    aliases=["rename_file"],
+    meant_by=["move", "rename", "mv"],
+    preview=_preview_move,
+    effects=Effects(amends=True),
+    always_offered=True,
+    autogpt=_AUTOGPT,
+)
+def move_file(
+    context: Context, filename: Deleted, new_name: Annotated[str, "its new path relative to the workspace", "path"]
+) -> CommandOutput:
+    place = _free_place(context, filename, new_name)
+    before = context.workspace.display(filename)
+    context.workspace.read(filename, 1)  # where its content comes from goes with it
+    context.workspace.rename(filename, place)
+    after = context.workspace.display(place)
+    return CommandOutput(f"Moved {before} to {after}.", ResultMeta(changed=(before, after)))
+
+
+def _free_place(context: Context, filename: str, new_name: str) -> str:
+    """Return the new path of a file, in a folder of that name if there is one; refuse the place of another file."""
+    found = context.workspace.find(filename, follow=False)
+    if found is None or found.kind != "file":
+        raise CommandError(f"There is no file {shown(filename)} to move.")
+    there = context.workspace.find(new_name)
+    if new_name.endswith("/") or (there is not None and there.kind == "folder"):
+        new_name = f"{new_name.rstrip('/')}/{found.path.rpartition('/')[2]}"
+        there = context.workspace.find(new_name)
+    if there is not None:
+        raise CommandError(f"There is a file {shown(new_name)} already; delete it first, or choose another name.")
+    return new_name
 
 
 # list and search ---------------------------------------------------------------------------------------------------
@@ -409,6 +449,7 @@ COMMANDS: tuple[Command, ...] = (
     write_to_file,
     append_to_file,
     edit_file,
+    move_file,
     delete_file,
     list_files,
     search_in_files,

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
 from autoagent.core.commands import (
+    DETAIL,
+    EXISTING,
     PLAIN,
     Call,
     CommandSpec,
@@ -135,10 +137,6 @@ def command(
     return register
 
 
-EXISTING = "existing"
-"""Declares, after the Meaning of an argument, that it names a file which is in the workspace already."""
-
-
 def _parameters(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     hints = typing.get_type_hints(function, include_extras=True)
     signature = list(inspect.signature(function).parameters.values())[1:]  # without the Context
@@ -157,11 +155,11 @@ _KINDS: Mapping[Any, Literal["string", "integer", "number", "boolean", "array"]]
 def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
     help_text, choices = "", ()
     meaning: Meaning = "exact"
-    existing = False
-    if hasattr(hint, "__metadata__"):  # Annotated[str, "what it is"], or with a Meaning after that, and then EXISTING
+    traits: Collection[str] = ()
+    if hasattr(hint, "__metadata__"):  # Annotated[str, "what it is"], with a Meaning after that, and then its traits
         (help_text, *declared), hint = hint.__metadata__, get_args(hint)[0]
         meaning = declared[0] if declared else meaning
-        existing = EXISTING in declared[1:]
+        traits = declared[1:]
     if meaning not in get_args(Meaning):
         raise TypeError(f"The argument {parameter.name!r} is declared as {meaning!r}, which no rule knows.")
     if get_origin(hint) in (typing.Union, types.UnionType):  # `float | None`: None stands for "not given"
@@ -171,7 +169,17 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
     required = parameter.default is inspect.Parameter.empty
     default = None if required else parameter.default
     kind = _KINDS[get_origin(hint) or hint]
-    return Parameter(parameter.name, kind, required, default, help_text, tuple(choices), meaning, existing=existing)
+    return Parameter(
+        parameter.name,
+        kind,
+        required,
+        default,
+        help_text,
+        tuple(choices),
+        meaning,
+        existing=EXISTING in traits,
+        detail=DETAIL in traits,
+    )
 
 
 class Registry:

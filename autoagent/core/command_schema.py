@@ -39,12 +39,13 @@ def arguments(spec: CommandSpec) -> dict[str, Any]:
 
 
 def reply(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
-    """Return the schema of a whole reply: the named thoughts, then exactly one of the commands with its arguments."""
+    """Return the schema of a whole reply: the named thoughts, if any, then one of the commands with its arguments."""
     commands = [
         _object({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}, ["name", "args"])
         for spec in specs
     ]
-    return _object({"thoughts": thoughts(named), "command": {"anyOf": commands}}, ["thoughts", "command"])
+    said = {"thoughts": thoughts(named)} if named else {}
+    return _object({**said, "command": {"anyOf": commands}}, [*said, "command"])
 
 
 def tools(specs: Sequence[CommandSpec]) -> list[dict[str, Any]]:

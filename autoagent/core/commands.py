@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 LevelName = Literal["planner", "executor", "thinker"]
@@ -36,7 +36,7 @@ class Parameter:
     """One argument of a command; `kind` is a JSON type, `choices` the only values it takes.
 
     `schema`: its JSON schema, where the command is another program's and says more of it; a kind "any" says nothing.
-    `existing`: it names a file that is in the workspace already.
+    `existing`: it names a file that is in the workspace already. `detail`: a small model is better off without it.
     """
 
     name: str
@@ -48,6 +48,14 @@ class Parameter:
     meaning: Meaning = "exact"
     schema: Mapping[str, Any] | None = None
     existing: bool = False
+    detail: bool = False
+
+
+EXISTING = "existing"
+"""Declares, after the Meaning of an argument, that it names a file which is in the workspace already."""
+
+DETAIL = "detail"
+"""Declares the same way of an optional argument that it is left out for a model that is asked in brief."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +110,11 @@ class CommandSpec:
         """Render the signature: `web_search(query, num_results=8)`."""
         shown = (p.name if p.required else f"{p.name}={p.default!r}" for p in self.parameters)
         return f"{self.name}({', '.join(shown)})"
+
+    def in_brief(self) -> CommandSpec:
+        """Return the command without details: a small model gives whatever may be given, and then sees half a file."""
+        kept = tuple(parameter for parameter in self.parameters if not parameter.detail)
+        return self if len(kept) == len(self.parameters) else replace(self, parameters=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

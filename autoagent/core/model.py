@@ -8,8 +8,8 @@ from typing import Literal
 from autoagent.core.commands import Call
 
 Asking = Literal["tools", "schema", "brief", "text"]
-"""How a model is asked for a command: native tool calls, a bound JSON schema, the same with one short thought in place
-of five (small models repeat themselves in them, and are slow), or JSON in plain text."""
+"""How a model is asked for a command: native tool calls, a bound JSON schema, the same for the command
+alone (a small model writes down what it did as what is to do, and does it again), or JSON in plain text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class FinalReview:
 
     def __init__(self) -> None:
         self.changed: dict[str, None] = {}  # an ordered set of workspace paths
+        self.idle = 0  # commands since the newest change
         self._due = True
         self._begun = ("", "")  # the newest command that was begun, and who had allowed it
         self._by = ""
@@ -64,6 +65,7 @@ class FinalReview:
     def _look_at(self, event: Returned | AgentMessage) -> None:
         paths = event.meta.changed
         self.changed.update(dict.fromkeys(paths))
+        self.idle = 0 if paths else self.idle + 1
         if paths:
             self._due, self._put_off = True, ("", "")
         elif event.meta.review:
@@ -87,7 +89,7 @@ class FinalReview:
         lines += [f"Goal {number}: {goal.text}" for number, goal in enumerate(goals, 1)]
         if not self.changed:
             lines.append("Files made or changed in this run: none")
-        lines += self._missing(goals, is_there)
+        lines += (f"File that is not there: {path}{self._instead(path)}" for path in self.missing(goals, is_there))
         for path in list(self.changed)[-_FILES_SHOWN:]:
             lines.append(_shown(path, read, quote))
         done = "If they are right and every goal is met, use task_complete again. If not, do what is missing."
@@ -97,16 +99,16 @@ class FinalReview:
     def lacks(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> bool:
         """Return whether the goals name files, and one of them is not there, or nothing was made or changed at all."""
         named = any(_FILE.search(goal.text) for goal in goals)
-        return named and (not self.changed or any(self._missing(goals, is_there)))
+        return named and (not self.changed or any(self.missing(goals, is_there)))
 
-    def _missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
-        """Yield a line for each file that a goal names but that does not exist under that name."""
+    def missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
+        """Yield each file that a goal names but that does not exist under that name, unless the run has deleted it."""
         named = dict.fromkeys(path for goal in goals for path in _FILE.findall(goal.text))
-        for path in named:
-            if path not in self.changed and not is_there(path):  # what the run has deleted is no miss
-                others = [other for other in self.changed if posixpath.basename(other) == posixpath.basename(path)]
-                instead = f" (what you made is {others[0]}, another file)" if others else ""
-                yield f"File that is not there: {path}{instead}"
+        return (path for path in named if path not in self.changed and not is_there(path))
+
+    def _instead(self, missing: str) -> str:
+        others = [path for path in self.changed if posixpath.basename(path) == posixpath.basename(missing)]
+        return f" (what you made is {others[0]}, another file)" if others else ""
 
 
 def _shown(path: str, read: Callable[[str], str], quote: Callable[[str, str], str]) -> str:

@@ -201,6 +201,12 @@ class ExfiltrationGuard:
         """Return what tainted a file or folder of the workspace; '' if nothing did."""
         return self._tainted.source_of(path)
 
+    def may_show(self, path: str) -> bool:
+        """Return whether the run may be shown this file of the
+        workspace without more ado, as it would carry nothing new then.
+        """
+        return not self.source_of(path) and (self.private or not self._tainted.holds_own(path, self._made))
+
     def quote(self, text: str, path: str = "") -> str:
         """Quote for the model the text of a file, or with no `path` the
         output of a program, between marks if it may come from outside.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Generator
 
 from autoagent.core.commands import CommandSpec
-from autoagent.core.errors import CommandError, ContextOverflow, Unreachable
+from autoagent.core.errors import ContextOverflow, Unreachable
 from autoagent.core.events import AgentMessage, Event, Prompted, Retried
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
@@ -19,11 +17,9 @@ from autoagent.runs.budget import estimated_cost
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
 from autoagent.steps.step_prompt import Moment, build_step_prompt
-from autoagent.workspace.gate import NOT_ENTERED, shown
+from autoagent.steps.surroundings import Surroundings, look_around
 
 SHORTENINGS = 4  # of the history in one step, when the endpoint says that the prompt does not fit
-FILES_SHOWN = 20  # names of files and folders that a small model is told of in each prompt
-FILES_WALKED = 100  # of which they are taken
 CUT_SHORT = "replies that were cut short"
 
 
@@ -44,7 +40,7 @@ class ModelTurn:
         self._model = model
         self._registry = tools.registry
         self._workspace = tools.context.workspace
-        self._names: tuple[str, ...] = ()  # of what lies in the workspace, for a small model
+        self._around = Surroundings()
         self._hooks = tools.hooks
         self._clock = policy.clock
         self._user = user
@@ -90,8 +86,8 @@ class ModelTurn:
         state, now = self._state, self._clock()
         left = state.budget.left(now)
         zone = time.localtime(now).tm_gmtoff
-        files = self._look_around() if state.start.asking == "brief" else ""
-        moment = Moment(now, zone, left, files)
+        self._around = look_around(self._workspace, state) if state.start.asking == "brief" else Surroundings()
+        moment = Moment(now, zone, left, self._around.text)
         prompt = build_step_prompt(state.start, state.history, memories, moment, count=state.count)
         expected, reply_tokens = self._expected(prompt)
         price = self._model.price
@@ -105,34 +101,15 @@ class ModelTurn:
                 estimate=estimated_cost(expected, reply_tokens, price),
                 left=left,
                 zone=zone,
-                files=files,
+                files=moment.files,
             )
         )
         return prompt
 
-    def _look_around(self) -> str:
-        """Return the line of what lies in the workspace, and note the names that arguments may take.
-
-        Names from outside are left to the commands that list them.
-        """
-        try:
-            entries = list(islice(self._workspace.walk(".", NOT_ENTERED), FILES_WALKED + 1))
-        except CommandError:  # the commands that need the folder say what is wrong with it
-            self._names = ()
-            return ""
-        self._names = tuple(entry.path for entry in entries) if len(entries) <= FILES_WALKED else ()
-        own = [entry for entry in entries if not self._state.guard.source_of(entry.path)]
-        if not own:
-            return "In the workspace: nothing yet."
-        names = [shown(f"{entry.path}/" if entry.kind == "folder" else entry.path) for entry in own]
-        more = ", and more" if len(names) > FILES_SHOWN else ""
-        return f"In the workspace: {', '.join(names[:FILES_SHOWN])}{more}."
-
     @property
     def _offered(self) -> list[CommandSpec]:
-        """The commands to offer now; a small model can name only files that are there where a file has to be."""
         offered = self._state.loop_guard.offered(self._registry.specs)
-        return [_bound(spec, self._names) for spec in offered] if self._names else offered
+        return self._around.bind(offered) if self._state.start.asking == "brief" else offered
 
     def _expected(self, prompt: Prompt) -> tuple[int, int]:
         """Estimate, in tokens as the endpoint counts them, the prompt and the reply to it."""
@@ -158,9 +135,3 @@ class ModelTurn:
             at_most=budget.allowance(sent, self._model.price),
             listener=Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),
         )
-
-
-def _bound(spec: CommandSpec, names: Sequence[str]) -> CommandSpec:
-    """Return the command with these as the only values of arguments that name what is there already."""
-    parameters = tuple(replace(p, choices=tuple(names)) if p.existing else p for p in spec.parameters)
-    return spec if parameters == spec.parameters else replace(spec, parameters=parameters)

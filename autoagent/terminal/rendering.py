@@ -136,7 +136,8 @@ def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
 
 def all_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
     """Render the thoughts of a step, none of them folded."""
-    yield page.said("THOUGHTS:", thoughts.text.strip(), "thought")
+    if thoughts.text.strip():
+        yield page.said("THOUGHTS:", thoughts.text.strip(), "thought")
     yield from rest_of(thoughts, page)
 
 

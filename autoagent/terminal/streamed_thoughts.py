@@ -42,9 +42,14 @@ class StreamedThoughts:
             self._screen.write(flow.feed(piece))
 
     def end(self, text: str) -> None:
-        """Write the rest of the thoughts, which are this `text`, or all of it where something else is on screen."""
+        """Write the rest of the thoughts, which are this `text`, or all of it where something else is on screen.
+
+        Nothing is written for a model that gives none.
+        """
         if not text.startswith(self._shown.strip()):
             self.forget()
+        if not (text or self.begun):
+            return
         flow = self._screen.flow or self._begin()
         unseen = text[len(self._shown.lstrip()) :]
         self._screen.write(flow.feed(unseen) + flow.end())

@@ -47,7 +47,7 @@ class SubAgentText:
         match event:
             case RunStarted():
                 yield page.said("STARTED:", "; ".join(goal.text for goal in event.task.goals))
-            case Thought():
+            case Thought() if event.thoughts.text.strip():
                 yield page.said("THOUGHTS:", event.thoughts.text.strip(), "thought")
             case Decided(allowed=True) if self._replays and event.by.startswith("user"):
                 if proposed := self._proposed.get(event.agent):

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
+from autoagent.core.commands import DETAIL
 from autoagent.core.errors import CommandError
 from autoagent.text.tokens import Count, fits
 
 FirstLine = Annotated[int, "the line to begin with"]
-Lines = Annotated[int | None, "how many lines"]
-Column = Annotated[int, "where to begin in that line"]
+Lines = Annotated[int | None, "how many lines", "exact", DETAIL]
+Column = Annotated[int, "where to begin in that line", "exact", DETAIL]
 
 Fits = Callable[[str], bool]
 """Whether a text has room; one that begins like another one that has room, and is shorter, has room too."""

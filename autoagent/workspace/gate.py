@@ -183,6 +183,8 @@ class Workspace:
                     os.fchmod(descriptor, mode)
                 os.rename(name, new_name, src_dir_fd=old_parent, dst_dir_fd=parent)
                 _sync_folder(parent)
+            if into != folder:
+                _sync_folder(old_parent)
 
     def delete(self, path: str) -> None:
         """Delete a file; of a symbolic link the link itself. Folders are refused."""

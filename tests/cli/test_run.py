@@ -253,7 +253,7 @@ def test_nobody_is_asked_to_authorise_the_same_end_twice(served: Home, server: S
     done = served.run("-m", "none", *GOAL, stdin="y\n")
     assert done.code == 0
     assert done.text.count("Run it?") == 1
-    assert [event["by"] for event in served.log() if event["type"] == "decided"] == ["user", "user"]
+    assert [event["by"] for event in served.log() if event["type"] == "decided"] == ["user", "earlier: user"]
 
     server.add(FINISH[0], command("list_files", directory="."), FINISH[0])  # something else came between
     assert served.run("-m", "none", *GOAL, stdin="y\ny\n").code == 5

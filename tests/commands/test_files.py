@@ -212,6 +212,30 @@ def test_delete(ws: Files) -> None:
     assert list(ws.root.iterdir()) == [ws.root / "folder"]
 
 
+def test_move(ws: Files) -> None:
+    (ws.root / "folder").mkdir()
+    (ws.root / "old").write_text("precious")
+    (ws.root / "other").write_text("")
+    assert ws.preview("move_file", filename="old", new_name="sub/new") == "Moves old to sub/new."
+    result = ws.run("move_file", filename="old", new_name="sub/new")
+    assert (result.text, result.meta.to_json()) == ("Moved old to sub/new.", {"changed": ["old", "sub/new"]})
+    assert ws.text("move_file", filename="sub/new", new_name="folder") == "Moved sub/new to folder/new."
+    assert (ws.root / "folder" / "new").read_text() == "precious"
+    assert "There is a file 'other' already" in ws.refusal("move_file", filename="folder/new", new_name="other")
+    for name in ("missing", "folder", "."):
+        assert f"There is no file {name!r} to move." in ws.refusal("move_file", filename=name, new_name="x")
+    assert "outside the workspace" in ws.refusal("move_file", filename="other", new_name="../x")
+
+
+def test_move_takes_no_link_nor_what_it_leads_to(ws: Files) -> None:
+    (ws.root / "real").write_text("x")
+    (ws.root / "link").symlink_to("real")
+    (ws.root / "out").symlink_to("/tmp")
+    assert "There is no file 'link' to move." in ws.refusal("move_file", filename="link", new_name="x")
+    assert ws.refusal("move_file", filename="real", new_name="out/x")
+    assert (ws.root / "real").read_text() == "x"
+
+
 # previews --------------------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,6 @@ DEFAULT_WINDOW = 8192  # tokens; the file and such a window take about 2.2 GB of
 _INSTALL = 'pip install "autoagent[local]"'
 _BATCH = 128  # prompt tokens between two chances to cancel; on a CPU nearly as fast as larger batches
 _CACHE_MIB = 512  # prompts put aside while another one is worked on: the agent's own, during a summary
-_THOUGHT = 200  # characters of one thought: a small model that goes in circles must still come to its command
 _LOOK = 0.2  # seconds, to see which cores are busy
 _SILENCE = 3.0  # seconds without a token before the user is told what is going on
 
@@ -232,9 +231,7 @@ def _grammar(commands: Sequence[CommandSpec]) -> str:
     """Return the grammar of a reply with one of these commands."""
     import xllamacpp
 
-    bound = command_schema.reply(commands, command_schema.THOUGHTS[:1])
-    for thought in bound["properties"]["thoughts"]["properties"].values():
-        thought["maxLength"] = _THOUGHT
+    bound = command_schema.reply(commands, ())
     convert: Callable[[dict[str, Any]], str] = xllamacpp.json_schema_to_grammar
     return convert({**bound, "x-guidance": _COMPACT})
 

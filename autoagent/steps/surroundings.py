@@ -1,0 +1,98 @@
+"""What a small model is told of its workspace in each prompt: which files lie there, and what its own hold now.
+
+It would otherwise write them again, or take what it meant to write for what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import CommandError
+from autoagent.steps.run_state import RunState
+from autoagent.workspace.gate import NOT_ENTERED, Workspace, WorkspaceEntry, shown
+
+_NAMES_SHOWN = 20  # files and folders
+_WALKED = 100  # of which they are taken
+_TEXTS_SHOWN = 3  # the newest of the files that the run has changed
+_TEXT_SHOWN = 300  # bytes of each
+_IDLE = 5  # commands in a row without a change, after which an agent may end with a file missing
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is there now.
+
+    Attributes:
+        names: of all that lies in the workspace; None if unknown, or too much to bind arguments to.
+        text: for the prompt; without names from outside.
+        unfinished: whether a file that the goals name is still missing, and the agent has been at work until now.
+    """
+
+    names: tuple[str, ...] | None = None
+    text: str = ""
+    unfinished: bool = False
+
+    def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
+        """Return the commands that make sense here, all if none does; where something
+        must be there already, they take only the names of what is.
+        """
+        fitting = [self._bound(spec.in_brief()) for spec in specs if not self._rules_out(spec)]
+        return fitting or list(specs)
+
+    def _rules_out(self, spec: CommandSpec) -> bool:
+        if self.unfinished and spec.effects is not None and spec.effects.ends_run:
+            return True
+        return self.names == () and any(p.existing and p.required for p in spec.parameters)
+
+    def _bound(self, spec: CommandSpec) -> CommandSpec:
+        if not self.names or not any(p.existing for p in spec.parameters):
+            return spec
+        return replace(
+            spec, parameters=tuple(replace(p, choices=self.names) if p.existing else p for p in spec.parameters)
+        )
+
+
+def look_around(workspace: Workspace, state: RunState) -> Surroundings:
+    """Look at the workspace as it is now."""
+    try:
+        entries = list(islice(workspace.walk(".", NOT_ENTERED), _WALKED + 1))
+    except CommandError:  # the commands that need the folder say what is wrong with it
+        return Surroundings()
+    missing = list(state.review.missing(state.start.task.goals, lambda path: _is_there(workspace, path)))
+    own = [entry for entry in entries if not state.guard.source_of(entry.path)]
+    newest = [path for path in reversed(state.review.changed) if state.guard.may_show(path)]
+    texts = [text for path in newest[:_TEXTS_SHOWN] if (text := _text_of(path, workspace, state))]
+    needed = [f"Not there yet: {', '.join(map(shown, missing))}."] if missing else []
+    return Surroundings(
+        tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
+        "\n".join([_listed(own), *needed, *texts]),
+        bool(missing) and state.review.idle < _IDLE,
+    )
+
+
+def _is_there(workspace: Workspace, path: str) -> bool:
+    with suppress(CommandError):  # a path that leads out of the workspace
+        return workspace.find(path, follow=False) is not None
+    return False
+
+
+def _listed(entries: Sequence[WorkspaceEntry]) -> str:
+    if not entries:
+        return "In the workspace: nothing yet."
+    names = [shown(f"{entry.path}/" if entry.kind == "folder" else entry.path) for entry in entries]
+    more = ", and more" if len(names) > _NAMES_SHOWN else ""
+    return f"In the workspace: {', '.join(names[:_NAMES_SHOWN])}{more}."
+
+
+def _text_of(path: str, workspace: Workspace, state: RunState) -> str:
+    """Return what a file holds now; '' if it is gone, empty, long or no text."""
+    try:
+        data = workspace.read(path, _TEXT_SHOWN + 1)
+        text: str = state.log.masked(data.decode()) if len(data) <= _TEXT_SHOWN else ""
+    except (CommandError, UnicodeDecodeError):
+        return ""
+    return f"{shown(path)} now holds:\n{text.rstrip()}" if text.strip() else ""
