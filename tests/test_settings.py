@@ -511,10 +511,9 @@ def test_what_is_written_is_read_again(
 
 def test_the_example_in_the_repository_is_a_task_whose_check_tells_right_from_wrong(tmp_path: Path) -> None:
     task = read_task(ROOT / "examples" / "summary" / "ai_settings.yaml")
-    assert task.name == "Summary-GPT"
     check = task.goals[1].check
     assert check
-    facts = [path.read_text().splitlines()[0] for path in (ROOT / "examples/summary/autoagent_workspace").glob("*.txt")]
+    facts = (ROOT / "examples/summary/autoagent_workspace/notes.txt").read_text().splitlines()
     for summary, met in (("\n".join(facts), True), (facts[0], False)):
         (tmp_path / "summary.txt").write_text(summary)
         assert (subprocess.run(["/bin/sh", "-c", check], cwd=tmp_path).returncode == 0) is met

@@ -90,7 +90,8 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
 
 def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
     """Open a screen that shows a run from its log alone, as text on `out`."""
-    return Console(out, sys.stderr, sys.stdin, style=style, replays=True, mask=mask_of(settings))
+    hooks = EventHooks(rendered)
+    return Console(out, sys.stderr, sys.stdin, style=style, replays=True, mask=mask_of(settings), hooks=hooks)
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -14,8 +16,10 @@ from autoagent.app.prompt_replay import verify
 from autoagent.core.events import Resumed, RunStarted
 from autoagent.runs.event_log import find_run, read
 from autoagent.subcommands.flags import run_ids_here
+from autoagent.subcommands.runs import belongs, end_showing
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import counted
+from autoagent.terminal.style import Style, decide_color
 
 LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was away
 
@@ -23,9 +27,11 @@ LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was a
 @click.command("replay")
 @click.argument("run", shell_complete=run_ids_here)
 @click.option("--fast", is_flag=True, help="Without pauses.")
+@click.option("--step", type=click.IntRange(1), metavar="N", help="This step alone.")
+@click.option("--full", is_flag=True, help="With nothing cut: whole results, arguments and diffs.")
 @click.option("--verify", "verifies", is_flag=True, help="Check that the log leads to every prompt that was sent.")
 @click.pass_context
-def replay(ctx: click.Context, run: str, fast: bool, verifies: bool) -> None:
+def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: bool, verifies: bool) -> None:
     """Show RUN again step by step, at its own pace with long pauses cut short. No model is asked, nothing is run.
 
     With --verify nothing is shown: each prompt is derived from the events before it and its sha256 compared with that
@@ -35,14 +41,20 @@ def replay(ctx: click.Context, run: str, fast: bool, verifies: bool) -> None:
     run = find_run(settings.state_dir, run)
     if verifies:
         ctx.exit(_verify(settings.state_dir, run))
-    console = run_factory.open_console(settings, json=False, replays=True)
+    at_terminal = sys.stdout.isatty()
+    color = not settings.plain_output and decide_color(os.environ, at_terminal)
+    style = Style(color, plain=settings.plain_output or not at_terminal, whole=full)
+    console = run_factory.open_replay(settings, sys.stdout, style)
     last = None
     for event in read(settings.state_dir, run):
+        if not belongs(event, step):
+            console.pass_over(event)
+            continue
         if not fast and last is not None:
             time.sleep(min(max(0.0, event.t - last), LONGEST_PAUSE))
         last = event.t
         console.show(event)
-    console.report(settings.state_dir / "runs" / run / "events.jsonl")
+    end_showing(console, settings.state_dir / "runs" / run / "events.jsonl", step)
 
 
 def _verify(state_dir: Path, run: str) -> int:

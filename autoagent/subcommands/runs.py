@@ -123,10 +123,7 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
     console = run_factory.open_replay(settings, screen, style)
     _show(console, read(settings.state_dir, run), step)
-    if step is None:
-        console.report(log)
-    elif not console.tally.step >= step:
-        raise StateError(f"The run {run} has {counted(console.tally.step, 'step')}, and no step {step}.")
+    end_showing(console, log, step)
     if isinstance(screen, StringIO) and export is not None:
         write_text(Path(export), exported(screen.getvalue(), html=export.endswith(".html"), title=f"Run {run}"))
         echo(f"Written to {export}.", err=True)
@@ -137,7 +134,21 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
 def _show(console: Console, events: Iterable[Event], step: int | None) -> None:
     """Show the events, or those of one step of the run's own agent."""
     for event in events:
-        if step is None or (event.step == step and not event.agent and not isinstance(event, RunStarted)):
+        if belongs(event, step):
             console.show(event)
         else:
             console.pass_over(event)
+
+
+def belongs(event: Event, step: int | None) -> bool:
+    """Return whether an event is of this step of the run's own agent; None stands for all there are."""
+    return step is None or (event.step == step and not event.agent and not isinstance(event, RunStarted))
+
+
+def end_showing(console: Console, log: Path, step: int | None) -> None:
+    """Show the report of a run of which all was shown. Raises StateError if the run has no such step."""
+    if step is None:
+        console.report(log)
+    elif console.tally.step < step:
+        steps = counted(console.tally.step, "step")
+        raise StateError(f"The run {console.tally.run} has {steps}, and no step {step}.")

@@ -23,6 +23,7 @@ def test_a_step_alone_and_nothing_cut(served: Home, run: str) -> None:
     short, full = (served.run("show", run, "--step", "2", *flags).out for flags in ((), ("--full",)))
     assert short.startswith("-- step 2 | ") and "COMMAND = read_file" in short and "write_to_file" not in short
     assert "  | line 30 <b>" not in short and "  | line 30 <b>" in full
+    assert served.run("replay", run, "--fast", "--step", "2", "--full").out == full
     missing = served.run("show", run, "--step", "9")
     assert missing.code == 1 and "has 4 steps, and no step 9" in missing.err
 
