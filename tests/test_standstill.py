@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any
@@ -232,6 +233,18 @@ def test_a_word_of_the_user_starts_the_count_again(word: Event) -> None:
     look = did("read_file", "x", filename="a")
     assert alarms([look, look, [word], look, look]) == []
     assert [number for number, _, _ in alarms([look, look, [word], look, look, look])] == [6]
+
+
+def waited(seconds: float) -> Step:
+    step = did("wait_until", "It is 2026-11-22 08:00:00.", data={"waits": False}, when="08:00")
+    return [*step[:-1], replace(step[-1], t=seconds)]
+
+
+def test_a_standing_goal_may_be_looked_after_for_ever_if_it_waits_in_between() -> None:
+    checked = did("execute_task", "Nothing is new.", task="Look after the report")
+    assert alarms([checked, waited(3600.0)] * 500) == []
+    hurried = alarms([checked, waited(1.0)] * 500)
+    assert [who for _, who, _ in hurried] == ["model", "user", "stop"]
 
 
 def test_news_beside_the_steps_starts_the_count_again_once() -> None:

@@ -74,7 +74,7 @@ def wait_for(
         over, text = look()
         left = end - time.monotonic()
         if over:
-            return CommandOutput(text)
+            return CommandOutput(text, ResultMeta(waits=False))
         if left <= 0:
             return CommandOutput(f"Time is up after {seconds:g} s: {text}", ResultMeta(waits=True))
         context.pause(min(left, _BETWEEN_LOOKS))
@@ -133,7 +133,7 @@ def wait_until(
         raise CommandError(f"{error}.") from None
     while (left := until - time.time()) > 0:
         context.pause(min(left, _LOOKS_UNTIL))
-    return CommandOutput(f"It is {datetime.fromtimestamp(until):%F %T}.")
+    return CommandOutput(f"It is {datetime.fromtimestamp(until):%F %T}.", ResultMeta(waits=False))
 
 
 @command(

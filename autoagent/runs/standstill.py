@@ -2,8 +2,9 @@
 
 A step is progress where it brings something new: a text that was not read before, a state of the workspace that was
 not there before, other words to somebody, a goal whose check passes now. Every other step counts as one step without
-progress, whatever it is, so that no mix of them goes on for ever; a step of progress and a word of the user start
-the count again. Results are compared with what varies by itself set aside: times, durations, addresses, pids.
+progress, whatever it is, so that no mix of them goes on for ever; a step of progress, a word of the user and a wait of
+a minute start the count again: who watches over something does the same each time. Results are compared with what
+varies by itself set aside: times, durations, addresses, pids.
 
 Not covered: a loop each round of which brings something new, such as a line that is longer every time, a call with
 other arguments that succeeds, or the words of another model.
@@ -41,6 +42,7 @@ STEPS = (8, 12, 20)  # steps without progress, of whatever kind, at which it is 
 NUMBERS = 4  # results that differ from an earlier one in numbers alone, for each step that is counted
 COMPARED = 50_000  # characters of a result in which what varies is set aside
 WAITS = 25  # looks at what still goes on, and waits for it, for each step that is counted
+LONG_WAIT = 60.0  # seconds
 
 _UNIT = NUMBERS * WAITS  # weight of a step without progress; integers add up the same in any order
 
@@ -70,6 +72,7 @@ class Standstill:
         self.alarm: Alarm = ""
         self._call: Call | None = None
         self._trees: set[str] = set()  # states of the workspace that were there
+        self._began = 0.0  # when the running command did
         self._state: Literal["", "new", "old"] = ""  # that the running command has led to; '' where it is not known
         self._changes: set[Hashable] = set()  # what came of steps that changed files
         self._rest: set[Hashable] = set()  # what came of all others since the last change that was progress
@@ -91,7 +94,7 @@ class Standstill:
                 key = _key(self._call)
                 self._count(self._newest.get(key, key))
             case Started():
-                self._call, self._state = event.call, ""
+                self._call, self._state, self._began = event.call, "", event.t
             case Snapshot():
                 self._state = "old" if event.tree in self._trees else "new"
                 self._trees.add(event.tree)
@@ -123,6 +126,8 @@ class Standstill:
         key = _key(call)
         if event.wants_a_look:  # the end was put off: nothing is new, whatever the text says
             self._count(_END)
+        elif event.meta.waits is not None and event.t - self._began >= LONG_WAIT:
+            self._start_again()
         elif event.meta.repeat:
             self._count(self._newest.get(key, key))
         else:

@@ -64,7 +64,7 @@ def test_it_says_with_which_status_a_program_ended(ws: Room, line: str, how: str
     pid, (log,) = started.meta.to_json()["pid"], started.meta.to_json()["changed"]
     ended = ws.waits(program=pid, seconds=60)
     assert ended.text == f"Program {pid} has ended: {how}. What it printed is in {log}."
-    assert "waits" not in ended.meta.to_json()
+    assert ended.meta.waits is False, "it waited, and does no longer"
     assert ws.waits(program=pid, seconds=60) == ended, "it has ended already"
 
 
