@@ -12,7 +12,7 @@ from autoagent.app import run_factory
 from autoagent.app.current import explicit_settings, look
 from autoagent.config.settings import EMBEDDER, KEPT, Settings
 from autoagent.core.errors import StateError
-from autoagent.core.events import Ended, Event, Rejected, Resumed, Rewound, RunStarted, SystemNotice, Thought
+from autoagent.core.events import Changed, Ended, Event, Rejected, Resumed, Rewound, RunStarted, SystemNotice, Thought
 from autoagent.runs.event_log import effective, read, run_ids
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
@@ -100,7 +100,7 @@ def replies(settings: Settings, run: str) -> list[Event]:
 def _ends(state_dir: Path, run: str) -> tuple[RunStarted | None, Ended | None]:
     """Return the newest start of a run and the end after it, as far as they exist."""
     began, ended = None, None
-    for event in read(state_dir, run, (RunStarted, Resumed, Rewound, Ended)):
+    for event in read(state_dir, run, (RunStarted, Resumed, Changed, Rewound, Ended)):
         if event.agent:
             continue
         if isinstance(event, Ended):

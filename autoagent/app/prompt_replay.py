@@ -9,7 +9,18 @@ from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_commands
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StateError
-from autoagent.core.events import Event, Prompted, Recalled, Rejected, Remembered, Resumed, Rewound, RunStarted, Thought
+from autoagent.core.events import (
+    Changed,
+    Event,
+    Prompted,
+    Recalled,
+    Rejected,
+    Remembered,
+    Resumed,
+    Rewound,
+    RunStarted,
+    Thought,
+)
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.prompt import Prompt, recollection_lines
 from autoagent.runs.event_log import effective
@@ -117,7 +128,8 @@ def verify(events: Iterable[Event], counter: Callable[[str], Count]) -> Iterator
         if isinstance(event, Prompted):
             yield event, sources[event.agent].prompt(event).sha256 == event.sha256
         own.append(event)
-        if isinstance(event, (RunStarted, Rewound)):  # a process folds the events that count from the beginning
+        begins = isinstance(event, (RunStarted, Rewound)) and not isinstance(event, Changed)
+        if begins:  # a process folds the events that count from the beginning
             sources[event.agent] = _Sources(_effective(own), counter)
         elif event.agent in sources:
             sources[event.agent].add(event)
@@ -127,18 +139,22 @@ class _Sources:
     """The parts of a prompt, folded from the events before it as by the process that built it."""
 
     def __init__(self, events: Sequence[Event], counter: Callable[[str], Count]) -> None:
-        self.start = next(event for event in reversed(events) if isinstance(event, RunStarted))
+        starts = (event for event in reversed(events) if isinstance(event, RunStarted))
+        self.start = next(event for event in starts if not isinstance(event, Changed))  # of the process
         self.count = counter(self.start.model)
         registry = Registry(all_commands()).only(self.start.commands, "it was not offered in that run")
         self.history = History(self.count, registry.pages_results)
         self._recalled: Recalled | None = None
         self.by_goals: Recalled | None = None
-        taken_up = next((n for n, event in enumerate(events) if event is self.start and isinstance(event, Resumed)), 0)
+        began = self.start
+        taken_up = next((n for n, event in enumerate(events) if event is began and isinstance(event, Resumed)), 0)
         for number, event in enumerate(events):
             if number > taken_up or not isinstance(event, (Recalled, Remembered)):
                 self.add(event)
 
     def add(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self.start = event
         self.history.add(event)
         if isinstance(event, Recalled) and event.lasting:
             self.by_goals = event

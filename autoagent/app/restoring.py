@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from autoagent.config.scenario_bounds import hold_workspace
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Rejected, Returned, Rewound, RunStarted, Snapshot, Started, Thought, Undone
-from autoagent.runs.event_log import EventLog, read
+from autoagent.runs.event_log import read
 from autoagent.runs.workspace_history import WorkspaceHistory
 from autoagent.text.sanitize import escape, shorten
 from autoagent.workspace.gate import Workspace
@@ -19,6 +20,16 @@ from autoagent.workspace.snapshots import Restored, Snapshots
 
 NAMED = 10  # files named in a message
 _KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound)  # what a WorkspaceHistory goes by
+
+
+class EventWriter(Protocol):
+    """Writes events of one run."""
+
+    @property
+    def run(self) -> str: ...
+
+    def append(self, event: Event) -> Event:
+        """Write the event; return it as it is in the log. Raises StateError if it cannot be written."""
 
 
 def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
@@ -60,7 +71,7 @@ def cut_off(state_dir: Path, run: str) -> bool:
 
 
 def restore(
-    log: EventLog, snapshots: Snapshots, history: WorkspaceHistory, back: Undone | Rewound, *, force: bool
+    log: EventWriter, snapshots: Snapshots, history: WorkspaceHistory, back: Undone | Rewound, *, force: bool
 ) -> Restored:
     """Record where the workspace is taken `back` to, and take it there. As it is now it is kept before.
 
@@ -81,7 +92,7 @@ def restore(
     return finish(log, snapshots, history)
 
 
-def finish(log: EventLog, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
+def finish(log: EventWriter, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
     """Take the workspace where the log says already that it is to be. Raises StateError."""
     restored = snapshots.restore(history.unfinished)
     _record(log, history, Snapshot(tree=snapshots.take()))
@@ -101,5 +112,5 @@ def outcome_line(restored: Restored) -> str:
     return f"{text} Left as they are: {files(restored.left)}." if restored.left else text
 
 
-def _record(log: EventLog, history: WorkspaceHistory, event: Event) -> None:
+def _record(log: EventWriter, history: WorkspaceHistory, event: Event) -> None:
     history.add(log.append(replace(event, step=history.step)))

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from autoagent.app.folder_texts import FolderTexts
     from autoagent.commands.context import Context
     from autoagent.loop import Agent
+    from autoagent.prompt import Guidance
+    from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.steps.run_state import Policy, Tools
@@ -52,8 +54,9 @@ LAST_WORDS_SECONDS = 10.0  # seconds the voice may take to finish once the run h
 class RunPlan:
     """A run that is described and not yet begun. `attended`: a person is there to be asked.
 
-    At most `workers` agents run beside its own, 0 for what the settings say; with `workers_resume`, those that an
-    earlier process left are started again by whoever started them.
+    `guidance` is what its system prompt says besides, None for the usual. At most `workers` agents run beside its own,
+    0 for what the settings say; with `workers_resume`, those that an earlier process left are started again by whoever
+    started them.
     """
 
     start: RunStarted
@@ -66,10 +69,13 @@ class RunPlan:
     plugins: RunPlugins = field(default_factory=RunPlugins)
     workers: int = 0
     workers_resume: bool = False
+    guidance: Guidance | None = None
 
-    def authorizer(self, rulebook: Rulebook) -> Authorizer:
-        """Make one for an agent of the run: whoever is asked before a command."""
-        asked = run_factory.authorizer_of(self.settings, self.console, rulebook, attended=self.attended)
+    def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
+        """Make one for an agent of the run: whoever is asked before a command, and may change the run by `steering`."""
+        asked = run_factory.authorizer_of(
+            self.settings, self.console, rulebook, attended=self.attended, steering=steering
+        )
         return asked if self.settings.continuous else self.plugins.authorizer(asked)
 
 
@@ -157,9 +163,11 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.app.context_factory import open_context
     from autoagent.app.memory_factory import MemoryParts, lazy_embedder
     from autoagent.app.restoring import open_snapshots
+    from autoagent.app.steering import RunSteering
     from autoagent.app.subagent_factory import builder
     from autoagent.commands.selection import all_specs
     from autoagent.memory.tick_clock import TickClock
+    from autoagent.models.switchable import SwitchableModel
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.steps.run_state import Policy, Tools
@@ -204,11 +212,14 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
             tools = Tools(own, context, snapshots, inbox=late.after(pool.mailbox), hooks=plan.plugins.hooks)
+            current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
+            steering = RunSteering(plan, own, current, budget, log.run, snapshots)
+            authorizer = pool.leading(plan.authorizer(rulebook, None if "team" in start.settings else steering))
             policy = Policy(
-                pool.leading(plan.authorizer(rulebook)), guard, budget, interrupts.allowed,
+                authorizer, guard, budget, interrupts.allowed,
                 distils=run_factory.distils(settings) and not plan.plugins.answer,
             )  # fmt: skip
-            yield OpenedRun(plan, log, budget, pool, tools, policy, interrupts)
+            yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
 
 
 def _warn(settings: Settings, console: Console, context: Context) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,7 +17,7 @@ from autoagent.commands.registry import Command, Registry
 from autoagent.config.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, SettingsError
-from autoagent.core.events import Event, Resumed, RunStarted
+from autoagent.core.events import Changed, Event, Resumed, RunStarted
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import Message, Usage
 from autoagent.core.protocols import Authorizer, Model
@@ -33,6 +34,7 @@ from autoagent.workspace.gate import Workspace
 if TYPE_CHECKING:
     from autoagent.app.folder_texts import FolderTexts
     from autoagent.prompt import Guidance
+    from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
 
 _LEVELS = "levels"  # the category of the commands by which a level has the next one work
@@ -83,7 +85,8 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
-    style = Style(color, plain=plain, history=user_state_path(os.environ) / "history", notify=settings.notify)
+    history = user_state_path(os.environ) / "history"
+    style = Style(color, plain=plain, thoughts=settings.thoughts, history=history, notify=settings.notify)
     mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
 
@@ -213,8 +216,11 @@ def describe(
     began: RunStarted | None = None,
     texts: FolderTexts | None = None,
     guidance: Guidance | None = None,
+    what: str = "",
 ) -> RunStarted:
     """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
+
+    With `what` it is the event of a change to that within the run that `began`.
 
     Paths protected when the run began stay protected, wherever it is resumed. Raises SettingsError if the system prompt
     leaves no room for a history in the model's window.
@@ -238,7 +244,8 @@ def describe(
     tokens = count(system) + PER_MESSAGE
     if asking == "tools":
         tokens += count(json.dumps(command_schema.tools(registry.specs)))
-    start = (Resumed if began else RunStarted)(
+    kind = partial(Changed, what=what) if what else Resumed if began else RunStarted
+    start: RunStarted = kind(
         version=__version__,
         task=task,
         model=model.name,
@@ -292,9 +299,12 @@ def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[Comm
     return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), place=workspace.display)
 
 
-def authorizer_of(settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool) -> Authorizer:
-    """Return who is asked before a command."""
-    ask = Ask(console, settings.authorise_command_key, settings.exit_key, rulebook, mask_of(settings))
+def authorizer_of(
+    settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool, steering: Steering | None = None
+) -> Authorizer:
+    """Return who is asked before a command, and may change the run by `steering` it."""
+    keys = settings.authorise_command_key, settings.exit_key
+    ask = Ask(console, *keys, rulebook, mask_of(settings), steering)
     inner = Continuous(ask if attended else None) if settings.continuous else ask
     return FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
 

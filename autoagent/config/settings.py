@@ -406,6 +406,12 @@ class Settings:
     )
     exit_key: str = setting("n", "EXIT_KEY", help="the answer that saves and stops", scenario="free")
     plain_output: bool = free(False, "PLAIN_OUTPUT", help="no colours, no live lines")
+    thoughts: str = free(
+        "auto",
+        "AUTOAGENT_THOUGHTS",
+        help="how much of the thoughts is shown: auto, full, short or none",
+        choices={"auto": "auto", "full": "full", "short": "short", "none": "none"},
+    )
     notify: str = setting(
         "", "AUTOAGENT_NOTIFY", help="a shell line that gets a waiting question, or the end of the run, as JSON"
     )

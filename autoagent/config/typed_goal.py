@@ -38,6 +38,12 @@ def parse_goal(line: str) -> Goal:
     return Goal(line.strip().replace(_LITERAL, _MARK))
 
 
+def typed(goal: Goal) -> str:
+    """Return a line that, typed, gives this goal."""
+    text = goal.text.replace(_MARK, _LITERAL)
+    return f"{text}{_MARK}{goal.check}" if goal.check else text
+
+
 def remark(line: str, goal: Goal) -> str:
     """Return what to tell the user who typed the line and got this goal; '' if it holds no ` :: `."""
     if goal.check:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -221,15 +221,20 @@ class Proposal:
         return self.preview.startswith("--- ")
 
 
+Change = Callable[[Callable[[Any], Any]], None]
+"""Makes a change to the run; given what records an event of it, in the log and everywhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer to a proposal.
 
     Refused with a `reason`: the reason is feedback to the model. `args`: the user edited the arguments; nothing is
-    decided yet, and the call is proposed again with them.
+    decided yet, and the call is proposed again with them. `change`: the user changes the run first; the same then.
     """
 
     allowed: bool
     by: str
     reason: str = ""
     args: Mapping[str, Any] | None = None
+    change: Change | None = None

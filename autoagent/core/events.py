@@ -74,6 +74,14 @@ class Resumed(RunStarted):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Changed(RunStarted):
+    """The user has changed `what` at a question: the model, the goals, the budget. All that holds from here."""
+
+    type: ClassVar[str] = "changed"
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(Event):
     """Memories found for this step's prompt, which shows as many of them as fit.
 
@@ -408,7 +416,7 @@ class RoundEnded(Event):
 EVENTS: Mapping[str, type[Event]] = {
     kind.type: kind
     for kind in (
-        RunStarted, Resumed, Recalled, Tainted, Prompted, Retried, Thought, Rejected, Spent, Proposed, Decided,
+        RunStarted, Resumed, Changed, Recalled, Tainted, Prompted, Retried, Thought, Rejected, Spent, Proposed, Decided,
         Feedback, SystemNotice, AgentMessage, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked,
         Remembered, Ended, Hired, RoundBegan, Answered, Published, Acted, RoundEnded,
     )

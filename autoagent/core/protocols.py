@@ -247,7 +247,8 @@ class Authorizer(Protocol):
     """Decides whether a call may run."""
 
     def decide(self, proposal: Proposal) -> Verdict:
-        """Return the verdict; one with `args` allows nothing but asks for the call to be proposed again with these.
+        """Return the verdict; one with `args`, or a `change`, allows nothing but asks for the call to be
+        proposed again, with these or after it.
 
         Raises StopRun if the user ends the run, or if nobody can answer; KeyboardInterrupt if Ctrl-C comes
         when there is no question. Nothing else: whoever may fail is put into safety.approval.FailClosed.

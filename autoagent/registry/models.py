@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -59,6 +59,7 @@ class Provider:
         proposes: it writes freely, too: turns a wish into name, role and goals, a run into facts.
         task: the only task it does; None: any.
         one_agent: why it cannot answer for sub-agents too, '' if it can.
+        names: the models it has, where they can be told without asking one of them; empty where it does not say.
         offered: its line in the menu of the first start, '' if that does not offer it.
         examine: what `autoagent doctor` looks at, given the settings, the argument and the environment.
     """
@@ -73,6 +74,7 @@ class Provider:
     proposes: bool = True
     task: Callable[[], Task] | None = None
     one_agent: str = ""
+    names: Callable[[Settings], Sequence[str]] | None = None
     offered: str = ""
     examine: Callable[[Settings, str, Mapping[str, str]], Iterable[Finding]] | None = None
 
@@ -92,6 +94,7 @@ OPENAI = Provider(
     summary="any OpenAI-compatible endpoint, with the model of SMART_LLM; a model's name alone is one of its models",
     open=imported_when_called("autoagent.models.openai.opening:open_model"),
     endpoint=True,
+    names=imported_when_called("autoagent.models.openai.opening:model_names"),
     examine=imported_when_called("autoagent.models.openai.diagnosis:examine"),
 )
 LOCAL = Provider(
@@ -164,7 +167,11 @@ def parse_model(text: str) -> ModelChoice:
     return ModelChoice(name, argument)
 
 
-def model_forms() -> str:
-    """Describe for help how to name a model: `openai, local, local:FILE.gguf, ..., or a model's name`."""
-    forms = [form for provider in PROVIDERS.own for form in provider.forms or (provider.name,)]
+def model_forms(*, recorded: bool = True) -> str:
+    """Describe for help how to name a model: `openai, local, local:FILE.gguf, ..., or a model's name`.
+
+    Without `recorded`, those are left out whose replies come in a fixed order.
+    """
+    providers = [provider for provider in PROVIDERS.own if recorded or not provider.recorded]
+    forms = [form for provider in providers for form in provider.forms or (provider.name,)]
     return f"{', '.join(forms)}, or a model's name"

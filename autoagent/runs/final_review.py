@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from autoagent.core.commands import Call
 from autoagent.core.errors import CommandError
-from autoagent.core.events import AgentMessage, Decided, Event, Feedback, Resumed, Returned, Started, Undone
+from autoagent.core.events import AgentMessage, Changed, Decided, Event, Feedback, Resumed, Returned, Started, Undone
 from autoagent.core.task import Goal
 
 _FILES_SHOWN = 6
@@ -46,7 +46,7 @@ class FinalReview:
                 self._by = event.by
             case Started():
                 self._begun = (event.call.name, self._by)
-            case Feedback() | Resumed():
+            case Feedback() | Resumed() | Changed():
                 self._begun = self._put_off = ("", "")
             case Undone():
                 self._due = True

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta
-from autoagent.core.events import Decided, Event, Feedback, Rejected, Resumed, Returned, Started, Thought
+from autoagent.core.events import Changed, Decided, Event, Feedback, Rejected, Resumed, Returned, Started, Thought
 
 QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
 
@@ -95,7 +95,7 @@ class LoopGuard:
                 self.barred_names = {self._pending.name} if again else set()
                 self._insisted, self._done_again = "", False
                 self._returned(self._pending, event)
-            case Feedback() | Resumed():  # the user intervened, and may have changed anything
+            case Feedback() | Resumed() | Changed():  # the user intervened, and may have changed anything
                 self.barred_names.clear()
                 self._done_again = False
                 self._results.clear()

@@ -21,6 +21,7 @@ from typing import Literal
 from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.events import (
     AgentMessage,
+    Changed,
     Checked,
     Decided,
     Event,
@@ -104,7 +105,7 @@ class Standstill:
                 self._count_outside(("met", event.goal))
             case AgentMessage():
                 self._count_outside(("told", event.sender, without_varying(event.text)))
-            case Feedback() | Resumed():  # the user intervened, and may have changed anything
+            case Feedback() | Resumed() | Changed():  # the user intervened, and may have changed anything
                 self._changes.clear()
                 self._rest.clear()
                 self._nearly.clear()

@@ -6,6 +6,7 @@ from collections import Counter
 
 from autoagent.core.events import (
     Answered,
+    Changed,
     Checked,
     Ended,
     Event,
@@ -77,11 +78,14 @@ class RunStats:
         self.step = max(self.step, event.step)
         match event:
             case RunStarted():
+                if self.task and self.task.goals != event.task.goals:
+                    self.met.clear()
                 self.run, self.task, self.model, self.window = event.run, event.task, event.model, event.window
                 self.budget = event.settings.get("budget") or event.task.budget
                 self.most_commands = event.limits.get("commands", 0)
-                self.ended = None
-                self._began, self._worked_before = event.t, self.seconds
+                if not isinstance(event, Changed):
+                    self.ended = None
+                    self._began, self._worked_before = event.t, self.seconds
             case Prompted():
                 self.share = event.tokens / self.window if self.window else 0.0
             case Checked():

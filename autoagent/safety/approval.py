@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal, Protocol
 
-from autoagent.core.commands import Parameter, Proposal, Verdict
+from autoagent.core.commands import Change, Parameter, Proposal, Verdict
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer
@@ -54,6 +54,20 @@ class Questioner(Protocol):
 
     def discard_typeahead(self) -> None:
         """Forget what was typed before the question could be read; nothing where the input is no terminal."""
+
+
+class Steering(Protocol):
+    """What a person may change of the run at a question."""
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """What is asked for with a slash in front, and what each changes."""
+
+    def change(self, word: str, rest: str) -> Change | None:
+        """Return the change that one of the `words`, with what followed it, asks for.
+
+        None where nothing is to be changed; then the person has been told why, or shown what there is.
+        """
 
 
 # The grammar of answers ------------------------------------------------------------------------------------------
@@ -160,6 +174,7 @@ class Ask:
     Ctrl-C takes back all that was. An edit allows nothing: the edited call comes back as a new proposal. A proposal
     with a warning is always asked about, and uses up nothing of what was authorized in advance. `rulebook` takes the
     rules that are made at the question. `mask` takes secrets out of the arguments that are shown to be edited.
+    `steering` changes the run where the person asks for it.
     """
 
     def __init__(
@@ -169,8 +184,10 @@ class Ask:
         no: str = "n",
         rulebook: Rulebook | None = None,
         mask: Callable[[Any], Any] = lambda value: value,
+        steering: Steering | None = None,
     ) -> None:
         self._terminal = terminal
+        self._steering = steering
         self._mask = mask
         self._yes = yes
         self._no = no
@@ -256,6 +273,9 @@ class Ask:
                 self._terminal.say("There is no editor: set EDITOR. Alt-Enter begins a new line here.")
             elif written.strip():
                 return Verdict(False, "user", written.strip())
+        elif self._steering is not None and word in self._steering.words:
+            if (change := self._steering.change(word, rest.strip())) is not None:
+                return Verdict(False, "user", change=change)
         elif word not in ("help", ""):
             self._show_word(word)
         return None
@@ -263,9 +283,16 @@ class Ask:
     def _show_word(self, word: str) -> None:
         if word in self._terminal.words:
             self._terminal.show_word(word)
+        elif word in self._words:
+            self._terminal.say(f"/{word} is for the question before a command. Nothing was sent.")
         else:
-            known = ", ".join(f"/{name}" for name in (*self._terminal.words, *_OWN_WORDS))
+            known = ", ".join(f"/{name}" for name in self._words)
             self._terminal.say(f"There is no /{word}; there are {known}. Nothing was run, and nothing sent.")
+
+    @property
+    def _words(self) -> Mapping[str, str]:
+        """All that may be asked for here with a slash in front."""
+        return {**self._terminal.words, **(self._steering.words if self._steering else {}), **_OWN_WORDS}
 
     def _forfeit(self) -> None:
         self._credit, self._all = 0, False
@@ -332,7 +359,7 @@ class Ask:
             f"a {name}:PATTERN\n"
             "      save a rule for such calls in every run; you see first what it lets through\n"
             "text  is feedback to the agent; the command is not run. Alt-Enter begins a new line\n"
-            + "".join(f"/{word}: {what}\n" for word, what in {**self._terminal.words, **_OWN_WORDS}.items())
+            + "".join(f"/{word}: {what}\n" for word, what in self._words.items())
             + "Ctrl-C twice saves and stops."
         )
 

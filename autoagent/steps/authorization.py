@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from autoagent.core.commands import Call, Proposal, Verdict
+from autoagent.core.commands import Call, Change, Proposal, Verdict
 from autoagent.core.errors import ReplyError, StopRun
 from autoagent.core.events import Decided, Event, Feedback, Proposed
 from autoagent.core.outcome import Outcome
@@ -39,9 +39,12 @@ class Authorization:
             return None
         asked = call
         verdict = yield from self._decide(proposal)
-        while verdict.args is not None:
+        while verdict.args is not None or verdict.change is not None:
+            if verdict.change is not None:
+                yield from self._make(verdict.change)
             try:
-                call = self._tools.registry.check(replace(call, args=verdict.args))
+                if verdict.args is not None:
+                    call = self._tools.registry.check(replace(call, args=verdict.args))
                 shown = proposal = self._propose(call)
             except ReplyError as error:
                 shown = replace(proposal, preview=f"Not changed: {error}")
@@ -77,6 +80,17 @@ class Authorization:
                 return self._authorizer.waits_on(reason)
         except KeyboardInterrupt:
             raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
+
+    def _make(self, change: Change) -> Events:
+        """Let the change of the user's happen, and yield what it records."""
+        recorded: list[Event] = []
+
+        def record(event: Event) -> Event:
+            recorded.append(self._state.record(event))
+            return recorded[-1]
+
+        change(record)
+        yield from recorded
 
     def _propose(self, call: Call) -> Proposal:
         """Return the proposal for a checked call: what it would change, its risk, and any warnings."""

@@ -10,7 +10,7 @@ from time import time
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
-from autoagent.core.events import Event, RunStarted, Spent
+from autoagent.core.events import Changed, Event, RunStarted, Spent
 from autoagent.core.hooks import NO_HOOKS, StepHooks
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Authorizer, Inbox, Recorder, Snapshots
@@ -91,6 +91,8 @@ class RunState:
         """
         worked = round(self.budget.time.seconds, 3)
         stamped = self.log.append(replace(event, step=self.step, agent=self.key, worked=worked), passing=passing)
+        if isinstance(stamped, Changed):
+            self.start = stamped
         self._fold(stamped)
         return stamped
 

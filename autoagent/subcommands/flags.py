@@ -180,6 +180,8 @@ _SCREEN_FLAGS = (
     click.option("--json", "json_output", is_flag=True, help="One event a line on stdout, everything else on stderr."),
     click.option("--notify", metavar="CMD",
                  help="Tell this command of a question that waits 10 s, and of the end, as JSON on its input."),
+    click.option("--thoughts", type=click.Choice(["auto", "full", "short", "none"]),
+                 help="auto: the first, and the others in a line; full: all; short: a line in all; none."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
 _AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts

@@ -90,7 +90,7 @@ def _fork(
         said = [Feedback(text=feedback)] if feedback else []
         branch = _Branch(run, step, shared, began, moved, settings, console, unused)
         return drive(
-            RunPlan(start, model, registry, settings, console, attended, texts, plugins),
+            RunPlan(start, model, registry, settings, console, attended, texts, plugins, guidance=guidance),
             lambda tainted: branch.new_log(tainted, said, tell_changes(moved, start, console)),
         )
 

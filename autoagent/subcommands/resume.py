@@ -96,7 +96,9 @@ def _resume(
                 log.append(replace(event, step=_last_step(settings, run)))
             return log
 
-        return drive(RunPlan(start, model, registry, settings, console, attended, texts, plugins), take_up)
+        return drive(
+            RunPlan(start, model, registry, settings, console, attended, texts, plugins, guidance=guidance), take_up
+        )
 
 
 def _resume_team(given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted, step: int | None) -> int:

@@ -110,7 +110,7 @@ def _run(
     own = run_factory.own_registry(registry, settings)
     begin = run_factory.describe(task, settings, model, own, texts=texts, guidance=guidance)
     run_factory.tell_choice(registry, settings, model.window, console.say, more)
-    plan = RunPlan(begin, model, registry, settings, console, attended, texts, plugins)
+    plan = RunPlan(begin, model, registry, settings, console, attended, texts, plugins, guidance=guidance)
     mask = run_factory.mask_of(settings)
     return drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
 

@@ -21,6 +21,7 @@ from autoagent.core.commands import Proposal
 from autoagent.core.errors import StateError
 from autoagent.core.event_codec import to_json
 from autoagent.core.events import (
+    Changed,
     Decided,
     Ended,
     Event,
@@ -101,6 +102,7 @@ class Console:
         self._answers = Answers(stdin, screen, style, mask)
         self._thoughts = StreamedThoughts(screen, mask, lambda: f"{rendering.name_of(self.tally)} THOUGHTS:")
         self._plain = style.plain
+        self._shown = style.thoughts
         self._activity = Activity(screen.area, mask)
         self._prepared = False  # whether the code of a diff can be coloured at once
         self._attention = Attention(self._ring, "" if replays else style.notify)
@@ -189,6 +191,8 @@ class Console:
             self._screen.lines(self._sub_agents.lines(event, page))
             return
         match event:
+            case Changed():
+                self._screen.lines([page.said("CHANGED:", event.what, "user")])
             case RunStarted():
                 self._screen.lines(rendering.started(event, page))
                 if self._undecided is not None:
@@ -225,11 +229,19 @@ class Console:
         """Write the thoughts that did not stream in, and the further ones: at a terminal in a line, which t opens."""
         if not self._thoughts.begun:
             self._begin_step(event.step, page)
-        self._thoughts.end(event.thoughts.text.strip())
+        if self._streams:
+            self._thoughts.end(event.thoughts.text.strip())
+        elif self._shown == "short":
+            self._screen.lines(rendering.in_short(event.thoughts, self.tally, page))
         self._warn_of_cost(page)
-        self._screen.lines(
-            (rendering.rest_of if self._plain or self._replays else rendering.folded)(event.thoughts, page)
-        )
+        if self._streams:
+            opened = self._plain or self._replays or self._shown == "full"
+            self._screen.lines((rendering.rest_of if opened else rendering.folded)(event.thoughts, page))
+
+    @property
+    def _streams(self) -> bool:
+        """Whether the first thought is shown whole."""
+        return self._shown in ("auto", "full")
 
     def _warn_of_cost(self, page: Canvas) -> None:
         """Say once that nobody knows what the run costs, where that is so."""
@@ -259,7 +271,8 @@ class Console:
         if self._plain or self._events is not None:
             return
         self._activity.hears(delta)
-        self._thoughts.hear(delta)
+        if self._streams:
+            self._thoughts.hear(delta)
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         self._thoughts.forget()

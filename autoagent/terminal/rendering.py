@@ -152,6 +152,15 @@ def folded(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
         yield page.ink("quiet", f"  {first}{'' if first == escape(said) else ' ...'} {MORE_THOUGHTS}")
 
 
+def in_short(thoughts: Thoughts, tally: RunStats, page: Canvas) -> Iterator[str]:
+    """Render the first thought in one line, cut where it ends."""
+    label = f"{name_of(tally)} THOUGHTS:"
+    text = " ".join(thoughts.text.split())
+    room = page.columns - width(label) - 5
+    first = next(cut(text, room, hanging=0, at_spaces=True))
+    yield f"{page.ink('thought', label)} {first}{'' if first == escape(text) else ' ...'}"
+
+
 def rule(tally: RunStats, step: int, page: Canvas) -> str:
     """Render where a step begins: its number and the figures of the run by then, in a line across the screen."""
     cost = tally.usage.cost

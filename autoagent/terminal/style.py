@@ -12,14 +12,16 @@ from pathlib import Path
 class Style:
     """How the screen looks. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
 
-    `whole`: nothing is cut. `history` is the file that keeps what is typed, for later runs; `notify` the command that
-    is told of questions.
+    `whole`: nothing is cut. `thoughts`: `full`, `short` (in a line), `none`, or `auto`: the first, and the others in a
+    line where t can show them. `history` is the file that keeps what is typed, for later runs; `notify` the command
+    that is told of questions.
     """
 
     color: bool = False
     columns: int | None = None
     plain: bool = False
     whole: bool = False
+    thoughts: str = "auto"
     history: Path | None = None
     notify: str = ""
 

@@ -74,7 +74,6 @@ def test_a_word_behind_a_slash_costs_no_call(served: Home, server: ScriptedServe
         session.sees("There is no /cots; there are /cost, ")
         for word, answer in {
             "/cost": "Tokens: 220",
-            "/goals": "not checked yet",
             "/context": "Prompt: ",
             "/memory": "No memory came to mind",
             "/help": "/continuous: ",
@@ -82,6 +81,9 @@ def test_a_word_behind_a_slash_costs_no_call(served: Home, server: ScriptedServe
         }.items():
             session.answers(QUESTION, word)
             session.sees(answer.split(": ")[0])
+        session.answers(QUESTION, "/goals")
+        session.sees("not checked yet")
+        session.answers("Enter = done\n> ", "")  # they stay as they are, and nothing is told
         assert len(server.requests) == 1
         session.answers(QUESTION, "/continuous 2")
         session.answers(QUESTION, "q")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from autoagent.config.settings import EMBEDDER, Settings
+from autoagent.core.errors import ModelError
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.retry import Policy
 from autoagent.text.tokens import counter
@@ -56,6 +57,14 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
         ways=settings.state_dir / "models.json",
         listener=opening.listener,
     )
+
+
+def model_names(settings: Settings) -> list[str]:
+    """Return the names that the endpoint lists, none where it lists none. Raises as `open_endpoint`."""
+    try:
+        return sorted(str(model["id"]) for model in open_endpoint(settings).models())
+    except ModelError:
+        return []
 
 
 def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:

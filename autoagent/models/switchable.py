@@ -1,0 +1,61 @@
+"""A model that may give way to another one in the middle of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoagent.core.commands import CommandSpec
+from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.protocols import Listener, Model
+
+
+class SwitchableModel:
+    """Satisfies protocols.Model by the model it has at present; what was spent with an earlier one still counts."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._spent = Usage()
+
+    def switch(self, model: Model) -> None:
+        """Let this model answer from now on."""
+        self._spent += self._model.take_usage()
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def window(self) -> int:
+        return self._model.window
+
+    @property
+    def price(self) -> Price | None:
+        return self._model.price
+
+    @property
+    def reasoning_room(self) -> int:
+        return self._model.reasoning_room
+
+    @property
+    def asking(self) -> Asking:
+        return self._model.asking
+
+    def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        commands: Sequence[CommandSpec] = (),
+        max_tokens: int,
+        at_most: int | None = None,
+        listener: Listener | None = None,
+    ) -> Completion:
+        """See protocols.Model."""
+        return self._model.complete(
+            messages, commands=commands, max_tokens=max_tokens, at_most=at_most, listener=listener
+        )
+
+    def take_usage(self) -> Usage:
+        """See protocols.Model."""
+        usage, self._spent = self._spent + self._model.take_usage(), Usage()
+        return usage
