@@ -6,12 +6,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from autoagent.terminal.line_editor import LineEditor, can_edit, edit_in_editor
-from autoagent.terminal.screen import Screen
-from autoagent.terminal.style import Style
 from autoagent.text.sanitize import escape
+
+if TYPE_CHECKING:
+    from autoagent.terminal.screen import Screen
+    from autoagent.terminal.style import Style
 
 _LONGEST_TIMEOUT = 1e8  # seconds, three years: the system's timer refuses much longer ones
 

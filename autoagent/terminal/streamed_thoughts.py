@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoagent.reply.thoughts_stream import ThoughtsStream
-from autoagent.terminal.screen import Screen
 from autoagent.text.sanitize import width
 from autoagent.text.wrapping import Flow
+
+if TYPE_CHECKING:
+    from autoagent.terminal.screen import Screen
 
 _GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))  # what a word of ASCII consists of
 
