@@ -156,7 +156,7 @@ class Agent:
         """Remember the step; end the run if the result or a standstill says so."""
         yield from self._memory.remember()
         if meta.finished is not None:
-            raise StopRun(Outcome("finished", meta.finished))
+            raise StopRun(Outcome("finished", meta.finished, meta.goals))
         standstill = self._state.standstill
         if alarm := standstill.alarm:
             text = standstill.says
@@ -226,4 +226,4 @@ class Agent:
         if self._memory.keeps_facts(outcome):
             facts = yield from self._distillation.facts(outcome)
             yield from self._memory.close(outcome, facts)
-        yield self._state.record(Ended(status=outcome.status, reason=outcome.reason))
+        yield self._state.record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))

@@ -217,7 +217,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             authorizer = pool.leading(plan.authorizer(rulebook, None if "team" in start.settings else steering))
             policy = Policy(
                 authorizer, guard, budget, interrupts.allowed,
-                distils=run_factory.distils(settings) and not plan.plugins.answer,
+                distils=run_factory.distils(settings) and not plan.plugins.answer, strict=settings.strict,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
 

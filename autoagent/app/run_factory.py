@@ -73,6 +73,7 @@ KEPT_SETTINGS = (
     "budget",
     "max_tokens",
     "max_seconds",
+    "strict",
     "commands",
     "disabled_command_categories",
 )

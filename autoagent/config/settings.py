@@ -223,6 +223,12 @@ class Settings:
     memory_floor: float = free(0.3, "MEMORY_FLOOR", help="too far: a cosine below this part of the best, 0 to 1")
 
     # limits
+    strict: bool = setting(
+        False,
+        "AUTOAGENT_STRICT",
+        help="do not finish on the agent's mere word: a check, or evidence, for each goal (--strict)",
+        folder="only true",
+    )
     continuous: bool = setting(False, help="run without asking", scenario="free")
     continuous_limit: int = of_run_limit(
         0, "CONTINUOUS_LIMIT", help="at most N commands and 2 N + 3 requests; 0: no limit"

@@ -9,6 +9,9 @@ from typing import Any, Literal
 LevelName = Literal["planner", "executor", "thinker"]
 """The levels of a hierarchical run (see levels)."""
 
+Proof = Literal["checked", "shown", "claimed"]
+"""How it is known that a goal is met: its check is green, evidence was found, or by nothing but the agent's word."""
+
 Risk = Literal["read", "write", "run", "network", "irreversible"]
 
 
@@ -124,6 +127,7 @@ class ResultMeta:
     Attributes:
         changed: the workspace paths that it changed.
         finished: the reason for which the run may end; None if it may not.
+        goals: of each goal of a run that may end, how it is known that it is met.
         untrusted: where text from outside came from, such as its URL; '' for none.
         quoted: the same, where the text has marks around it already.
         tainted_by: what the files that a crashed command changed may come from; the run has read none of it.
@@ -141,6 +145,7 @@ class ResultMeta:
 
     changed: tuple[str, ...] = ()
     finished: str | None = None
+    goals: tuple[Proof, ...] = ()
     untrusted: str = ""
     quoted: str = ""
     tainted_by: str = ""
@@ -176,7 +181,7 @@ class ResultMeta:
         """Return what the log has, whose values are of the right types (see event_codec)."""
         known = {name: value for name, value in data.items() if name in _META}
         details = {name: value for name, value in data.items() if name not in _META}
-        for name in ("changed", "page"):
+        for name in ("changed", "goals", "page"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
         return cls(**known, details=details)

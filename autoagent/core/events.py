@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from autoagent.core.commands import Call, ResultMeta, Risk
+from autoagent.core.commands import Call, Proof, ResultMeta, Risk
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import Asking, Thoughts, Usage
 from autoagent.core.outcome import Status
@@ -330,11 +330,12 @@ class Remembered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Event):
-    """The process left the run; an unfinished one can be resumed."""
+    """The process left the run; an unfinished one can be resumed. `goals` is that of the Outcome."""
 
     type: ClassVar[str] = "ended"
     status: Status
     reason: str
+    goals: tuple[Proof, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, Protocol
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.events import Event, Returned
 from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
@@ -476,6 +476,9 @@ class Recorder(Protocol):
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
         """Return what came of a step's command, of this agent ('' for the run's own), or None if it ran none."""
+
+    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
+        """Yield the commands that this agent has run, with what came of them, without those that were taken back."""
 
     def effective(self) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: all but those the user has taken back."""

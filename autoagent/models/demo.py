@@ -77,7 +77,7 @@ _STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
             speak=f"Done. The haiku waits for you in {_FILE}.",
         ),
         "task_complete",
-        {"reason": f"{_FILE} holds a haiku about autumn in five, seven and five syllables; it was read back."},
+        {"reason": f'{_FILE} holds a haiku about autumn. Goal 2: read back, it begins "{_HAIKU.splitlines()[0]}".'},
     ),
 )
 

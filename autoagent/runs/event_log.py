@@ -23,6 +23,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, Any
 
+from autoagent.core.commands import Call
 from autoagent.core.errors import SetupError, StateError
 from autoagent.core.event_codec import event_of, from_json, to_json
 from autoagent.core.events import (
@@ -46,6 +47,7 @@ from autoagent.core.events import (
     Rewound,
     RoundBegan,
     Spent,
+    Started,
     SystemNotice,
     Tainted,
     Thought,
@@ -262,6 +264,16 @@ class EventLog:
             if isinstance(event, Returned) and event.step == step and event.agent == agent:
                 found = event
         return found
+
+    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
+        call: Call | None = None
+        for event in effective(_events(self.path, {Started.type, Returned.type, Rewound.type}), self._rewinds):
+            if event.agent != agent:
+                continue
+            if isinstance(event, Started):
+                call = event.call
+            elif isinstance(event, Returned) and call is not None and event.call_id == call.id:
+                yield call, event
 
     def effective(self) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: those that count, except what was recalled."""

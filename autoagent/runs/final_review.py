@@ -7,21 +7,16 @@ Models, small ones above all, announce files they never wrote and facts they nev
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Iterator
 
 from autoagent.core.commands import Call
 from autoagent.core.errors import CommandError
 from autoagent.core.events import AgentMessage, Changed, Decided, Event, Feedback, Resumed, Returned, Started, Undone
 from autoagent.core.task import Goal
+from autoagent.text.named_files import named_files
 
 _FILES_SHOWN = 6
 _CHARACTERS_SHOWN = 1200
-# A file as a goal names it; neither a part of an address, nor of a longer name.
-_FILE = re.compile(
-    r"(?<![\w:/@.-])[\w-][\w./-]*"
-    r"\.(?:py|txt|md|csv|json|yaml|yml|html|css|js|ts|sh|toml|xml|sql)(?![\w/-]|\.\w)"
-)
 
 
 def _as_it_is(text: str, path: str) -> str:
@@ -98,12 +93,12 @@ class FinalReview:
 
     def lacks(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> bool:
         """Return whether the goals name files, and one of them is not there, or nothing was made or changed at all."""
-        named = any(_FILE.search(goal.text) for goal in goals)
+        named = any(named_files(goal.text) for goal in goals)
         return named and (not self.changed or any(self.missing(goals, is_there)))
 
     def missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
         """Yield each file that a goal names but that does not exist under that name, unless the run has deleted it."""
-        named = dict.fromkeys(path for goal in goals for path in _FILE.findall(goal.text))
+        named = dict.fromkeys(path for goal in goals for path in named_files(goal.text))
         return (path for path in named if path not in self.changed and not is_there(path))
 
     def _instead(self, missing: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Literal
 
+from autoagent.core.commands import Proof
 from autoagent.core.events import (
     Answered,
     Changed,
@@ -24,6 +26,9 @@ from autoagent.core.events import (
 from autoagent.core.model import Usage
 from autoagent.core.task import Task
 from autoagent.runs.budget import Budget, RunLimits
+
+Standing = Proof | Literal["unmet", ""]
+"""Of a goal: how it is known that it is met, or that its check is red."""
 
 
 class RunStats:
@@ -50,6 +55,7 @@ class RunStats:
         self._began = 0.0  # this process, and what was worked before it
         self._worked_before = 0.0
         self.met: dict[int, bool] = {}  # goals with a check, counted from 0, as last checked; none after an undo
+        self.proofs: tuple[Proof, ...] = ()  # of the goals of a finished run; none after an undo
         self.share = 0.0  # of the window that the last prompt took
         self.ended: Ended | None = None
         self.window = 0  # tokens
@@ -85,6 +91,7 @@ class RunStats:
                 self.most_commands = event.limits.get("commands", 0)
                 if not isinstance(event, Changed):
                     self.ended = None
+                    self.proofs = ()
                     self._began, self._worked_before = event.t, self.seconds
             case Prompted():
                 self.share = event.tokens / self.window if self.window else 0.0
@@ -92,13 +99,20 @@ class RunStats:
                 self.met[event.goal] = event.met
             case Rewound() | Undone():
                 self.met.clear()
+                self.proofs = ()
             case Ended():
-                self.ended = event
+                self.ended, self.proofs = event, event.goals
 
     def _count_lines(self, path: str, diff: str) -> None:
         signs = [line[:1] for line in diff.split("\n")[2:]]
         plus, minus = self.lines.get(path, (0, 0))
         self.lines[path] = plus + signs.count("+"), minus + signs.count("-")
+
+    def standing(self, goal: int) -> Standing:
+        """Return how a goal, counted from 0, stands at the end: '' where nobody says."""
+        if (met := self.met.get(goal)) is not None:
+            return "checked" if met else "unmet"
+        return self.proofs[goal] if goal < len(self.proofs) else ""
 
     @property
     def waited(self) -> float:

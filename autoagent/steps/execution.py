@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,6 +10,7 @@ from autoagent.commands.context import Context
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
+from autoagent.runs.goal_evidence import lacking
 from autoagent.runs.loop_guard import shown_before
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
@@ -32,6 +33,7 @@ class Execution:
         self._snapshots = tools.snapshots
         self._hooks = tools.hooks
         self._clock = policy.clock
+        self._strict = policy.strict
         self._user = user
 
     def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
@@ -111,7 +113,14 @@ class Execution:
             look, lacks = self._reviewed(workspace)
             if look:
                 return Result(call.id, False, look, ResultMeta(review=True, unmet=lacks))
-        elif (earlier := state.loop_guard.same(logged, result.text)) and state.history.shows(earlier.step):
+            goals = state.start.task.goals
+            proofs = state.evidence.proofs(
+                goals, state.goals.met, result.meta.finished, lambda: state.log.results(state.key), _finder(workspace)
+            )
+            if self._strict and (claimed := lacking(goals, proofs)):
+                return Result(call.id, False, claimed, ResultMeta(unmet=True))
+            return replace(result, meta=replace(result.meta, goals=proofs))
+        if (earlier := state.loop_guard.same(logged, result.text)) and state.history.shows(earlier.step):
             return Result(call.id, result.ok, shown_before(earlier, state.failing()), ResultMeta(repeat=True))
         return result
 
@@ -157,12 +166,7 @@ class Execution:
         def read(path: str) -> str:
             return workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
 
-        def is_there(path: str) -> bool:
-            with suppress(CommandError):
-                found = workspace.find(path)
-                return found is not None and found.kind == "file"
-            return False
-
+        is_there = _finder(workspace)
         review, goals = self._state.review, self._state.start.task.goals
         return review.text(goals, read, is_there, self._state.guard.quote), review.lacks(goals, is_there)
 
@@ -186,3 +190,15 @@ class Execution:
     def _ask(self, question: str, timeout: float | None) -> str:
         with self._state.budget.time.idle():
             return self._ask_user(question, timeout)
+
+
+def _finder(workspace: Workspace) -> Callable[[str], bool]:
+    """Return a function that says whether a file exists, without showing it."""
+
+    def is_there(path: str) -> bool:
+        with suppress(CommandError):
+            found = workspace.find(path)
+            return found is not None and found.kind == "file"
+        return False
+
+    return is_there

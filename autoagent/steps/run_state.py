@@ -17,6 +17,7 @@ from autoagent.core.protocols import Authorizer, Inbox, Recorder, Snapshots
 from autoagent.runs.budget import Budget
 from autoagent.runs.final_review import FinalReview
 from autoagent.runs.goal_checks import GoalChecks
+from autoagent.runs.goal_evidence import GoalEvidence
 from autoagent.runs.history import History
 from autoagent.runs.loop_guard import LoopGuard
 from autoagent.runs.resume_state import ResumeState
@@ -47,7 +48,8 @@ class Policy:
     """What the agent may do, and what that may cost.
 
     `interruptible` is entered around everything that may be cut short by Ctrl-C: model, command and question, never a
-    write. `clock` gives seconds since the epoch. With `distils` the model is asked for the facts of a run that is over.
+    write. `clock` gives seconds since the epoch. With `distils` the model is asked for the facts of a run that is over;
+    with `strict` no run ends on the agent's mere word.
     """
 
     authorizer: Authorizer
@@ -56,6 +58,7 @@ class Policy:
     interruptible: Callable[[], AbstractContextManager[object]] = nullcontext
     clock: Callable[[], float] = time
     distils: bool = False
+    strict: bool = False
 
 
 class RunState:
@@ -78,10 +81,11 @@ class RunState:
         self.standstill = Standstill(specs)
         self.review = FinalReview()
         self.goals = GoalChecks()
+        self.evidence = GoalEvidence(specs)
         self.resume = ResumeState()
         self._folds = (
             self.history, self.budget, self.loop_guard, self.standstill, self.review, self.resume, self.goals,
-            self.guard,
+            self.evidence, self.guard,
         )  # fmt: skip
 
     def record(self, event: Event, *, passing: bool = False) -> Event:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.errors import StopRun
 from autoagent.core.events import AgentMessage, Event, Returned, RunStarted
 from autoagent.core.memory import Origin
@@ -184,6 +184,9 @@ class _Log:
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
         return self._pool.log.returned(step, agent)
+
+    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
+        return self._pool.log.results(agent)
 
     def effective(self) -> Iterator[Event]:
         """Yield its events of an earlier process, if it goes on from there."""

@@ -163,6 +163,8 @@ _RUN_FLAGS = (
     click.option("--commands", metavar="NAMES", shell_complete=command_names,
                  help="Commands or categories to offer, comma-separated, or all."),
     click.option("--base-url", "openai_base_url", metavar="URL", help="The address of an OpenAI-compatible endpoint."),
+    click.option("--strict", is_flag=True, default=None,
+                 help="Do not finish on the model's mere word that a goal is met."),
     click.option("--budget", type=_Ceiling(), metavar="USD",
                  help="Stop before this is spent; 'none' lifts this limit, and so it does the next two."),
     click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),

@@ -30,7 +30,10 @@ from autoagent.text.sanitize import shorten
 
 @click.command("runs")
 @click.option(
-    "--json", "as_json", is_flag=True, help="A list: id, name, status, steps, cost, updated, workspace, parent, goals."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="A list: id, name, status, steps, cost, updated, workspace, parent, goals, proofs.",
 )
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> None:
@@ -44,16 +47,21 @@ def _cost(row: Mapping[str, Any]) -> str:
     return "cost ?" if row["cost"] is None else f"${row['cost']:.4f}"
 
 
+def _result(row: Mapping[str, Any]) -> str:
+    """Return the status, or that the run finished on the model's mere word."""
+    return "claimed" if "claimed" in row["proofs"] else str(row["status"])
+
+
 def _line(row: Mapping[str, Any]) -> str:
     origin = f"from {row['parent']}  " if row["parent"] else ""
     steps, when, name = counted(row["steps"], "step"), minute(row["updated"]), shorten(row["name"], 100)
-    return f"{row['id']}  {row['status']:11}  {steps:>10}  {_cost(row)}  {when}  {origin}{name}"
+    return f"{row['id']}  {_result(row):11}  {steps:>10}  {_cost(row)}  {when}  {origin}{name}"
 
 
 _COLUMNS: Columns[Mapping[str, Any]] = Columns(
     (
         Column("RUN", lambda row: row["id"]),
-        Column("RESULT", lambda row: row["status"]),
+        Column("RESULT", _result),
         Column("STEPS", lambda row: f"{row['steps']:,}", spare=3, right=True),
         Column("COST", _cost, spare=2, right=True),
         Column("UPDATED", lambda row: minute(row["updated"]), spare=4),
@@ -69,6 +77,7 @@ def _rows(state_dir: Path) -> Iterator[dict[str, Any]]:
             "id": run,
             "name": began.settings.get("run_name") or " ".join("; ".join(map(str, began.task.goals)).split()),
             "status": tally.ended.status if tally.ended else "unfinished",
+            "proofs": list(tally.proofs),
             "steps": tally.step,
             "cost": tally.usage.cost,
             "updated": tally.updated,

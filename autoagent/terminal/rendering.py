@@ -37,7 +37,7 @@ from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, 
 from autoagent.text.wrapping import cut, wrap
 
 if TYPE_CHECKING:
-    from autoagent.runs.stats import RunStats
+    from autoagent.runs.stats import RunStats, Standing
 
 MORE_THOUGHTS = "(t = all)"
 NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told
@@ -322,6 +322,16 @@ _ENDS = {
 }
 
 
+STANDINGS: Mapping[Standing, str] = {
+    "checked": "checked",
+    "shown": "shown",
+    "claimed": "only claimed",
+    "unmet": "NOT met",
+    "": "",
+}
+"""How a goal stands at the end, in a word or two."""
+
+
 def event_lines(event: Event, page: Canvas) -> Iterator[str]:
     """Render an event that looks the same for every agent; nothing for other events."""
     match event:
@@ -354,9 +364,12 @@ def report(tally: RunStats, page: Canvas) -> Iterator[str]:
     """Render the end report: what the goals were, what changed, what it cost."""
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
     goals = tally.task.goals if tally.task else ()
-    green = {True: " (met)", False: " (NOT met)", None: ""}
+    said = [STANDINGS[tally.standing(number)] for number in range(len(goals))]
     rows = {
-        "Goals": "; ".join(f"{n + 1}. {goal}{green[tally.met.get(n)]}" for n, goal in enumerate(goals)),
+        "Goals": "; ".join(
+            f"{number}. {goal}{f' ({word})' if word else ''}"
+            for number, (goal, word) in enumerate(zip(goals, said, strict=True), 1)
+        ),
         "Files changed": ", ".join(tally.changed) or "none",
         "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from autoagent.terminal.rendering import Canvas, counted, duration
+from autoagent.terminal.rendering import STANDINGS, Canvas, counted, duration
 from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MOST_FILES = 12  # named; of further ones the number is told
 GOAL_CHARACTERS = 300
+_STYLES = {"checked": "green", "shown": "green", "claimed": "yellow", "unmet": "bold red", "": "dim"}
 
 
 def table(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -31,8 +32,8 @@ def table(tally: RunStats, page: Canvas) -> Iterator[str]:
         grid.add_row(Text(label), Text(state, style=style), Text(escape(text)))
 
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
-        met = tally.met.get(number)
-        word, style = {True: ("met", "green"), False: ("NOT met", "bold red"), None: ("-", "dim")}[met]
+        standing = tally.standing(number)
+        word, style = {"claimed": "claimed", "": "-"}.get(standing, STANDINGS[standing]), _STYLES[standing]
         check = f"\ncheck: {goal.check}" if goal.check else ""
         text = shorten(f"{number + 1}. {goal.text}{check}", GOAL_CHARACTERS)
         add("" if number else "Goals", word, text, style)

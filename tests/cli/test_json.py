@@ -87,7 +87,8 @@ def test_runs_are_listed_the_newest_first(home: Home) -> None:
     assert home.run("--demo", "-m", "none", "-c").code == 0
     assert home.run("--demo", "-m", "none", "-w", "other", stdin="y\nn\n").code == 6
     rows = json.loads(home.run("runs", "--json").out)
-    assert set(rows[0]) == {"id", "name", "status", "steps", "cost", "updated", "workspace", "parent", "goals"}
+    fields = {"id", "name", "status", "steps", "cost", "updated", "workspace", "parent", "goals", "proofs"}
+    assert set(rows[0]) == fields
     rows.sort(key=lambda row: row["updated"], reverse=True)
     assert [(row["status"], row["steps"], row["cost"]) for row in rows] == [("stopped", 2, 0.0), ("finished", 5, 0.0)]
     assert rows[0]["workspace"] == str(home.folder / "other")

@@ -51,6 +51,7 @@ def test_from_set_up_over_ctrl_c_to_the_end(served: Home, server: ScriptedServer
         session.answers("Goal 1:", "Write the shopping list to list.txt")
         session.answers("Goal 2:", "Keep it :: test -s list.txt")
         session.answers("Goal 3:", "")
+        session.answers("Use them?", "n")
         session.answers(question, "y")
         session.answers(question, "y -2")
         session.answers(question, "y -abc")
@@ -131,6 +132,7 @@ def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
     with opened(served.terminal("-m", "none")) as session:
         session.answers("I want it to:", "write a poem to poem.txt")
         session.answers("n = no) [y]:", "")
+        session.answers("Use them?", "n")
         session.answers(QUESTION, "n")
         assert session.ends() == 6
         golden("wish-80", session.screen)

@@ -166,7 +166,7 @@ def test_goals_are_no_longer_met_once_what_met_them_is_undone(served: Home, serv
     assert "These goals are met, as their checks say" in server.requests[1].prompt
     run = served.runs[0]
     assert served.run("undo", run).code == 0
-    assert "(met)" not in served.run("show", run).text
+    assert "(checked)" not in served.run("show", run).text
     server.add(command("do_nothing"), *FINISH)
     stopped = served.run("resume", run, "-c", "-l", "2")
     assert stopped.code == 4, stopped.text
