@@ -170,6 +170,41 @@ def test_from_any_state_to_any_other(tmp_path_factory: pytest.TempPathFactory, s
         assert everything(root) == content
 
 
+def kept(store: Path) -> dict[str, int]:
+    """The objects of a store, with their sizes."""
+    return {str(path.relative_to(store)): path.stat().st_size for path in (store / "objects").glob("*/*")}
+
+
+def test_one_more_file_among_many_writes_little_more_than_itself(root: Path, store: Path, snapshots: Snapshots) -> None:
+    write(root, {f"notes/{number}.txt": f"{number}\n" for number in range(500)})
+    before = snapshots.take()
+    known = kept(store)
+    assert snapshots.take() == before and kept(store) == known, "where nothing has changed nothing is written"
+    write(root, {"notes/new.txt": "new\n"})
+    after = snapshots.take()
+    added = {name: size for name, size in kept(store).items() if name not in known}
+    assert len(added) == 4, "the file, its part of the folder, the folder, and the one that it lies in"
+    assert sum(added.values()) < 4000
+    assert snapshots.changed(before, after) == ["notes/new.txt"]
+    (root / "notes/new.txt").unlink()
+    assert snapshots.take() == before == Snapshots(store, Workspace(root)).take(), "what is there decides, not the way"
+
+
+def test_a_snapshot_of_before_there_were_parts_comes_back(
+    root: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, {f"notes/{number}.txt": f"{number}\n" for number in range(200)})
+    with monkeypatch.context() as earlier:
+        earlier.setattr("autoagent.workspace.object_store._WHOLE", MOST_ENTRIES)
+        tree, before = Snapshots(store, Workspace(root)).take(), everything(root)
+    snapshots = Snapshots(store, Workspace(root))
+    assert snapshots.changed(tree, snapshots.take()) == []
+    write(root, {"notes/7.txt": "other\n", "notes/more.txt": "more\n"})
+    (root / "notes/9.txt").unlink()
+    assert snapshots.restore(tree).changed == ("notes/7.txt", "notes/9.txt", "notes/more.txt")
+    assert everything(root) == before
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 def test_git_itself_can_read_it_and_a_repository_of_the_users_is_just_files(
     root: Path, store: Path, snapshots: Snapshots

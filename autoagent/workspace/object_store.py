@@ -3,6 +3,9 @@
 The folder is a bare repository in git's SHA-256 format, so that `git --git-dir FOLDER ls-tree ID` works on it. Objects
 are never changed or deleted; `preciousObjects` keeps git from doing so.
 
+The tree of a folder with many names is one of parts, each with the names whose hash falls into it, so that a new file
+writes one part and the index, and not the whole folder anew. Git shows a part as a folder within the folder.
+
 Not git itself: the machine may have none, and it would be a process at each step, under the user's own settings of git.
 
 Not covered: objects are not synced to the disk. What a power cut took is found by its hash when it is read.
@@ -13,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +31,8 @@ _CONFIG = """[core]
 \tpreciousObjects = true
 """
 _COMPRESSED = 1 << 20  # bytes; larger objects are stored as they are, which takes a tenth of the time
+_WHOLE = 64  # names in a folder that is kept as one tree
+_FOLDER, _PART = 0o040000, 0o044000  # modes; the bit of the second (setuid) is kept of no folder
 _HEAD = 1024  # bytes that surely unpack to the head of an object: `blob 12345` and a NUL
 
 
@@ -41,6 +46,15 @@ class Node:
 
 Tree = Mapping[str, Node]
 """The names in a folder. Bytes of a name that are no UTF-8 are surrogates, as everywhere in Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTree:
+    """A folder that is kept: the id of its tree, what is in it, and the parts of it with their ids, if it has any."""
+
+    id: str
+    tree: Tree
+    parts: Mapping[int, tuple[Tree, str]]
 
 
 class ObjectStore:
@@ -80,24 +94,45 @@ class ObjectStore:
             raise StateError(f"The snapshot is damaged: {path} is not the {kind} that its name says.")
         return data
 
-    def put_tree(self, tree: Tree) -> str:
-        """Keep a folder; its id. Names are sorted as git does: a folder as if its name ended with a slash."""
+    def put_tree(self, tree: Tree, like: StoredTree | None = None) -> StoredTree:
+        """Keep a folder. Of one that is `like` it, only the parts are written that differ."""
+        count = _parts(len(tree))
+        if count == 1:
+            return StoredTree(self._put_entries(tree), tree, {})
+        parts = dict(like.parts) if like is not None and _parts(len(like.tree)) == count else {}
+        changed: dict[int, dict[str, Node]] = {}
+        for name in changed_names(like.tree if like is not None and parts else {}, tree):
+            number = zlib.crc32(os.fsencode(name)) % count
+            if number not in changed:
+                changed[number] = dict(parts[number][0]) if number in parts else {}
+            if name in tree:
+                changed[number][name] = tree[name]
+            else:
+                del changed[number][name]
+        parts |= {number: (part, self._put_entries(part)) for number, part in changed.items()}
+        index = {f"{number:x}": Node(_PART, name) for number, (part, name) in parts.items() if part}
+        return StoredTree(self._put_entries(index), tree, parts)
+
+    def _put_entries(self, tree: Tree) -> str:
+        """Keep a tree; its id. Names are sorted as git does: a folder as if its name ended with a slash."""
         lines = []
         for name, node in tree.items():
             raw = os.fsencode(name)
-            key = raw + b"/" if node.mode & 0o170000 == 0o040000 else raw
+            key = raw + b"/" if node.mode & 0o170000 == _FOLDER else raw
             lines.append((key, b"%o %b\0%b" % (node.mode, raw, bytes.fromhex(node.id))))
         return self.put("tree", b"".join(line for _, line in sorted(lines)))
 
     def read_tree(self, name: str) -> dict[str, Node]:
         """Return the entries of a folder."""
-        data, found, at = self.read("tree", name), {}, 0
+        data, at = self.read("tree", name), 0
+        found: dict[str, Node] = {}
         while at < len(data):
             space, end = data.index(b" ", at), data.index(b"\0", at)
             entry = os.fsdecode(data[space + 1 : end])
             if entry in ("", ".", "..") or "/" in entry:
                 raise StateError(f"The snapshot is damaged: the tree {name} holds the name {entry!r}.")
-            found[entry] = Node(int(data[at:space], 8), data[end + 1 : end + 33].hex())
+            node = Node(int(data[at:space], 8), data[end + 1 : end + 33].hex())
+            found |= self.read_tree(node.id) if node.mode == _PART else {entry: node}
             at = end + 33
         return found
 
@@ -126,6 +161,20 @@ class ObjectStore:
             if not (file := self._folder / name).exists():
                 file.touch(mode=0o600)
                 file.write_text(text)
+
+
+def changed_names(before: Tree, after: Tree) -> Iterator[str]:
+    """Yield the names in which two folders differ, in no order."""
+    for name, node in after.items():
+        was = before.get(name)
+        if was is not node and was != node:
+            yield name
+    yield from before.keys() - after.keys()
+
+
+def _parts(names: int) -> int:
+    """Return in how many parts a folder of so many names is kept: about the root of that, so that all stay small."""
+    return 1 if names <= _WHOLE else 1 << ((names - 1).bit_length() + 1) // 2
 
 
 def _is_there(path: Path, head: bytes) -> bool:

@@ -27,7 +27,7 @@ from typing import TypeGuard
 
 from autoagent.core.errors import StateError
 from autoagent.workspace.gate import Workspace, replace_in, shown
-from autoagent.workspace.object_store import Node, ObjectStore, Tree
+from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
 
 LARGEST_FILE = 32 << 20  # bytes
 MOST_BYTES = 512 << 20  # bytes of all files of one snapshot
@@ -58,7 +58,7 @@ class _Look:
 
     trees: dict[str, dict[str, Node]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)  # and their modes, parents before what is in them
-    stamps: dict[str, tuple[Stamp, Node]] = field(default_factory=dict)
+    stamps: dict[str, dict[str, tuple[Stamp, Node]]] = field(default_factory=dict)  # of files, by folder and name
     left_out: dict[str, str] = field(default_factory=dict)
     entries: int = 0
     bytes: int = 0
@@ -78,6 +78,7 @@ class Snapshots:
         self._reported: set[str] = set()
         self._look = _Look()
         self._nodes: dict[str, Node] = {}  # of the folders, as last seen
+        self._stored: dict[str, StoredTree] = {}
         self._recent: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # trees by id, of the last two looks
 
     def take(self) -> str:
@@ -105,6 +106,7 @@ class Snapshots:
                 look.trees[parent][name] = nodes[where]
         self._recent = ({nodes[where].id: tree for where, tree in look.trees.items()}, self._recent[0])
         self._look, self._nodes = look, nodes
+        self._stored = {where: tree for where, tree in self._stored.items() if where in look.trees}
         self._tell_once(look.left_out)
         return nodes[""].id
 
@@ -141,8 +143,12 @@ class Snapshots:
         """
         found: dict[str, Node] = {}
         folders: dict[str, int] = {}
+        before, stamps = self._look.stamps.get(where, {}), look.stamps.setdefault(where, {})
         with os.scandir(descriptor) as entries:
             for entry in entries:
+                if (known := before.get(entry.name)) and _is_as_it_was(entry, known[0], look):
+                    found[entry.name], stamps[entry.name] = known[1], known
+                    continue
                 path = f"{where}/{entry.name}" if where else entry.name
                 if self._workspace.is_protected(path):
                     continue
@@ -161,17 +167,15 @@ class Snapshots:
                     elif stat.S_ISDIR(status.st_mode):
                         folders[path] = _FOLDER | status.st_mode & _FOLDER_BITS
                     else:
-                        found[entry.name] = self._file(descriptor, entry.name, path, status, look)
+                        found[entry.name], stamp = self._file(descriptor, entry.name, path, status, look)
+                        if stamp is not None:
+                            stamps[entry.name] = stamp, found[entry.name]
         return found, dict(sorted(folders.items()))
 
-    def _file(self, parent: int, name: str, path: str, status: os.stat_result, look: _Look) -> Node:
-        """Return the node of a file or a link, read if it may have changed since the last look."""
-        stamp = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        known = self._look.stamps.get(path)
-        if known is not None and known[0] == stamp:
-            look.stamps[path] = known
-            look.bytes += status.st_size
-            return known[1]
+    def _file(
+        self, parent: int, name: str, path: str, status: os.stat_result, look: _Look
+    ) -> tuple[Node, Stamp | None]:
+        """Return the node of a file or a link, which is read, and its stamp, unless it may still change unseen."""
         now = time.time_ns()
         try:
             if stat.S_ISLNK(status.st_mode):
@@ -182,12 +186,10 @@ class Snapshots:
             raise
         except OSError as error:
             look.left_out[path] = reason = error.strerror or str(error)
-            return _absent(reason, status)
+            return _absent(reason, status), None
         look.bytes += len(data)
         node = Node(mode, self._objects.put("blob", data))
-        if now - status.st_ctime_ns > RACY_NS:
-            look.stamps[path] = (stamp, node)
-        return node
+        return node, _stamp(status) if now - status.st_ctime_ns > RACY_NS else None
 
     def _kept(self, where: str, mode: int, look: _Look) -> Node:
         """Return the node of a folder whose own folders are all in its tree by now."""
@@ -197,7 +199,8 @@ class Snapshots:
         node = self._nodes.get(where)
         if node is not None and node.mode == mode and tree == self._look.trees.get(where):
             return node
-        return Node(mode, self._objects.put_tree(tree))
+        self._stored[where] = stored = self._objects.put_tree(tree, self._stored.get(where))
+        return Node(mode, stored.id)
 
     def _tell_once(self, left_out: dict[str, str]) -> None:
         new = [path for path in left_out if path not in self._reported]
@@ -225,10 +228,8 @@ class Snapshots:
         if before == after:
             return
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
-        for name in sorted(old.keys() | new.keys()):
+        for name in sorted(changed_names(old, new)):
             was, now = old.get(name), new.get(name)
-            if was == now:
-                continue
             path = f"{where}/{name}" if where else name
             folders = [node.id if _is_folder(node) else "" for node in (was, now)]
             if any(folders):
@@ -255,9 +256,9 @@ class _Restoration:
         """
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         differing = []
-        for name in sorted(old.keys() | new.keys()):
+        for name in sorted(changed_names(old, new)):
             path = f"{where}/{name}" if where else name
-            if old.get(name) != new.get(name) and not self._is_left(path, old.get(name), new.get(name)):
+            if not self._is_left(path, old.get(name), new.get(name)):
                 differing.append((name, path, old.get(name), new.get(name)))
         try:
             for _, path, was, now in differing:
@@ -310,6 +311,22 @@ class _Restoration:
         elif now is not None:
             mode = stat.S_IFLNK if now.mode == _LINK else now.mode & 0o777
             replace_in(parent, name, self._objects.read("blob", now.id), mode)
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _is_as_it_was(entry: os.DirEntry[str], stamp: Stamp, look: _Look) -> bool:
+    """Return whether an entry has this stamp, and count it then. Whatever else there is to say is not said here."""
+    try:
+        same = _stamp(entry.stat(follow_symlinks=False)) == stamp
+    except OSError:
+        return False
+    if same := same and look.entries < MOST_ENTRIES and look.bytes + stamp[2] <= MOST_BYTES:
+        look.entries += 1
+        look.bytes += stamp[2]
+    return same
 
 
 def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
