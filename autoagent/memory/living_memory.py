@@ -37,6 +37,7 @@ CHOSEN = ("note", "fact", "feedback")  # kinds of what somebody chose to keep: o
 SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
 SUPERSEDES = 0.5  # evidence that two memories are about the same
 DRAWN = 3  # memories drawn for each that is to fade, as some do not
+WIDEST = 5000  # memories looked at for those that are wanted
 PASSAGE = 400  # characters of a memory that a prompt shows
 
 
@@ -177,7 +178,7 @@ class LivingMemory:
         """Mark those memories as superseded of which this one says otherwise: both are kept."""
         if not contradiction.may_correct(text):
             return
-        near, problem = self._near(text, SUPERSEDABLE, ())
+        near, problem = self._near(text, SUPERSEDABLE)
         worded = self.store.worded(text, SUPERSEDABLE)
         others = {m.id: m for m in (*near, *worded) if m.id != id and m.kind in CHOSEN and not m.superseded}
         vectors = {} if problem else self.store.vectors(list(others))
@@ -198,19 +199,23 @@ class LivingMemory:
         room: int | None = None,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
+        meant: Callable[[RetrievedMemory], bool] = lambda memory: True,
     ) -> Recall:
         """Return the memories as they were found; what this recall changes in them is written, not synced, by then.
 
-        Where the embedder fails, they are found by words alone, and nothing fades for not being near. What the program
-        has `pushed` into a prompt was not used by that: it rises when the agent asks for it, or acts on it (`use`).
+        Only those that are `meant` are looked at. Where the embedder fails, they are found by words alone, and nothing
+        fades for not being near. What the program has `pushed` into a prompt was not used by that: it rises when the
+        agent asks for it, or acts on it (`use`).
         """
         if k < 1:
             return Recall()
         now, breadth = self._clock(), k * self.weights.breadth
-        near, problem = self._near(query, breadth, skip)
-        worded = self.store.worded(query, breadth, skip)
-        if self._trusted_only:
-            near, worded = ([memory for memory in found if memory.trusted] for found in (near, worded))
+
+        def wanted(memory: RetrievedMemory) -> bool:
+            return (memory.trusted or not self._trusted_only) and meant(memory)
+
+        near, problem = self._near(query, breadth, skip, wanted)
+        worded = _first(lambda count: self.store.worded(query, count, skip), breadth, wanted)
         candidates = {memory.id: memory for memory in (*near, *worded)}
         asked = self._question(query)
         vectors = {} if problem else self.store.vectors(list(candidates))
@@ -256,10 +261,16 @@ class LivingMemory:
         grain = self.rules.grain
         return [change for change in changes if change.level != change.seen[1] or change.t >= change.seen[0] + grain]
 
-    def _near(self, query: str, k: int, skip: Collection[tuple[str, int]]) -> tuple[list[RetrievedMemory], str]:
+    def _near(
+        self,
+        query: str,
+        k: int,
+        skip: Collection[tuple[str, int]] = (),
+        wanted: Callable[[RetrievedMemory], bool] = lambda memory: True,
+    ) -> tuple[list[RetrievedMemory], str]:
         """Return the memories near in meaning, or why they cannot be found."""
         try:
-            return self.store.near(query, k, skip), ""
+            return _first(lambda count: self.store.near(query, count, skip), k, wanted), ""
         except ModelError as error:
             return [], str(error)
 
@@ -386,3 +397,19 @@ class LivingMemory:
             if self.store.change(changes, whole=True):
                 merged.append(group)
         return merged
+
+
+def _first(
+    best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Callable[[RetrievedMemory], bool]
+) -> list[RetrievedMemory]:
+    """Return the first k that are wanted of what `best(count)` gives, best first; more are asked for until there are.
+
+    So a few that are wanted are found among many that are not, if they are among the first WIDEST.
+    """
+    count = k
+    while True:
+        found = best(count)
+        kept = [memory for memory in found if wanted(memory)]
+        if len(kept) >= k or len(found) < count or count >= WIDEST:
+            return kept[:k]
+        count = min(4 * count, max(WIDEST, k))

@@ -23,7 +23,7 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
-from autoagent.runs.run_facts import PURPOSE
+from autoagent.text.facts import PURPOSE
 
 
 class ResumeState:

@@ -1,21 +1,16 @@
-"""What a run found out, in a few facts for later runs: what a model is shown of its steps, and its answer. Pure."""
+"""What a run found out, in a few facts for later runs: what a model is shown of its steps. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from autoagent.core.events import AgentMessage, Event, Feedback, Returned, Thought
 from autoagent.core.task import Task
+from autoagent.text.facts import MOST
 from autoagent.text.quoting import EXPLANATION, marked
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import Count
 
-PURPOSE = "facts of the run"
-"""What the call is for, as an `answered` event names it."""
-
-MOST = 5  # facts of one run
-FACT = 400  # characters of one
 TOLD = 500  # characters of what came of a step
 _OLDEST = 3  # the first steps have this part of the room where there is not enough for all
 
@@ -37,8 +32,6 @@ It came to: {came_to}
 What it did:
 {steps}"""
 
-_BULLET = re.compile(r"\s*(?:[-*\u2022]|\d{1,2}[.)])\s+(.+)")
-
 
 def facts_prompt(task: Task, came_to: str, events: Iterable[Event], room: int, count: Count) -> str:
     """Ask for the facts of a run, given its events; its steps take at most `room` tokens, some are left out if need be.
@@ -52,13 +45,6 @@ def facts_prompt(task: Task, came_to: str, events: Iterable[Event], room: int, c
         came_to=came_to,
         steps="\n".join(_fitting(list(_steps(events)), room, count)) or "nothing",
     )
-
-
-def facts_in(answer: str, *, truncated: bool = False) -> list[str]:
-    """Return the facts of an answer, each once; of one that was `truncated` the last, which may be a part, is not."""
-    found = [match[1].strip() for line in answer.splitlines() if (match := _BULLET.fullmatch(line))]
-    whole = found[:-1] if truncated else found
-    return [shorten(fact, FACT) for fact in dict.fromkeys(whole)][:MOST]
 
 
 def _steps(events: Iterable[Event]) -> Iterator[str]:

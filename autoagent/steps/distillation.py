@@ -12,9 +12,10 @@ from autoagent.core.model import Completion, Message
 from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Listener, Model
 from autoagent.runs.event_log import effective
-from autoagent.runs.run_facts import PURPOSE, facts_in, facts_prompt
+from autoagent.runs.run_facts import facts_prompt
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.run_state import Policy, RunState
+from autoagent.text.facts import PURPOSE, facts_in
 from autoagent.text.tokens import PER_MESSAGE
 
 ROOM = 6000  # tokens of the run's steps that the model is shown

@@ -100,16 +100,17 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
 
 @memory.command("search")
 @click.argument("query")
+@_filters
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="At most N.")
 @as_json
 @click.pass_context
-def search(ctx: click.Context, query: str, k: int, as_json: bool) -> None:
+def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: Any) -> None:
     """Show the memories that fit QUERY, each with its score from 0 to 1.
 
     It is a recall like those of the agent: what it shows grows firmer.
     """
     with memory_of_user(settings_here(ctx.obj)) as living:
-        recall = living.recall(query, k)
+        recall = living.recall(query, k, meant=_Wanted(**wanted).has)
     if recall.problem:
         echo(f"Found by words alone: {recall.problem}", err=True)
     echo_list(

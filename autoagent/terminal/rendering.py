@@ -30,8 +30,8 @@ from autoagent.core.events import (
     SystemNotice,
 )
 from autoagent.core.model import Thoughts
-from autoagent.runs.run_facts import PURPOSE, facts_in
 from autoagent.terminal.highlighting import highlighter
+from autoagent.text.facts import PURPOSE, facts_in
 from autoagent.text.redaction import MASK, holds_mask
 from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, shorten_lines, shorten_text, width
 from autoagent.text.wrapping import cut, wrap

@@ -86,6 +86,11 @@ def test_memories_are_pinned_edited_filtered_and_forgotten_by_the_user(served: H
     assert served.run("memory", "edit", "2", "Tea is cold.").text == "Edited 2; it is 3 now.\n"
     assert listed(served)[0]["text"] == "Tea is cold."
     assert served.run("memory", "list", "--before", "2020-01-01").text == "The memory is empty.\n"
+    ask = ("memory", "search", "Tea is cold")
+    searched = json.loads(served.run(*ask, "--kind", "note", "--source", "user", "--json").out)
+    assert [memory["text"] for memory in searched] == ["Tea is cold."]
+    for other in ("--kind=step", "--source=agent", "--run=2026", "--before=2020-01-01"):
+        assert served.run(*ask, other).text == "No memory fits.\n"
     assert served.run("memory", "forget", "--kind", "note").text == "Forgot 1 memories.\n"
     assert [memory["id"] for memory in listed(served)] == [1], "a pinned one is forgotten by its id alone"
     assert served.run("memory", "unpin", "1").text == "Unpinned 1.\n"

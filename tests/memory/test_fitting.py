@@ -70,3 +70,12 @@ def test_rare_words_cover_more_of_a_question_than_common_ones() -> None:
     asked = Question({"port": 900, "staging": 1, "database": 900}, 1000)
     assert asked.coverage("a port and a database") < 0.2 < 0.8 < asked.coverage("staged on staging")
     assert asked.coverage("nothing of it") == Question({}, 0).coverage("anything") == 0.0
+
+
+def test_one_that_is_trusted_is_found_among_many_that_are_not(tmp_path: Path) -> None:
+    with LivingMemory(LocalStore(tmp_path, BagOfWords()), trusted_only=True) as memory:
+        memory.add("The ferry leaves from the northern harbour when the tide is high.")
+        for number in range(60):
+            memory.add(f"The ferry leaves at {number}.", source="https://ferry.example", trusted=False)
+        [found] = memory.recall("when the ferry leaves", 1).memories
+        assert found.trusted

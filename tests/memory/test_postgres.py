@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,8 @@ psycopg = pytest.importorskip("psycopg")
 
 from autoagent.core.errors import SettingsError, StateError  # noqa: E402
 from autoagent.core.memory import Change  # noqa: E402
+from autoagent.memory.living_memory import LivingMemory  # noqa: E402
+from autoagent.memory.postgres import session  # noqa: E402
 from autoagent.memory.postgres import store as module  # noqa: E402
 from autoagent.memory.postgres.session import escaped, plain, schema_name  # noqa: E402
 from autoagent.memory.postgres.store import PostgresStore  # noqa: E402
@@ -51,6 +55,39 @@ def test_no_server_is_one_line_without_the_password() -> None:
     assert line.endswith("Check MEMORY_URL and that the server is up.")
     assert "\n" not in line and "geheim" not in line
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+def test_a_server_that_never_answers_is_tried_once_for_all_that_a_search_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "CONNECT", 1)
+    monkeypatch.setattr(session, "REST", 3600.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the system takes the connection, and nobody answers
+        port = silent.getsockname()[1]
+        with LivingMemory(PostgresStore(f"postgresql://me@127.0.0.1:{port}/memory", "", BagOfWords())) as memory:
+            for use in (lambda: memory.recall("where?"), lambda: memory.recall("when?"), lambda: memory.add("here")):
+                with pytest.raises(StateError, match=f"port {port} cannot be used: .*timeout"):
+                    use()
+        assert tried(silent) == 1
+
+
+def test_a_server_that_refuses_is_given_up_at_once() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # and never listens
+        port = deaf.getsockname()[1]
+        with LivingMemory(PostgresStore(f"postgresql://me@127.0.0.1:{port}/memory", "", BagOfWords())) as memory:
+            for _ in range(2):
+                with pytest.raises(StateError, match=f"port {port} cannot be used: .*refused"):
+                    memory.recall("where?")
+
+
+def tried(server: socket.socket) -> int:
+    """Count the connections that came in."""
+    server.setblocking(False)
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            count += 1
+    return count
 
 
 @pytest.mark.parametrize(
