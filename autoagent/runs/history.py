@@ -121,7 +121,7 @@ class History:
         self._faded: Counter[str] = Counter()
         self._opening = OPENING
         self._opening_tokens = count(OPENING) + PER_MESSAGE
-        self._done: deque[str] = deque(maxlen=_DONE_SHOWN)
+        self._done: deque[tuple[int, str]] = deque(maxlen=_DONE_SHOWN)
         self._failures: deque[tuple[int, str]] = deque(maxlen=_KEPT_FAILURES)
         self._feedback: tuple[int, str] | None = None
         self._waiting = 0  # further commands of a reply
@@ -229,8 +229,8 @@ class History:
         if self._feedback and self._feedback[0] < shown:
             lines.append(f"The user's last feedback was: {self._feedback[1]}")
         lines += [f"Earlier failure (step {step}): {text}" for step, text in self._failures if step < shown]
-        if self._done:
-            lines.append("Commands already done: " + "; ".join(self._done) + ".")
+        if done := [text for step, text in self._done if step < shown]:
+            lines.append("Commands already done: " + "; ".join(done) + ".")
         return "\n".join(lines)
 
     # Folding -----------------------------------------------------------------------------------------------------
@@ -496,7 +496,7 @@ class History:
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
         if exchange and exchange.call and not event.put_off:
             if event.ok:
-                self._done.append(_one_line(str(exchange.call), 80))
+                self._done.append((exchange.step, _one_line(str(exchange.call), 80)))
             else:
                 failure = f"{_one_line(str(exchange.call), 120)}: {_one_line(brief, 240)}"
                 self._failures.append((event.step, failure))
