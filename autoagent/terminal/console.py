@@ -42,6 +42,7 @@ from autoagent.terminal.activity import Activity
 from autoagent.terminal.answers import Answers
 from autoagent.terminal.attention import Attention
 from autoagent.terminal.line_editor import can_edit
+from autoagent.terminal.markdown import has_markup
 from autoagent.terminal.rendering import Canvas
 from autoagent.terminal.report_table import table
 from autoagent.terminal.run_words import WORDS, RunWords
@@ -256,7 +257,7 @@ class Console:
             self._screen.area.close()
         page, tally = self._screen.page, self.tally
         if self._events is not None and self.tally.ended is not None:  # with `json`, not yet seen on this screen
-            self._screen.lines([rendering.ended(self.tally.ended, page)])
+            self._screen.lines(rendering.ended(self.tally.ended, page))
         drawn = rendering.report if self._plain else table
         self._screen.lines(["", *drawn(self.tally, page), *rendering.way_on(self.tally, str(log), page)])
         if tally.ended is not None and not self._replays:
@@ -340,8 +341,10 @@ class Console:
         """Write a paragraph that is not to be missed."""
         self._screen.lines([self._screen.page.alarm(self._mask(text))])
 
-    def ask(self, prompt: str, timeout: float | None = None) -> str:
+    def ask(self, prompt: str, timeout: float | None = None, *, label: str = "") -> str:
         """Show the prompt, one or more lines, and read one line; after `timeout` seconds (not on Windows) give up.
+
+        With a `label` before it the prompt is the agent's, and may be Markdown.
 
         Raises EOFError at the end of input and where the prompt cannot be shown, KeyboardInterrupt for Ctrl-C,
         TimeoutError.
@@ -349,7 +352,12 @@ class Console:
         self._activity.rests()
         self._thoughts.forget()
         page = self._screen.page
-        self._screen.lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
+        text = self._mask(prompt)
+        prompt = f"{label} {prompt}" if label else prompt
+        if label and page.draws and has_markup(text):
+            self._screen.lines(page.told(label, text, "label"))
+        else:
+            self._screen.lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
         if self._screen.broken:
             raise EOFError(self._screen.broken)
         asked = {"kind": "question", "run": self.tally.run, "question": self._mask(prompt)}

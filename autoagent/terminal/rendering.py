@@ -30,6 +30,7 @@ from autoagent.core.events import (
     SystemNotice,
 )
 from autoagent.core.model import Thoughts
+from autoagent.terminal import markdown
 from autoagent.terminal.highlighting import highlighter
 from autoagent.text.facts import PURPOSE, facts_in
 from autoagent.text.redaction import MASK, holds_mask
@@ -76,11 +77,15 @@ _CODES: Mapping[Ink, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """The terminal that lines are made for: its columns, and whether it shows colours. `whole`: nothing is cut."""
+    """The terminal that lines are made for: its columns, and whether it shows colours.
+
+    `whole`: nothing is cut. `draws`: Markdown of the agent's is drawn, in place of its marks.
+    """
 
     columns: int
     color: bool
     whole: bool = False
+    draws: bool = False
 
     def ink(self, ink: Ink, text: str) -> str:
         """Return the text in a colour, or unchanged if there are none."""
@@ -89,6 +94,14 @@ class Canvas:
     def said(self, label: str, text: str, ink: Ink = "system") -> str:
         """Render a coloured label, then prose wrapped behind it."""
         return self.ink(ink, label) + wrap(f" {text}", self.columns, at=width(label))
+
+    def told(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:
+        """Render a coloured label, and what the agent has to say to the user: below it where that is Markdown."""
+        if self.draws and markdown.has_markup(text):
+            yield self.ink(ink, label)
+            yield from markdown.drawn(text, self.columns, color=self.color)
+        else:
+            yield self.said(label, text, ink)
 
     def alarm(self, text: str) -> str:
         """Render a line that is not to be missed."""
@@ -189,6 +202,11 @@ def duration(seconds: float) -> str:
     if minutes < 1:
         return f"{rest} s"
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def money(cost: float | None) -> str:
+    """Render a cost in USD; None is one that nobody knows."""
+    return "unknown" if cost is None else f"${cost:.4f}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -310,7 +328,6 @@ def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
 
 
 _ENDS = {
-    "finished": "FINISHED",
     "failed": "FAILED",
     "setup": "NOT SET UP",
     "limit": "LIMIT REACHED",
@@ -352,12 +369,15 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
             said = " | ".join(facts) or "nothing that later runs would be glad to know"
             yield page.said("FACTS:", said)
         case Ended():
-            yield ended(event, page)
+            yield from ended(event, page)
 
 
-def ended(event: Ended, page: Canvas) -> str:
-    """Render why the run ends here."""
-    return page.said(f"{_ENDS[event.status]}:", event.reason, "system" if event.status == "finished" else "alarm")
+def ended(event: Ended, page: Canvas) -> Iterator[str]:
+    """Render why the run ends here: words of the agent's where it is finished."""
+    if event.status == "finished":
+        yield from page.told("FINISHED:", event.reason)
+    else:
+        yield page.said(f"{_ENDS[event.status]}:", event.reason, "alarm")
 
 
 def report(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -390,11 +410,17 @@ def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
     usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
     rows = {
         "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
-        "Cost": "unknown" if usage.cost is None else f"${usage.cost:.4f}{limit}",
+        "Cost": money(usage.cost) + (limit if usage.cost is not None else "") + _by_model(tally),
         "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
     }
     for label, text in rows.items():
         yield page.said(f"{label}:", text, "label")
+
+
+def _by_model(tally: RunStats) -> str:
+    """Say what each model has cost where there were several."""
+    parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
+    return f" ({', '.join(parts)})" if len(parts) > 1 else ""
 
 
 def goals(tally: RunStats, page: Canvas) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from autoagent.terminal.rendering import STANDINGS, Canvas, counted, duration
+from autoagent.terminal.rendering import STANDINGS, Canvas, counted, duration, money
 from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:
@@ -50,7 +50,10 @@ def table(tally: RunStats, page: Canvas) -> Iterator[str]:
     usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
     spent = f"{usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out"
     add("Tokens", f"{tally.tokens:,}", spent)
-    add("Cost", "unknown" if usage.cost is None else f"${usage.cost:.4f}", f"{tally.model}{limit}")
+    add("Cost", money(usage.cost), f"{tally.model}{limit}")
+    if len(tally.by_model) > 1:
+        for name, part in tally.by_model.items():
+            add("", money(part.cost), f"{name}, {part.prompt + part.completion:,} tokens")
     waited = f"{counted(tally.step, 'step')}; {duration(tally.waited)} at questions or idle"
     add("Working", duration(tally.seconds), waited)
     lines = StringIO()

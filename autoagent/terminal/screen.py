@@ -34,7 +34,7 @@ class Screen:
     def page(self) -> Canvas:
         """The terminal as it is now."""
         columns = self._style.columns or shutil.get_terminal_size().columns
-        return Canvas(columns, self._style.color, self._style.whole)
+        return Canvas(columns, self._style.color, self._style.whole, draws=not self._style.plain)
 
     def lines(self, lines: Iterable[str]) -> None:
         """Write whole lines, below the one that is open."""
