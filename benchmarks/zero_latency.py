@@ -1,6 +1,6 @@
 """A server that answers a chat request at once with the next step of a script, and keeps when each came.
 
-    python benchmarks/zero_latency.py STEPS TOOL ARGUMENT [VALUE]
+    python benchmarks/zero_latency.py STEPS TOOL ARGUMENT [VALUE [ARGUMENT VALUE ...]]
 
 It speaks what OpenAI's chat completions speak, streamed or not, on connections that are kept alive. Step N calls TOOL
 with ARGUMENT set to VALUE (`notes/N.txt`, where `{}` stands for N), natively where the request offers tools, else by
@@ -9,11 +9,13 @@ step is not answered: whoever drives this ends the agent then.
 
 It prints its port on a line, and one more as soon as all steps are through. When its standard input ends it prints
 its figures as JSON: `steps`, for each request the seconds at which it was whole, the seconds at which its answer was
-sent, and the tokens and bytes in it; `others`, how many requests were not of a step.
+sent, the tokens and bytes in it, and how many of the tokens a prefix cache has: those of the tools and messages from
+the beginning that are the same as in the request before; `others`, how many requests were not of a step.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import sys
@@ -36,28 +38,31 @@ class Script:
 
     steps: int
     tool: str
-    argument: str
-    value: str
+    arguments: dict[str, str]
     count: Count
-    figures: list[tuple[float, float, int, int]] = field(default_factory=list)
+    figures: list[tuple[float, float, int, int, int]] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
     others: int = 0
     counted: dict[str, int] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def tokens(self, request: dict[str, Any]) -> int:
-        """Of the messages and tools of a request; each text is counted once, as the same ones come again."""
-        parts = [json.dumps(part) for part in (*request["messages"], *request.get("tools", ()))]
+    def tokens(self, request: dict[str, Any]) -> tuple[int, int]:
+        """Of the tools and messages of a request, and of those that are cached; each text is counted once."""
+        parts = [json.dumps(part) for part in (*request.get("tools", ()), *request["messages"])]
         for part in parts:
             if part not in self.counted:
                 self.counted[part] = self.count(part)
-        return sum(self.counted[part] for part in parts)
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(parts, self.before, strict=False))
+        cached = sum(self.counted[part] for part, _ in same)
+        self.before = parts
+        return sum(self.counted[part] for part in parts), cached
 
     def message(self, step: int, tools: list[str]) -> dict[str, Any]:
         """The assistant's message of a step."""
-        text, value = f"Step {step}: look at the next note.", self.value.format(step)
+        text, values = f"Step {step}: look at the next note.", self.arguments.items()
+        args: dict[str, Any] = {name: value.replace("{}", str(step)) for name, value in values}
         if not tools:
-            return {"role": "assistant", "content": f"{text}\n\n```{self.tool}\n{value}\n```\n"}
-        args: dict[str, Any] = {self.argument: value}
+            return {"role": "assistant", "content": f"{text}\n\n```{self.tool}\n{next(iter(args.values()), '')}\n```\n"}
         if "task_complete" in tools:
             args = {"thoughts": {"text": text, **THOUGHTS}, **args}
         function = {"name": self.tool, "arguments": json.dumps(args)}
@@ -98,15 +103,15 @@ def answer(script: Script, request: dict[str, Any], came: float, size: int, conn
         script.others += 1
         connection.sendall(response(request, {"role": "assistant", "content": "Reading notes."}))
         return
-    step, tokens = len(script.figures) + 1, script.tokens(request)
+    step, (tokens, cached) = len(script.figures) + 1, script.tokens(request)
     if step > script.steps:
-        script.figures.append((came, came, tokens, size))
+        script.figures.append((came, came, tokens, size, cached))
         if step == script.steps + 1:
             print("done", flush=True)
         return
     whole = response(request, script.message(step, tools))
     connection.sendall(whole)
-    script.figures.append((came, time.perf_counter(), tokens, size))
+    script.figures.append((came, time.perf_counter(), tokens, size, cached))
 
 
 def serve(script: Script, connection: socket.socket) -> None:
@@ -135,10 +140,12 @@ def accept(script: Script, listening: socket.socket) -> None:
 
 def main() -> None:
     """See the module."""
-    steps, tool, argument, value = int(sys.argv[1]), sys.argv[2], sys.argv[3], [*sys.argv[4:], "notes/{}.txt"][0]
+    steps, tool, pairs = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    pairs = pairs if len(pairs) > 1 else [*pairs, "notes/{}.txt"]
+    arguments = dict(zip(pairs[::2], pairs[1::2], strict=True))
     count = counter("gpt-4o-mini")
     count("loaded before the first request")
-    script = Script(steps, tool, argument, value, count)
+    script = Script(steps, tool, arguments, count)
     listening = socket.create_server(("127.0.0.1", 0))
     print(listening.getsockname()[1], flush=True)
     threading.Thread(target=accept, args=(script, listening), daemon=True).start()
