@@ -153,7 +153,8 @@ def play(folder: Path, *, person: bool) -> Recording:
         session = Recording.of(program, folder, environment, COLUMNS, edits=True)
         session.person = person
         try:
-            session.answers("n = no) [y]:", "y")
+            session.answers("Start with this? (y = yes, e = edit, n = no) [y]:", "y")
+            session.answers("Use them? (y = yes, e = edit, n = no) [y]:", "y")
             session.answers(QUESTION, "y -2")
             session.answers(QUESTION, "No dash at the end, please, and kase-brot in place of k-se-brot")
             session.answers(QUESTION, "y -3")
@@ -203,7 +204,7 @@ def text_of(cast: str) -> str:
     text = "\n".join(line.rstrip() for line in screen_of(cast).display).rstrip() + "\n"
     text = re.sub(r"(?m) -+$", "", text)  # rules, which end where the seconds leave them room
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]{4}", "20260101-120000-abcd", text)
-    return re.sub(r"\b\d+ s\b", "0 s", re.sub(r"window \d+%", "window 0%", text))
+    return re.sub(r"\b(\d+ min )?\d+ s\b *", "0 s ", re.sub(r"window \d+%", "window 0%", text))
 
 
 def picture_of(cast: str) -> str:
