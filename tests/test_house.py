@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -79,11 +80,14 @@ def room_of(name: str) -> str:
     return name.split("/")[0]
 
 
-TREES = {name_of(path): ast.parse(path.read_text()) for path in MODULES}
+@cache
+def trees() -> dict[str, ast.Module]:
+    """All modules, parsed once they are asked for: every worker of the tests collects this file, and one runs it."""
+    return {name_of(path): ast.parse(path.read_text()) for path in MODULES}
 
 
 def imports(name: str) -> Iterator[str]:
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(trees()[name]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -92,10 +96,10 @@ def imports(name: str) -> Iterator[str]:
 
 def test_an_import_never_points_up() -> None:
     assert not list(imports("__init__")), "the package itself imports nothing"
-    assert not {room_of(name) for name in TREES} - {*RANK, "__init__"}, "give it a rank"
+    assert not {room_of(name) for name in trees()} - {*RANK, "__init__"}, "give it a rank"
     wrong = [
         f"{name} imports {imported}"
-        for name in TREES
+        for name in trees()
         for imported in imports(name)
         if imported.startswith("autoagent.") and not _may_import(room_of(name), imported.split(".")[1])
     ]
@@ -108,10 +112,11 @@ def _may_import(room: str, other: str) -> bool:
 
 def graph(*, at_start: bool) -> dict[str, set[str]]:
     """What each module imports of the package; `at_start` leaves out imports for types and in functions."""
-    names = {name: name.replace("/", ".").removesuffix(".__init__") for name in TREES}
+    names = {name: name.replace("/", ".").removesuffix(".__init__") for name in trees()}
     known = set(names.values())
     return {
-        names[name]: set(house.imported(tree, known, at_start=at_start)) - {names[name]} for name, tree in TREES.items()
+        names[name]: set(house.imported(tree, known, at_start=at_start)) - {names[name]}
+        for name, tree in trees().items()
     }
 
 
@@ -132,7 +137,7 @@ def test_no_function_takes_more_than_eight_parameters() -> None:
     """But for the declaration of a command, which names all there is to know of one."""
     wide = [
         f"{name}: {node.name}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and house.parameters(node) > 8
     ]
@@ -141,7 +146,7 @@ def test_no_function_takes_more_than_eight_parameters() -> None:
 
 def test_third_parties_stay_at_the_edge() -> None:
     wrong = []
-    for name in TREES:
+    for name in trees():
         for imported in imports(name):
             top = imported.split(".")[0]
             if top == "autoagent" or (top in sys.stdlib_module_names and top not in EDGES):
@@ -154,14 +159,14 @@ def test_third_parties_stay_at_the_edge() -> None:
 
 def test_the_core_needs_the_standard_library_alone() -> None:
     """But for msgspec, which reads and writes the log from the annotations of the records."""
-    for name in TREES:
+    for name in trees():
         if room_of(name) == "core" and name != "core/record_codec":
             assert {imported.split(".")[0] for imported in imports(name)} <= {*sys.stdlib_module_names, "autoagent"}
 
 
 def test_everything_public_says_what_it_promises() -> None:
-    silent = [name for name, tree in TREES.items() if not ast.get_docstring(tree)]
-    for name, tree in TREES.items():
+    silent = [name for name, tree in trees().items() if not ast.get_docstring(tree)]
+    for name, tree in trees().items():
         for node in tree.body:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):  # noqa: SIM102
                 if not ast.get_docstring(node) and not _is_command(node):
@@ -169,9 +174,9 @@ def test_everything_public_says_what_it_promises() -> None:
     assert not silent
 
 
-@pytest.mark.parametrize("name", [name for name in TREES if name.endswith("/__init__")])
+@pytest.mark.parametrize("name", [name for name in map(name_of, MODULES) if name.endswith("/__init__")])
 def test_a_room_says_what_it_is_for_what_it_may_import_and_what_it_hands_out(name: str) -> None:
-    lines = (ast.get_docstring(TREES[name]) or "").splitlines()
+    lines = (ast.get_docstring(trees()[name]) or "").splitlines()
     assert len(lines) >= 3, "what it is for, and the rest"
     assert re.search(r"May import .*Hands out ", " ".join(lines))
 
@@ -182,7 +187,7 @@ def _is_command(node: ast.ClassDef | ast.FunctionDef) -> bool:
 
 
 def test_names_are_plain() -> None:
-    names = [node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names = [node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     assert not [name for name in names if re.search(r"(Manager|Handler|Util|Utils|Helper)$", name)]
 
 
@@ -190,7 +195,7 @@ def test_all_that_is_printed_passes_one_place() -> None:
     """What a terminal would obey is escaped there: by `terminal/output.py`, the console, the end of `cli`."""
     printing = [
         f"{name}, line {node.lineno}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and (
@@ -226,7 +231,7 @@ def test_no_module_but_a_commands_own_knows_it_by_its_name() -> None:
     names = {name for spec in all_specs() for name in (spec.name, *spec.aliases) if "_" in name}
     wrong = [
         f"{name}, line {node.lineno}: {node.value}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         if name == "commands/selection" or (room_of(name) != "commands" and name != "models/demo")  # a script of calls
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
@@ -261,7 +266,7 @@ def test_no_module_but_its_own_knows_a_choice_by_its_name() -> None:
     names = {AUTO} | {name for table in tables for record in table.own for name in (record.name, *record.aliases)}
     found: dict[str, set[str]] = {}
     own = {place.removeprefix("autoagent.").replace(".", "/") for place, _ in OPENED}
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         if name in own or room_of(name) == "registry":
             continue
         for node in ast.walk(tree):
@@ -289,7 +294,7 @@ def test_what_the_examples_import_is_there(page: str) -> None:
 
 def test_nothing_happens_at_import() -> None:
     """All load without a heavy third party but the memory's (numpy is its material) and the reader of pages (bs4)."""
-    names = [f"autoagent.{name.replace('/', '.')}" for name in TREES]
+    names = [f"autoagent.{name.replace('/', '.')}" for name in trees()]
     names.remove("autoagent.documents.html")
     light = [name for name in names if ".memory" not in name or ".subcommands" in name or ".commands" in name]
     code = (

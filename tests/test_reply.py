@@ -23,8 +23,9 @@ from autoagent.reply.parser import parse, written
 from autoagent.reply.written_reply import MOST_BRACES, find_command
 
 REPLIES = Path(__file__).parent / "replies"
-STYLES = yaml.safe_load((REPLIES / "styles.yaml").read_text(encoding="utf-8"))
-CASES = yaml.safe_load((REPLIES / "cases.yaml").read_text(encoding="utf-8")) + STYLES
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # every worker of the tests collects this file
+STYLES = yaml.load((REPLIES / "styles.yaml").read_text(encoding="utf-8"), LOADER)
+CASES = yaml.load((REPLIES / "cases.yaml").read_text(encoding="utf-8"), LOADER) + STYLES
 
 
 @command("read_file", "Read a file", risk="read")

@@ -46,8 +46,10 @@ _ORDER = 1 << 16  # bytes of an order, and of what is typed, at most
 
 
 def fits(environment: Mapping[str, str]) -> bool:
-    """Whether a fork of the stem can have this environment."""
-    return {name: text for name, text in environment.items() if name.startswith(_READ_AT_THE_START)} == LOADED_WITH
+    """Whether a fork of the stem can have this environment. Its PYTHONPATH may go on behind ours."""
+    given = {name: text for name, text in environment.items() if name.startswith(_READ_AT_THE_START)}
+    given["PYTHONPATH"], *_ = given.get("PYTHONPATH", "").split(os.pathsep)
+    return given == LOADED_WITH
 
 
 def run(
@@ -319,6 +321,8 @@ def _become(order: Mapping[str, Any]) -> None:
     os.environ.update(order["environment"])
     time.tzset()
     sys.path[0] = order["folder"]
+    behind = sys.path.index(str(ROOT)) + 1
+    sys.path[behind:behind] = os.environ["PYTHONPATH"].split(os.pathsep)[1:]
     sys.argv[1:] = order["arguments"]
     for number, name in enumerate(("stdin", "stdout", "stderr")):  # as what they are now: a file, a pipe, a terminal
         was = getattr(sys, name)

@@ -114,7 +114,7 @@ RECOVERS: dict[str, dict[str, tuple[list[Any], float]]] = {  # the faults, and w
 }
 
 
-@pytest.mark.parametrize("kind", RECOVERS)
+@pytest.mark.parametrize("kind", [pytest.param("waits", marks=pytest.mark.slow), "status", "streams", "no retry"])
 def test_what_passes_is_waited_out(served: Home, server: ScriptedServer, kind: str) -> None:
     for name, (faults, _) in RECOVERS[kind].items():
         server.add(*faults, mark(name))

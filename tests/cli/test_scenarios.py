@@ -266,7 +266,12 @@ WEAKER = {
 }
 
 
-@pytest.mark.parametrize("way", WEAKER)
+BY_DEFAULT = ("settings", "arguments", "an interpreter in .env", "a workspace")
+
+
+@pytest.mark.parametrize(
+    "way", [way if way in BY_DEFAULT else pytest.param(way, marks=pytest.mark.slow) for way in WEAKER]
+)
 def test_a_scenario_cannot_weaken_the_sandbox(home: Home, way: str) -> None:
     home.write("python", "#!/bin/sh\ntouch reached\n").chmod(0o755)
     home.write("a.yaml", f"{WEAKER[way]}{REPLY}answers: [y]\nexpect: {{commands: 1}}\n")

@@ -34,7 +34,7 @@ def saying(text: str, name: str, /, **args: object) -> Command:
 # From set-up to the end ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("columns", [80, pytest.param(40, marks=pytest.mark.slow)])
 def test_from_set_up_over_ctrl_c_to_the_end(served: Home, server: ScriptedServer, golden: Golden, columns: int) -> None:
     server.add(
         saying("I write the list down first.", "write_to_file", filename="list.txt", text="bread\nmilk\n"),

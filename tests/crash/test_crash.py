@@ -54,6 +54,7 @@ def test_a_kill_around_the_log_loses_nothing(recorded: list[Boundary]) -> None:
     assert failures({str(boundary): partial(trial.kill_at, boundary) for boundary in chosen}, len(chosen)) == {}
 
 
+@pytest.mark.slow
 def test_a_fault_at_the_log_loses_nothing(recorded: list[Boundary]) -> None:
     boundary = at("fdatasync", recorded, "events.jsonl")
     tried = {"EIO": partial(trial.fail_at, boundary, "EIO")}
