@@ -248,14 +248,16 @@ OTHER_MEANINGS = {
     "cli": {"replay"},  # a subcommand
     "commands/media": {"openai"},  # who draws and listens, which IMAGE_PROVIDER and AUDIO_TO_TEXT_PROVIDER choose
     "config/scenario_bounds": {"none"},  # an empty list
-    "config/settings": {"none", "openai"},  # no browser; who draws and listens
+    "config/settings": {"auto", "none", "openai"},  # which thoughts are shown; no browser; who draws and listens
     "models/openai/endpoint": {"none"},  # in place of a key
     "services/media/media": {"openai"},  # who listens
-    "subcommands/flags": {"none"},  # no limit
+    "subcommands/flags": {"auto", "none"},  # which thoughts are shown; no limit
     "subcommands/replay": {"replay"},  # the subcommand
     "subcommands/run": {"demo"},  # the flag
     "subcommands/why": {"none"},  # no memory was shown
+    "terminal/console": {"auto"},  # which thoughts are shown
     "terminal/rendering": {"none"},  # an empty list
+    "terminal/style": {"auto"},  # the same
     "text/redaction": {"none"},  # a word that is no secret
 }
 
