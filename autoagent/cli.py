@@ -32,6 +32,8 @@ SUBCOMMANDS = {
     "show": ("runs", "Show a run from its log."),
     "why": ("why", "Show which memories fed a step, and what it would do without one."),
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
+    "inbox": ("inbox", "List the open questions of all your runs."),
+    "answer": ("inbox", "Answer one of them, from any terminal."),
     "rules": ("rules", "List, add and remove rules of what runs without a question."),
     "plugins": ("plugins", "List the plug-ins of AutoGPT's kind, and why some are not used."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),

@@ -12,6 +12,7 @@ import pytest
 
 from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal, Verdict
 from autoagent.core.errors import StopRun
+from autoagent.core.questions import ANY_TEXT, Question
 from autoagent.safety.approval import (
     Ask,
     Continuous,
@@ -42,7 +43,9 @@ class Script:
         self.discarded = 0
         self.shown = 0
 
-    def ask(self, prompt: str) -> str:
+    elsewhere = False
+
+    def ask(self, prompt: str, *, question: Question = ANY_TEXT) -> str:
         assert self.discarded == self.asked + 1, "type-ahead is discarded before each question"
         self.asked += 1
         if not self.answers:

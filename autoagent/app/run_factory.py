@@ -28,6 +28,7 @@ from autoagent.registry.models import ModelOpening, parse_model
 from autoagent.runs.budget import RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
 from autoagent.terminal.console import Console, EventHooks
+from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
 from autoagent.terminal.style import Style, decide_color
 from autoagent.workspace.gate import Workspace
 
@@ -86,10 +87,29 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
-    history = user_state_path(os.environ) / "history"
-    style = Style(color, plain=plain, thoughts=settings.thoughts, history=history, notify=settings.notify)
+    history, terms = user_state_path(os.environ) / "history", NOWHERE_ELSE if replays else _terms_of(settings)
+    style = Style(color, plain=plain, thoughts=settings.thoughts, history=history, notify=settings.notify, terms=terms)
     mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
+
+
+def _terms_of(settings: Settings) -> Terms:
+    """Return where questions are open to other terminals, and what comes of those that nobody answers."""
+    places = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
+    ends = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
+    return Terms(questions_path(), settings.answer_timeout, ends, *places)
+
+
+def questions_path() -> Path:
+    """Return the folder of the user's open questions, of all runs."""
+    return user_state_path(os.environ) / "questions"
+
+
+def is_attended(settings: Settings) -> bool:
+    """Return whether somebody can be asked: always where every command is asked about; in continuous mode somebody at
+    the terminal, or from elsewhere within the time that the user has set for answers.
+    """
+    return not settings.continuous or sys.stdin.isatty() or bool(settings.answer_timeout)
 
 
 def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
@@ -370,8 +390,8 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
         console.discard_typeahead()
         try:
             return console.ask(question, timeout, label="The agent asks:")
-        except TimeoutError:
-            raise CommandError(f"The user did not answer within {timeout:g} s.") from None
+        except TimeoutError as error:
+            raise CommandError(str(error)) from None
         except EOFError:
             raise CommandError("Nobody is there to answer; decide yourself.") from None
 

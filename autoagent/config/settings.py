@@ -100,8 +100,19 @@ class Settings:
     planner_llm: str = free("", "PLANNER_LLM", help="the model of the planner; empty: SMART_LLM")
     executor_llm: str = free("", "EXECUTOR_LLM", help="the model of the executor; empty: FAST_LLM")
     thinker_llm: str = free("", "THINKER_LLM", help="the model of the thinker; empty: SMART_LLM")
+    answer_timeout: float = free(
+        0.0, "AUTOAGENT_ANSWER_TIMEOUT", help="seconds that a question waits for an answer; 0: as long as it takes"
+    )
+    if_unanswered: str = free(
+        "",
+        "AUTOAGENT_IF_UNANSWERED",
+        help="then the run is to: end or go-on; empty: end, but go on with -c",
+        choices={"": "", "end": "end", "go-on": "go-on"},
+    )
     unanswered_text: str = setting(
-        "用户暂未回复", "AUTOAGENT_UNANSWERED", help="what a planner is told of a question that nobody answers in time"
+        "用户暂未回复",
+        "AUTOAGENT_UNANSWERED",
+        help="what a planner, or a team for a person, is told of a question that nobody answers in time",
     )
     temperature: float = free(0.0, "TEMPERATURE", help="0 is the most repeatable")
     window: int = free(

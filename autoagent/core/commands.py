@@ -236,6 +236,7 @@ class Verdict:
 
     Refused with a `reason`: the reason is feedback to the model. `args`: the user edited the arguments; nothing is
     decided yet, and the call is proposed again with them. `change`: the user changes the run first; the same then.
+    `elsewhere`: it was given from another terminal.
     """
 
     allowed: bool
@@ -243,3 +244,4 @@ class Verdict:
     reason: str = ""
     args: Mapping[str, Any] | None = None
     change: Change | None = None
+    elsewhere: bool = False

@@ -190,7 +190,7 @@ class Proposed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Event):
-    """Whether a call may run, and who said so."""
+    """Whether a call may run, and who said so; `elsewhere`: from another terminal."""
 
     type: ClassVar[str] = "decided"
     call_id: str
@@ -198,6 +198,7 @@ class Decided(Event):
     by: str
     reason: str = ""
     args: Mapping[str, Any] | None = None
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

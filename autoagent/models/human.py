@@ -67,8 +67,9 @@ class HumanModel:
         self._seen = tuple(messages)
         try:
             return Completion(self._command(commands) if commands else self._ask(_QUESTION), Usage())
-        except EOFError as error:
-            outcome = Outcome("unanswered", "The person who answers as the model gave no reply: end of input.")
+        except (EOFError, TimeoutError) as error:
+            why = "end of input" if isinstance(error, EOFError) else str(error).rstrip(".")
+            outcome = Outcome("unanswered", f"The person who answers as the model gave no reply: {why}.")
             raise StopRun(outcome) from error
 
     def _was_shown(self, message: Message) -> bool:

@@ -84,7 +84,7 @@ class LoopGuard:
                 self.barred_names.add(self._pending.name)
                 earlier = self._results.get(_key(self._pending))
                 self._done_again = earlier is not None and earlier.ok
-            case Decided(allowed=False, by="guard") if self._pending:
+            case Decided(allowed=False, by="guard" | "nobody") if self._pending:
                 if self._repeated(self._pending):  # nobody is there to allow it, however often it is asked for
                     self.barred_names.add(self._pending.name)
             case Returned(meta=ResultMeta(repeat=True)) if self._pending:

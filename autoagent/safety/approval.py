@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal, Protocol
 
@@ -19,19 +19,27 @@ from autoagent.core.commands import Change, Parameter, Proposal, Verdict
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer
+from autoagent.core.questions import ANY_TEXT, Question, QuestionKind
 from autoagent.core.tool_servers import PREFIX
 from autoagent.safety.rules import Rule, Rulebook
 from autoagent.text.redaction import MASK, holds_mask
 
 ASKS_AT_ONCE = "it asks the user"  # who says so by answering: to be asked about a question is one question too many
+NOBODY = "nobody"  # who refuses a call that nobody has decided on in time
 MOST_IN_ADVANCE = 9999  # the largest N of `y -N`
 
 
 class Questioner(Protocol):
     """A person at a keyboard, or the lines of a pipe."""
 
-    def ask(self, prompt: str) -> str:
-        """Ask for one line. Raises EOFError if nobody can answer, KeyboardInterrupt for Ctrl-C."""
+    def ask(self, prompt: str, *, question: Question = ANY_TEXT) -> str:
+        """Ask for one line. Raises EOFError if nobody can answer, KeyboardInterrupt for Ctrl-C, TimeoutError if the
+        run is to go on without an answer.
+        """
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the last answer came from another terminal."""
 
     def say(self, text: str) -> None:
         """Show a text of one or more lines."""
@@ -99,6 +107,8 @@ _OWN_WORDS: Mapping[str, str] = {
     "quit": "save and stop",
 }
 
+_NEW_ARGUMENTS = "New arguments: one line of JSON, or NAME=VALUE; Enter keeps them"
+
 # Letters and dashes of other keyboards and fonts that look like those of an authorization.
 _DISGUISED = str.maketrans("уеѕаоУЕЅАО‐‑‒–—−", "yesaoYESAO------")  # noqa: RUF001 (they are the point)
 
@@ -165,6 +175,47 @@ def _authorization(folded: str, yes: str) -> UserAnswer | None:
     return UserAnswer("again", text=f"To authorize, type {yes}, or {yes} -N with N a whole number, such as {yes} -5.")
 
 
+def refusal(text: str, question: Question) -> str:
+    """Return why a text that comes from another terminal is no answer to a question; '' if it is one."""
+    answer = read_answer(text, question.yes, question.no)
+    blank, yes, no = not text.strip(), question.yes, question.no
+    if question.kind == "text":
+        return "An empty text is no answer." if blank else ""
+    if question.kind == "decision":
+        return _undecided(answer, question)
+    if blank or answer.kind == "stop" or answer == UserAnswer("run", 1):
+        return ""
+    if question.kind == "remark" and answer.kind == "feedback":
+        return ""
+    return f"The answer is {yes} to go on or {no} to stop."
+
+
+def _undecided(answer: UserAnswer, question: Question) -> str:
+    """Return why an answer decides nothing on a command, or could not from another terminal."""
+    yes, no = question.yes, question.no
+    if answer.kind == "always" and question.warned:
+        return f"'a' does not hold where there is a warning: {yes} runs it this once."
+    if answer.kind == "word":
+        word, _, rest = answer.text.partition(" ")
+        if word == "continuous":
+            return _no_continuous(rest, yes, warned=question.warned)
+        return "" if word == "ask" else f"/{word} is for the terminal of the run."
+    if answer.kind in ("run", "stop", "feedback", "always", "rule"):
+        return ""
+    if answer.kind == "again" and answer.text:
+        return answer.text
+    return f"The answer is {yes}, {yes} -N, {no}, or feedback; the rest is for the terminal of the run."
+
+
+def _no_continuous(rest: str, yes: str, *, warned: bool) -> str:
+    """Return why `/continuous` with this behind it decides nothing; '' if it does."""
+    if rest and not rest.isdecimal():
+        return f"/continuous takes a number or nothing, not {rest!r}."
+    if rest and not 0 < int(rest) <= MOST_IN_ADVANCE:
+        return f"/continuous takes a number from 1 to {MOST_IN_ADVANCE}."
+    return f"What has a warning is decided by itself: {yes} runs it this once." if warned else ""
+
+
 # Authorizers -----------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +248,12 @@ class Ask:
         self._all = False  # whether nothing is asked about but what has a warning
 
     def decide(self, proposal: Proposal) -> Verdict:
-        return self._in_advance(proposal) or self._asked(proposal)
+        if (verdict := self._in_advance(proposal)) is not None:
+            return verdict
+        try:
+            return replace(self._asked(proposal), elsewhere=self._terminal.elsewhere)
+        except TimeoutError as error:
+            return Verdict(False, NOBODY, f"{error} So it was not run. Go on with what can be done without it.")
 
     def _in_advance(self, proposal: Proposal) -> Verdict | None:
         name, effects = proposal.call.name, proposal.spec.effects
@@ -217,9 +273,10 @@ class Ask:
         return None
 
     def _asked(self, proposal: Proposal) -> Verdict:
-        name, question = proposal.call.name, self._question(proposal)
+        name, words = proposal.call.name, self._question(proposal)
+        decision = self._form("decision", proposal)
         while True:
-            answer = read_answer(self._listen(question), self._yes, self._no)
+            answer = read_answer(self._listen(words, decision), self._yes, self._no)
             if answer.kind == "run":
                 if answer.count > 1 or not proposal.warning:
                     self._credit = answer.count - 1
@@ -256,16 +313,13 @@ class Ask:
     def _word(self, text: str, proposal: Proposal) -> Verdict | None:
         """Do what a word behind a slash asks for; return the verdict if it decides on the proposal."""
         word, _, rest = text.partition(" ")
-        if word == "continuous" and rest and not rest.isdecimal():
-            self._terminal.say(f"/continuous takes a number or nothing, not {rest!r}. Nothing was run.")
-        elif word == "continuous" and rest and not 0 < int(rest) <= MOST_IN_ADVANCE:
-            self._terminal.say(f"/continuous takes a number from 1 to {MOST_IN_ADVANCE}. Nothing was run.")
-        elif word == "continuous" and proposal.warning:
-            self._terminal.say(f"What has a warning is decided by itself: {self._yes} runs it this once.")
-        elif word == "continuous":
+        if word == "continuous":
+            if problem := _no_continuous(rest, self._yes, warned=bool(proposal.warning)):
+                self._terminal.say(f"{problem} Nothing was run.")
+                return None
             self._all, self._credit = not rest, int(rest or 1) - 1
             return Verdict(True, "user")
-        elif word == "ask":
+        if word == "ask":
             self._forfeit()
             self._terminal.say("Every command is asked about.")
         elif word == "write":
@@ -304,9 +358,11 @@ class Ask:
         question = f"Interrupted. Enter goes on, text is feedback, {self._no} saves and stops; Ctrl-C again stops too."
         while True:
             try:
-                line = self._answer(question)
+                line = self._answer(question, self._form("remark"))
             except KeyboardInterrupt:
                 raise _ended("interrupted") from None
+            except TimeoutError:
+                return ""
             answer = read_answer(line, self._yes, self._no)
             if answer.kind == "stop":
                 raise _ended("stopped")
@@ -324,9 +380,11 @@ class Ask:
         while True:
             self._terminal.discard_typeahead()
             try:
-                line = self._terminal.ask(question)
+                line = self._terminal.ask(question, question=self._form("going on"))
             except EOFError:
                 return False
+            except TimeoutError:
+                return True
             answer = read_answer(line, self._yes, self._no)
             if answer.kind == "stop":
                 raise _ended("stopped")
@@ -375,7 +433,8 @@ class Ask:
                 return None
             self._terminal.say(self._rulebook.forecast(rule))
             question = f"Save the rule {rule}? {self._yes} = yes, Enter = no"
-            if read_answer(self._listen(question), self._yes, self._no) != UserAnswer("run", 1):
+            confirmed = self._listen(question, self._form("going on"))
+            if read_answer(confirmed, self._yes, self._no) != UserAnswer("run", 1):
                 self._terminal.say("The rule was not saved. Nothing was run.")
                 return None
             self._rulebook.save(rule)
@@ -385,21 +444,25 @@ class Ask:
         self._terminal.say(f"Saved; `autoagent rules remove '{rule}'` revokes it.")
         return rule
 
-    def _listen(self, question: str) -> str:
+    def _form(self, kind: QuestionKind, proposal: Proposal | None = None) -> Question:
+        warned = proposal is not None and bool(proposal.warning)
+        return Question(kind, self._yes, self._no, warned, proposal)
+
+    def _listen(self, words: str, question: Question) -> str:
         """Read a line of answer; the first Ctrl-C returns to the question, a second ends the run."""
         try:
-            return self._answer(question)
+            return self._answer(words, question)
         except KeyboardInterrupt:
             self._terminal.say("Nothing was run. Ctrl-C again saves and stops.")
         try:
-            return self._answer(question)
+            return self._answer(words, question)
         except KeyboardInterrupt:
             raise _ended("interrupted") from None
 
-    def _answer(self, question: str) -> str:
+    def _answer(self, words: str, question: Question) -> str:
         self._terminal.discard_typeahead()
         try:
-            return self._terminal.ask(question)
+            return self._terminal.ask(words, question=question)
         except EOFError:
             raise _ended("unanswered") from None
 
@@ -415,7 +478,7 @@ class Ask:
                 return None
             return args_now if args_now != args else None
         self._terminal.say(json.dumps(shown, ensure_ascii=False, indent=2))
-        while line := self._listen("New arguments: one line of JSON, or NAME=VALUE; Enter keeps them").strip():
+        while line := self._listen(_NEW_ARGUMENTS, ANY_TEXT).strip():
             try:
                 edited = _with_secrets(edit_arguments(shown, line, proposal.spec.parameters), shown, args)
             except ValueError as error:

@@ -57,6 +57,7 @@ class Authorization:
                 by=verdict.by,
                 reason="" if by_user else verdict.reason,
                 args=None if call is asked else call.args,
+                elsewhere=verdict.elsewhere,
             )
         )
         if by_user and verdict.reason:

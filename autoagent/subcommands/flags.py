@@ -184,6 +184,10 @@ _SCREEN_FLAGS = (
                  help="Tell this command of a question that waits 10 s, and of the end, as JSON on its input."),
     click.option("--thoughts", type=click.Choice(["auto", "full", "short", "none"]),
                  help="auto: the first, and the others in a line; full: all; short: a line in all; none."),
+    click.option("--answer-timeout", type=_Ceiling(), metavar="S",
+                 help="Seconds that a question waits for an answer, here or by `autoagent answer`."),
+    click.option("--if-unanswered", type=click.Choice(["end", "go-on"]),
+                 help="What the run does then. Default: end, but go on with -c."),
     click.option("--plain", "plain_output", is_flag=True, default=None, help="No colours, no live lines."),
 )  # fmt: skip
 _AUTOGPT_FLAGS = (  # taken so that AutoGPT's command lines work; what has no effect is said when the run starts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -64,7 +63,7 @@ def _fork(
     settings = settings_of_run(began, given)
     check_flags(given, settings)
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-    attended = not settings.continuous or sys.stdin.isatty()
+    attended = run_factory.is_attended(settings)
     with (
         opened_servers(settings, given, console) as servers,
         opened_plugins(settings, given, console.say, console.warn) as plugins,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -81,7 +80,7 @@ def _resume(
             _check_step(settings, run, step)
         had = answered(settings, run, step)
         model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
-        attended = not settings.continuous or sys.stdin.isatty()
+        attended = run_factory.is_attended(settings)
         task = task_of_run(began, given, console.say)
         _, guidance = plugins.shape(task, run_factory.guidance_of(settings))  # the task is as they have made it
         texts = folder_texts(given, settings.workspace, console.say)

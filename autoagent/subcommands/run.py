@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -103,7 +102,7 @@ def _run(
     model = plugins.model(settings, lambda: run_factory.open_model(settings, console))
     proposals = _Proposals(model, console)
     task = without_budget(flag_task or _task(given, settings, here, terminal, proposals), given)
-    attended = not settings.continuous or sys.stdin.isatty()
+    attended = run_factory.is_attended(settings)
     task, guidance = plugins.shape(task, run_factory.guidance_of(settings))
     more = (*brought.commands, *plugins.commands)
     registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)

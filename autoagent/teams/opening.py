@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,7 @@ class TeamPlan:
         model = run_factory.open_model(settings, console)
         registry = _registry(settings, team)
         start = _described(self, model, registry)
-        attended = not settings.continuous or sys.stdin.isatty()
+        attended = run_factory.is_attended(settings)
         workers = 2 * len(team.env.roles)
         plan = RunPlan(start, model, registry, settings, console, attended, workers=workers, workers_resume=True)
         mask = run_factory.mask_of(settings)
@@ -68,7 +67,7 @@ class TeamPlan:
             pool=opened.pool,
             open_model=lambda key: run_factory.model_of_worker(settings, console, opened.plan.model, key),
             commands=lambda names: _specs(registry, names),
-            ask_person=lambda role, prompt: ask_person(console, role, prompt),
+            ask_person=lambda role, prompt: ask_person(console, role, prompt, settings.unanswered_text),
             reply_tokens=settings.reply_tokens,
             interruptible=opened.interrupts.allowed,
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from autoagent.core.errors import StopRun
 from autoagent.core.outcome import Outcome
+from autoagent.core.questions import Question
 
 if TYPE_CHECKING:
     from autoagent.teams.role import Role
@@ -16,8 +17,10 @@ QUOTES = '"""'
 _HOW = f"Your answer; an empty line ends it, or {QUOTES} if it began with {QUOTES}. `exit` saves and ends."
 
 
-def ask_person(console: Console, role: Role, prompt: str) -> str:
-    """Show the prompt and return what the person at the terminal answers to it.
+def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> str:
+    """Show the prompt and return what the person answers to it, here or from another terminal.
+
+    `unanswered` is the answer of somebody who gives none in time, where the run is to go on.
 
     Raises:
         StopRun: the person ends the work, or nobody is there.
@@ -25,25 +28,28 @@ def ask_person(console: Console, role: Role, prompt: str) -> str:
     """
     console.discard_typeahead()
     console.say(prompt)
-    question = f"You are {role.name}, {role.profile}. {_HOW}"
-    lines: list[str] = []
-    quoted = False
+    asked = Question(text=prompt)
     while True:
         try:
-            line = console.ask(question if not lines else "")
+            text = console.ask(f"You are {role.name}, {role.profile}. {_HOW}", question=asked, goes_on=_goes_on)
         except EOFError:
-            if lines:
-                return "\n".join(lines).strip()
             reason = f"{role} is a person, and nobody is there to answer; run it in a terminal, or pipe the answer in."
             raise StopRun(Outcome("unanswered", reason)) from None
-        if not lines and line.strip().lower() in LEAVING:
+        except TimeoutError:
+            return unanswered
+        if text.strip().lower() in LEAVING:
             raise StopRun(Outcome("stopped", f"Ended by {role}."))
-        if not lines and line.strip().startswith(QUOTES):
-            quoted, line = True, line.strip().removeprefix(QUOTES)
-        if quoted and line.rstrip().endswith(QUOTES):
-            return "\n".join([*lines, line.rstrip().removesuffix(QUOTES)]).strip()
-        if not quoted and not line.strip():
-            if lines:
-                return "\n".join(lines)
-            continue
-        lines.append(line)
+        if answer := _unquoted(text.strip()):
+            return answer
+
+
+def _goes_on(text: str) -> bool:
+    """Return whether the person has not come to the end of an answer."""
+    begun = text.strip()
+    if begun.startswith(QUOTES):
+        return not begun.removeprefix(QUOTES).endswith(QUOTES)
+    return begun.lower() not in ("", *LEAVING) and bool(text.rpartition("\n")[2].strip())
+
+
+def _unquoted(text: str) -> str:
+    return text.removeprefix(QUOTES).removesuffix(QUOTES).strip() if text.startswith(QUOTES) else text

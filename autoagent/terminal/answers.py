@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import signal
+import select
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from autoagent.terminal.line_editor import LineEditor, can_edit, edit_in_editor
+from autoagent.terminal.watched import Watch, watched
 from autoagent.text.sanitize import escape
 
 if TYPE_CHECKING:
     from autoagent.terminal.screen import Screen
     from autoagent.terminal.style import Style
-
-_LONGEST_TIMEOUT = 1e8  # seconds, three years: the system's timer refuses much longer ones
 
 
 class Answers:
@@ -32,23 +30,33 @@ class Answers:
         """Whether lines are edited: at a terminal that can move its cursor."""
         return self._editor is not None
 
-    def read(self, timeout: float | None = None) -> str:
-        """Read an answer; after `timeout` seconds (not on Windows) give up.
+    @property
+    def at_terminal(self) -> bool:
+        """Whether a person types the answers."""
+        return self._stdin.isatty()
 
-        Raises EOFError at the end of input, KeyboardInterrupt for Ctrl-C, TimeoutError, and UnicodeDecodeError for what
-        is no text.
+    def read(self, watch: Watch | None = None) -> str:
+        """Read an answer.
+
+        Raises EOFError at the end of input, KeyboardInterrupt for Ctrl-C, the error of `watch`, and UnicodeDecodeError
+        for what is no text.
         """
         if self._editor is not None:
-            return _whole(self._editor.read("> ", timeout=timeout))
+            return _whole(self._editor.read("> ", watch=watch))
         self._screen.open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
-        with nullcontext() if timeout is None else _deadline(timeout):
+        with watched(watch):
             line = self._read_line("> ")
         self._screen.open_line = False
         return _whole(line)
 
-    def typed(self) -> str:
-        """Return a line that was typed while nothing was asked; '' at the end of the input."""
-        return self._stdin.readline()
+    def typed(self) -> str | None:
+        """Return a line that was typed while nothing was asked; None if there is none."""
+        try:
+            if select.select([self._stdin], [], [], 0.0)[0]:
+                return self._stdin.readline() or None
+        except (OSError, ValueError):  # it is closed, or no file
+            pass
+        return None
 
     def edit(self, text: str, suffix: str) -> str | None:
         """Return the text as the user leaves it in an editor; None where there is none or it fails."""
@@ -80,25 +88,6 @@ class Answers:
 def _whole(line: str) -> str:
     """Return the line without lone surrogates, which no log can hold."""
     return line.encode("utf-8", "replace").decode("utf-8")
-
-
-@contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the main thread once the time is over."""
-    if sys.platform == "win32":
-        yield
-        return
-
-    def late(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 0.001), _LONGEST_TIMEOUT))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _flush_input(stdin: TextIO) -> None:

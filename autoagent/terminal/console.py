@@ -11,6 +11,7 @@ import json as json_format
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -36,6 +37,7 @@ from autoagent.core.events import (
     Started,
     Thought,
 )
+from autoagent.core.questions import ANY_TEXT, Question
 from autoagent.runs.stats import RunStats
 from autoagent.terminal import highlighting, rendering
 from autoagent.terminal.activity import Activity
@@ -43,6 +45,7 @@ from autoagent.terminal.answers import Answers
 from autoagent.terminal.attention import Attention
 from autoagent.terminal.line_editor import can_edit
 from autoagent.terminal.markdown import has_markup
+from autoagent.terminal.question_desk import QuestionDesk
 from autoagent.terminal.rendering import Canvas
 from autoagent.terminal.report_table import table
 from autoagent.terminal.run_words import WORDS, RunWords
@@ -51,6 +54,7 @@ from autoagent.terminal.streamed_thoughts import StreamedThoughts
 from autoagent.terminal.style import AS_USUAL, Style
 from autoagent.terminal.subagent_text import SubAgentText
 from autoagent.terminal.team_text import TeamText
+from autoagent.terminal.watched import Watch
 from autoagent.text.sanitize import escape
 from autoagent.text.wrapping import wrap
 
@@ -107,6 +111,7 @@ class Console:
         self._activity = Activity(screen.area, mask)
         self._prepared = False  # whether the code of a diff can be coloured at once
         self._attention = Attention(self._ring, "" if replays else style.notify)
+        self._desk = QuestionDesk(style.terms, self.say, self._attention, mask)
         self._told = ""  # the last of what takes long
         self._replays = replays
         self._heard: set[str] = set()  # reasons for asking the model again that were told as they came
@@ -213,7 +218,7 @@ class Console:
                 self._proposed = event.call.id
                 self._screen.lines(rendering.proposal(event, page))
             case Decided(allowed=True) if "rule " in event.by or (self._replays and event.by.startswith("user")):
-                self._screen.lines([page.said("ALLOWED:", event.by, "user")])
+                self._screen.lines([page.said("ALLOWED:", event.by + ", elsewhere" * event.elsewhere, "user")])
             case Started():
                 self._command = event.call.name
                 if self._replays and self._proposed != event.call.id:  # an older log does not say what was proposed
@@ -341,13 +346,23 @@ class Console:
         """Write a paragraph that is not to be missed."""
         self._screen.lines([self._screen.page.alarm(self._mask(text))])
 
-    def ask(self, prompt: str, timeout: float | None = None, *, label: str = "") -> str:
-        """Show the prompt, one or more lines, and read one line; after `timeout` seconds (not on Windows) give up.
+    def ask(
+        self,
+        prompt: str,
+        timeout: float | None = None,
+        *,
+        label: str = "",
+        question: Question = ANY_TEXT,
+        goes_on: Callable[[str], bool] = lambda text: False,
+    ) -> str:
+        """Show the prompt, one or more lines, and read a line, or more of them as long as the text `goes_on`.
+
+        The answer may come from another terminal instead (see question_desk). After `timeout` seconds it is given up.
 
         With a `label` before it the prompt is the agent's, and may be Markdown.
 
         Raises EOFError at the end of input and where the prompt cannot be shown, KeyboardInterrupt for Ctrl-C,
-        TimeoutError.
+        TimeoutError if the run is to go on without an answer, StopRun if it is to end.
         """
         self._activity.rests()
         self._thoughts.forget()
@@ -360,19 +375,39 @@ class Console:
             self._screen.lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
         if self._screen.broken:
             raise EOFError(self._screen.broken)
-        asked = {"kind": "question", "run": self.tally.run, "question": self._mask(prompt)}
-        with self._attention.asking(asked):
-            try:
-                return self._answers.read(timeout)
-            except UnicodeDecodeError:
-                self.say("What was typed is not valid text in this terminal's encoding.")
-                return ""
 
-    def read_typed(self) -> str:
-        """Return a line that was typed while nothing was asked; '' at the end of the input."""
-        return self._answers.typed()
+        def read(watch: Watch | None) -> str:
+            text = self._read(watch)
+            with suppress(EOFError):
+                while goes_on(text):
+                    text += f"\n{self._read(watch)}"
+            return text
+
+        run, words, attended = self.tally.run, self._mask(prompt), self._answers.at_terminal
+        return self._desk.ask(run, words, question, timeout, read, attended=attended)
+
+    def _read(self, watch: Watch | None) -> str:
+        try:
+            return self._answers.read(watch)
+        except UnicodeDecodeError:
+            self.say("What was typed is not valid text in this terminal's encoding.")
+            return ""
+
+    @property
+    def elsewhere(self) -> bool:
+        return self._desk.elsewhere
+
+    def take_late(self) -> list[tuple[Question, str]]:
+        """Return what was answered to questions that stayed open, here or elsewhere, each with its question."""
+        self._desk.hear(self._answers.typed)
+        return self._desk.take_late()
+
+    def close_questions(self) -> None:
+        """Let no question stay open: the run ends."""
+        self._desk.close()
 
     def discard_typeahead(self) -> None:
+        self._desk.hear(self._answers.typed)  # whole lines are late answers
         self._answers.discard_typeahead()
 
     def _ring(self) -> None:

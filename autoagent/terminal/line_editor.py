@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
+from autoagent.terminal.watched import LOOK, Watch
+
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.data_structures import Size
@@ -30,7 +32,7 @@ READING_BEGINS = 0.2  # seconds after the first question is written, or with the
 PASTE_GAP = 0.03  # seconds; what comes sooner after Enter was pasted with it, by a terminal that does not mark pastes
 SHORTEST_KEPT = 4  # characters of an answer that the history keeps: y, y -5 and the like are quicker typed
 HANG_UP_TOLD = 0.1  # seconds until the signal comes that tells of a terminal which was closed
-LONGEST_TIMEOUT = 1e8  # seconds, three years
+TYPING = 10.0  # seconds after a key in which a question is not given up
 PAUSED = (signal.SIGTERM, signal.SIGHUP)  # they would leave the terminal in a mode that shows nothing typed
 
 
@@ -63,11 +65,11 @@ class LineEditor:
         self._mask = mask
         self._session: PromptSession[str] | None = None
 
-    def read(self, prompt: str, *, hidden: bool = False, timeout: float | None = None) -> str:
+    def read(self, prompt: str, *, hidden: bool = False, watch: Watch | None = None) -> str:
         """Show the prompt, the end of a line, and return what is typed: several lines where they were pasted.
 
         What is `hidden` shows as stars, and no history keeps it. Raises EOFError for Ctrl-D, KeyboardInterrupt for
-        Ctrl-C, TimeoutError after `timeout` seconds, and what the handler of a signal raises.
+        Ctrl-C, the error of `watch`, and what the handler of a signal raises. While somebody types, time is not over.
         """
         with _unechoed(self._stdin):
             self._screen.write(prompt)  # it can be read while the editor is loaded, which draws it once more
@@ -84,12 +86,21 @@ class LineEditor:
             self._screen.flush()
             end = partial(_end, session.app)
 
-            def count_down() -> None:
-                if timeout is not None:
-                    asyncio.get_running_loop().call_later(min(timeout, LONGEST_TIMEOUT), end, TimeoutError())
+            typed = session.default_buffer
+            before, touched = "", -TYPING
+
+            def look() -> None:
+                nonlocal before, touched
+                if typed.text != before:
+                    before, touched = typed.text, time.monotonic()
+                error = watch() if watch is not None else None
+                if error is None or (isinstance(error, TimeoutError) and time.monotonic() < touched + TYPING):
+                    asyncio.get_running_loop().call_later(LOOK, look)
+                else:
+                    end(error)
 
             with _signals_kept(end):
-                return session.prompt(prompt, pre_run=count_down)
+                return session.prompt(prompt, pre_run=look if watch is not None else None)
 
     def discard_typeahead(self) -> None:
         """Forget what was typed before the question."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
+
 
 @dataclass(frozen=True, slots=True)
 class Style:
@@ -14,7 +16,7 @@ class Style:
 
     `whole`: nothing is cut. `thoughts`: `full`, `short` (in a line), `none`, or `auto`: the first, and the others in a
     line where t can show them. `history` is the file that keeps what is typed, for later runs; `notify` the command
-    that is told of questions.
+    that is told of questions, `terms` what holds for these.
     """
 
     color: bool = False
@@ -24,6 +26,7 @@ class Style:
     thoughts: str = "auto"
     history: Path | None = None
     notify: str = ""
+    terms: Terms = NOWHERE_ELSE
 
 
 AS_USUAL = Style()

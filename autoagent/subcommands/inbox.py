@@ -1,0 +1,98 @@
+"""`autoagent inbox` and `autoagent answer`: the open questions of all runs of this user, and an answer to one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from autoagent.app.run_factory import questions_path
+from autoagent.core.errors import SettingsError
+from autoagent.safety.approval import refusal
+from autoagent.safety.open_questions import LONGEST, OpenQuestion, OpenQuestions, pick
+from autoagent.terminal.output import echo, echo_json
+from autoagent.terminal.rendering import duration
+from autoagent.text.sanitize import shorten
+
+_SHOWN = 2000  # characters of what a question is about
+
+
+@click.command("inbox")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects, with all that a question is about.")
+def inbox(as_json: bool) -> None:
+    """List the open questions of all your runs, wherever they were started; `autoagent answer` answers one."""
+    questions = OpenQuestions(questions_path()).all()
+    if as_json:
+        echo_json([_fields(question) for question in questions])
+        return
+    for question in questions:
+        for line in _lines(question):
+            echo(line)
+    if not questions:
+        echo("No question is open.", err=True)
+
+
+@click.command("answer")
+@click.argument("words", nargs=-1, required=True, metavar="[RUN] TEXT")
+def answer(words: tuple[str, ...]) -> None:
+    """Answer an open question with TEXT: what its own terminal takes, such as y, "y -3", n, or feedback.
+
+    RUN is the id of a run or of a question, or any unique prefix; without it the only open question is answered.
+    """
+    if len(words) > 2:
+        raise click.UsageError('TEXT is one argument: put quotes around it, as in autoagent answer "y -3".')
+    questions = OpenQuestions(questions_path())
+    run, text = words if len(words) == 2 else ("", words[0])
+    question = pick(questions.all(), run)
+    if len(text) > LONGEST:
+        raise SettingsError(f"An answer has at most {LONGEST:,} characters; the question stays open.")
+    if reason := refusal(text, question.form):
+        raise SettingsError(f"{reason} The question stays open.")
+    questions.answer(question, text)
+    echo(f"Answered {question.id}: {_about(question)}")
+
+
+def _fields(question: OpenQuestion) -> dict[str, Any]:
+    found = asdict(question)
+    for name in ("yes", "no"):
+        del found[name]
+    return {**found, "waits": question.waits}
+
+
+def _lines(question: OpenQuestion) -> Iterator[str]:
+    agent = f"  ({question.agent})" if question.agent else ""
+    yield f"{question.id}  {_age(question)}  {question.workspace}{agent}"
+    if question.command:
+        yield f"  {_about(question)}"
+        for name in ("warning", "preview"):
+            if text := question.command[name]:
+                yield from _indented(text)
+    if question.text:
+        yield from _indented(question.text)
+    yield from _indented(question.question)
+    yield f"  autoagent answer {question.id} TEXT"
+
+
+def _about(question: OpenQuestion) -> str:
+    """Return the command it decides on, on a line, or else the words of the question."""
+    if not question.command:
+        return shorten(question.question.replace("\n", " "), _SHOWN)
+    args = json.dumps(question.command["arguments"], ensure_ascii=False)
+    return f"{question.command['name']} ({question.command['risk']}) {shorten(args, _SHOWN)}"
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield from (f"  {line}" for line in shorten(text, _SHOWN).splitlines())
+
+
+def _age(question: OpenQuestion) -> str:
+    now = time.time()
+    asked = f"for {duration(now - question.asked)}"
+    if question.until is None:
+        return asked
+    left = question.until - now
+    return f"{asked}, {duration(left)} left" if left > 0 else f"{asked}, the run has gone on"
