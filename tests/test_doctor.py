@@ -278,7 +278,7 @@ def test_config_shows_values_and_masks_secrets(folder: Path) -> None:
 
 def test_config_shows_origins(folder: Path) -> None:
     (folder / ".env").write_text("\nTEMPERATURE=0.5\n")
-    result = CliRunner().invoke(config, ["--show-origin"], env={"SMART_LLM": "x"}, obj={"budget": 2.0})
+    result = CliRunner().invoke(config, ["--show-origin", "--all"], env={"SMART_LLM": "x"}, obj={"budget": 2.0})
     assert "temperature = 0.5  (.env:2)\n" in result.stdout
     assert "smart_llm = x  (environment: SMART_LLM)\n" in result.stdout
     assert "budget = 2.0  (flag)\n" in result.stdout

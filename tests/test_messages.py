@@ -57,9 +57,9 @@ def test_what_is_no_event_is_refused(line: dict[str, object]) -> None:
 def test_the_docs_name_every_event_and_every_field(kind: type[Event]) -> None:
     row = next((line for line in DOCS.splitlines() if line.startswith(f"| `{kind.type}` |")), "")
     assert row, f"docs/events.md lacks {kind.type}"
-    if kind.type == "resumed":
-        return  # its row refers to run_started
     envelope = {field.name for field in dataclasses.fields(Event)}
+    if "as `run_started`" in row:  # what it has of that stands there
+        envelope |= {field.name for field in dataclasses.fields(RunStarted)}
     for field in dataclasses.fields(kind):
         assert field.name in envelope or re.search(rf"`{field.name}`", row), f"{kind.type}: {field.name}"
 

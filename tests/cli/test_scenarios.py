@@ -201,7 +201,7 @@ def test_nothing_of_the_users_environment_gets_in(home: Home) -> None:
     home.write("rules/constraints.yaml", "constraints: [Never hurry.]\n")
     home.write(
         "rules/a.yaml",
-        "arguments: config --show-origin\nterminal: false\n"
+        "arguments: config --show-origin --all\nterminal: false\n"
         "files:\n  prompt.yaml: {from: constraints.yaml}\n"
         "settings: {prompt_settings_file: prompt.yaml, temperature: 0.5}\n"
         "environment: {PLAIN_OUTPUT: 'yes'}\n"
@@ -286,12 +286,12 @@ def test_a_scenario_has_the_sandbox_that_the_user_has(home: Home) -> None:
     home.write(
         ".config/autoagent/config.yaml", "sandbox_seconds: 7\nsandbox_memory: 0\nexecute_local_commands: false\n"
     )
-    held = "arguments: config\nterminal: false\n{}expect: {{screen: ['{}', '{}', '{}']}}\n"
+    held = "arguments: config --all\nterminal: false\n{}expect: {{screen: ['{}', '{}', '{}']}}\n"
     tighter = "settings: {sandbox_seconds: 5, sandbox_memory: 512, require_sandbox: true}\n"
     usual = ("execute_local_commands = False", "sandbox_seconds = 7", "sandbox_memory = 2048")
     home.write("a.yaml", held.format("", *usual))
     home.write("b.yaml", held.format(tighter, "require_sandbox = True", "sandbox_seconds = 5", "sandbox_memory = 512"))
-    home.write("c.yaml", "arguments: config\nsettings: {sandbox_memory: 4096}\nexpect: {}\n")
+    home.write("c.yaml", "arguments: config --all\nsettings: {sandbox_memory: 4096}\nexpect: {}\n")
     home.write(
         "d.yaml", "arguments: config\nsettings: {sandbox_seconds: 8}\nexpect: {exit: 2, screen: sandbox_seconds = 8}\n"
     )
