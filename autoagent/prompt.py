@@ -93,7 +93,7 @@ def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, g
         f"You are {task.name}, {task.role}\n"
         "Make every decision yourself, without waiting for the user's help. "
         "Do what a language model does well, prefer simple plans, and stay within the law.\n" + EXPLANATION,
-        "GOALS:\n" + _numbered([goal.text for goal in task.goals]),
+        "GOALS:\n" + _numbered([_with_check(goal) for goal in task.goals]),
         "Constraints:\n" + _numbered(guidance.constraints),
         "Commands:\n" + _numbered([prompt_line(spec) for spec in listed]),
         "Resources:\n" + _numbered(guidance.resources),
@@ -103,6 +103,11 @@ def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, g
         _response_format(asking),
     )
     return "\n\n".join(parts)
+
+
+def _with_check(goal: Goal) -> str:
+    """Show how a goal will be checked: what it says of the result is more exact than most goals are."""
+    return f"{goal.text} (checked with: `{goal.check}`)" if goal.check else goal.text
 
 
 def _skills(skills: Sequence[Skill]) -> list[str]:

@@ -181,6 +181,16 @@ def test_a_huge_result_keeps_head_and_tail_with_a_note() -> None:
     assert COUNT(shown) < 8192 // 4
 
 
+def test_it_is_known_whether_a_result_that_is_shown_can_be_read_on() -> None:
+    history = History(COUNT, read_on="read_result")
+    history.add(started(8192, "system"))
+    for step, text in enumerate(("short", "x " * 400_000), 1):
+        assert not history.reads_on
+        history.add(Thought(step=step, thoughts=Thoughts(), call=Call("1", "shell", {}), text="", usage=Usage()))
+        history.add(Returned(step=step, call_id="1", ok=True, text=text))
+    assert history.reads_on
+
+
 def test_long_arguments_are_cut_in_the_history_and_stay_readable() -> None:
     history = History(COUNT)
     history.add(started(8192, "system"))

@@ -14,6 +14,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.selection import all_specs, available
 from autoagent.config.settings import Settings
 from autoagent.core.events import Checked, Event, Returned, RunStarted, SystemNotice
+from autoagent.core.model import Asking
 from autoagent.core.programs import ProcessExit
 from autoagent.core.task import Goal, Task
 from autoagent.loop import Agent
@@ -33,13 +34,13 @@ GOALS = (Goal("Write a.txt", "test -s a.txt"), Goal("Keep it short", "test $(wc 
 CHANGED = Returned(call_id="1", ok=True, text="", data={"changed": ["a.txt"]})
 
 
-def started(goals: tuple[Goal, ...] = GOALS) -> RunStarted:
+def started(goals: tuple[Goal, ...] = GOALS, asking: Asking = "text") -> RunStarted:
     registry = available(Settings())
     task = Task("Scribe", "a writer", goals)
-    system = system_prompt(task, registry.specs, "text")
+    system = system_prompt(task, registry.specs, asking)
     return RunStarted(
         version="test", task=task, model="scripted", window=8192, reply_tokens=1024, system=system,
-        system_tokens=counter("scripted")(system), asking="text", workspace="",
+        system_tokens=counter("scripted")(system), asking=asking, workspace="",
         commands=tuple(spec.name for spec in registry.specs),
     )  # fmt: skip
 
@@ -52,11 +53,13 @@ def run(tmp_path: Path) -> Iterator[Any]:
     log = EventLog.create(tmp_path / "state")
 
     def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:
-        model = ScriptedModel(replies)
+        asking = options.pop("asking", "text")
+        model = ScriptedModel(replies, asking=asking)
         context = Context(workspace, NoMemory(), lambda question, timeout: "", log.run, sandbox=sandbox)
         guard = ExfiltrationGuard(TaintedFiles(tmp_path / "taint.jsonl", workspace.root), all_specs())
         policy = Policy(Allow(), guard, Budget(RunLimits()), **options)
-        agent = Agent(started(goals), model, Tools(available(Settings()), context), policy, log, listener=Silent())
+        tools = Tools(available(Settings()), context)
+        agent = Agent(started(goals, asking), model, tools, policy, log, listener=Silent())
         return model, list(agent.run())
 
     with log:
@@ -113,6 +116,20 @@ def test_the_prompt_says_at_its_end_which_checks_fail_and_how(run: Any) -> None:
         model.prompts[1][-1].content
     )
     assert "1. Write a.txt (met)\n2. Rest\n" in model.prompts[2][-1].content
+
+
+def test_the_prompt_names_the_checks(run: Any) -> None:
+    model, _ = run(say("write_to_file", filename="a.txt", text="short"), DONE, DONE)
+    assert "1. Write a.txt (checked with: `test -s a.txt`)\n" in model.prompts[0][0].content
+    assert "3. Be kind\n" in model.prompts[0][0].content
+
+
+def test_a_small_model_is_not_offered_the_end_nor_notes_while_a_check_fails(run: Any) -> None:
+    wrong, right = (say("write_to_file", filename="a.txt", text=text) for text in ("An elm.", "An oak."))
+    model, _ = run(wrong, right, DONE, DONE, goals=(Goal("Write of trees", "grep -q oak a.txt"),), asking="brief")
+    for command in ("task_complete", "memory_add"):
+        assert [command in offered for offered in model.offered[:3]] == [True, False, True]
+    assert "write_to_file" in model.offered[1]
 
 
 def test_what_a_check_says_is_told_when_it_says_something_new(run: Any) -> None:

@@ -74,8 +74,11 @@ def array(kind: int, items: list[bytes]) -> bytes:
     return struct.pack("<IQ", kind, len(items)) + b"".join(items)
 
 
-def write_gguf(file: Path) -> None:
-    """A llama of one layer with a vocabulary of bytes (format: ggml/docs/gguf.md, version 3)."""
+def write_gguf(file: Path, says: str = "") -> None:
+    """A llama of one layer with a vocabulary of bytes (format: ggml/docs/gguf.md, version 3).
+
+    Its weights are random, or such that it says one letter for ever.
+    """
     u32, f32, boolean, string, listing = 4, 6, 7, 8, 9
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\N{LOWER ONE EIGHTH BLOCK}"]
     width, inner, count = 32, 64, len(tokens)
@@ -120,7 +123,13 @@ def write_gguf(file: Path) -> None:
     for name, shape in shapes.items():
         tensors += text(f"{name}.weight") + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, len(data))
         size = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        data += struct.pack(f"<{size}f", *(draw.gauss(0, 1) for _ in range(size)))
+        values = [draw.gauss(0, 1) for _ in range(size)]
+        if says and name == "output":
+            wanted = tokens.index(f"<0x{ord(says):02X}>") * width
+            values = [float(wanted <= n < wanted + width) for n in range(size)]
+        elif says:  # each token is the same, and the layer adds nothing to it
+            values = [float(name in ("token_embd", "output_norm"))] * size
+        data += struct.pack(f"<{size}f", *values)
     header = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(entries)) + b"".join(entries) + tensors
     file.write_bytes(header + bytes(-len(header) % 32) + data)
 
@@ -149,6 +158,16 @@ def test_a_reply_streams_counts_its_tokens_and_stops_at_the_limit(
     assert reply.usage.completion == 12 and reply.usage.prompt > 20 and reply.usage.cost == 0
     assert "".join(ear.heard) == reply.text
     assert capfd.readouterr() == ("", "")  # nothing of llama.cpp's own
+
+
+def test_a_reply_that_goes_round_is_cut_off(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "x.gguf", says="x")
+    model = LocalModel(tmp_path / "x.gguf", window=4096)
+    for _ in range(2):
+        reply = model.complete(HELLO, max_tokens=3000)
+        assert reply.truncated and set(reply.text) == {"x"}
+        assert 800 <= reply.usage.completion == len(reply.text) < 3000
+        assert reply.usage.prompt > 20
 
 
 def test_a_prompt_that_grows_is_read_from_where_it_was(model: LocalModel) -> None:

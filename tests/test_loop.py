@@ -522,6 +522,12 @@ def test_a_small_model_is_told_what_is_missing_and_what_its_files_hold_and_may_e
     assert "delete_file" not in model.offered[0], "there is nothing yet that could be deleted"
 
 
+def test_a_small_model_is_not_offered_to_read_on_where_no_result_is_cut(bench: Bench) -> None:
+    model = ScriptedModel(finish([say("do_nothing")]), asking="brief")
+    list(bench.agent(model).run())
+    assert ["read_result" in offered for offered in model.offered] == [False] * 3
+
+
 def test_a_small_model_that_changes_nothing_may_end_though_a_file_is_missing(bench: Bench) -> None:
     model = ScriptedModel(finish([say("memory_add", text=f"note {n}") for n in range(6)]), asking="brief")
     list(bench.agent(model, goals=(Goal("Say why there is no setup.py"),)).run())

@@ -222,6 +222,11 @@ class History:
         return self._feedback[1] if self._feedback else ""
 
     @property
+    def reads_on(self) -> bool:
+        """Whether a message names the command that shows what of a result is cut out."""
+        return any(f"{self._read_on}(step=" in message.content for message in self.messages)
+
+    @property
     def standing(self) -> str:
         """What must not be forgotten though it may have scrolled away: last feedback, last failures, what is done."""
         shown = self._exchanges[0].step if self._exchanges else 0

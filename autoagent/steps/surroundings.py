@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from autoagent.core.commands import CommandSpec
+from autoagent.core.commands import CommandSpec, Effects
 from autoagent.core.errors import CommandError
 from autoagent.steps.run_state import RunState
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, WorkspaceEntry, shown
@@ -29,12 +29,15 @@ class Surroundings:
     Attributes:
         names: of all that lies in the workspace; None if unknown, or too much to bind arguments to.
         text: for the prompt; without names from outside.
-        unfinished: whether a file that the goals name is still missing, and the agent has been at work until now.
+        unfinished: whether a file that the goals name is still missing, or a check
+            of theirs fails, and the agent has been at work until now.
+        cut: whether a part of a result is left out, and the agent is told how to read it.
     """
 
     names: tuple[str, ...] | None = None
     text: str = ""
     unfinished: bool = False
+    cut: bool = True
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands that make sense here, all if none does; where something
@@ -44,7 +47,9 @@ class Surroundings:
         return fitting or list(specs)
 
     def _rules_out(self, spec: CommandSpec) -> bool:
-        if self.unfinished and spec.effects is not None and spec.effects.ends_run:
+        if self.unfinished and (_ends(spec) or _only_notes(spec)):
+            return True
+        if not self.cut and spec.effects is not None and spec.effects.pages_results:
             return True
         return self.names == () and any(p.existing and p.required for p in spec.parameters)
 
@@ -54,6 +59,16 @@ class Surroundings:
         return replace(
             spec, parameters=tuple(replace(p, choices=self.names) if p.existing else p for p in spec.parameters)
         )
+
+
+def _ends(spec: CommandSpec) -> bool:
+    return spec.effects is not None and spec.effects.ends_run
+
+
+def _only_notes(spec: CommandSpec) -> bool:
+    """Whether it writes, but no file: a small model notes what it has to do, and then that it has not done it."""
+    names_file = any(p.meaning in ("path", "entry") for p in spec.parameters)
+    return spec.risk == "write" and spec.effects == Effects() and not names_file
 
 
 def look_around(workspace: Workspace, state: RunState) -> Surroundings:
@@ -70,7 +85,8 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
     return Surroundings(
         tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
         "\n".join([_listed(own), *needed, *texts]),
-        bool(missing) and state.review.idle < _IDLE,
+        bool(missing or state.history.failing) and state.review.idle < _IDLE,
+        state.history.reads_on,
     )
 
 

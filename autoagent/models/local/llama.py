@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ _INSTALL = 'pip install "autoagent[local]"'
 _BATCH = 128  # prompt tokens between two chances to cancel; on a CPU nearly as fast as larger batches
 _CACHE_MIB = 512  # prompts put aside while another one is worked on: the agent's own, during a summary
 _LOOK = 0.2  # seconds, to see which cores are busy
+_ROUNDS = 800  # characters at the end of a reply; where they repeat what is at most a quarter of that, it has no end
 _SILENCE = 3.0  # seconds without a token before the user is told what is going on
 
 # No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.
@@ -115,6 +116,8 @@ class LocalModel:
                 if listener is not None:
                     listener.heed()
                 reading.take(chunk)
+                if reading.endless:
+                    break
         self._speed = reading.speed
         return reading.completion()
 
@@ -194,6 +197,8 @@ class _StreamedReply:
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
     began: float | None = None  # when a prompt was begun that takes long to read
+    tail: str = ""  # the end of what was said
+    endless: bool = False  # small models come to say one thing over and over, up to the limit of tokens
 
     def take(self, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
@@ -201,10 +206,11 @@ class _StreamedReply:
         for choice in chunk["choices"]:
             self.finish = choice["finish_reason"] or self.finish
             if delta := choice["delta"].get("content"):
-                self.said.append(delta)
+                self._add(delta)
                 if self.listener is not None:
                     self.listener.text(delta)
         if progress := chunk.get("prompt_progress"):
+            self.usage = Usage(progress["total"], 0, progress["cache"])  # until all is told, at the end
             self._announce(progress)
         if usage := chunk.get("usage"):
             cached = usage["prompt_tokens_details"]["cached_tokens"]
@@ -213,9 +219,17 @@ class _StreamedReply:
                 self.speed = chunk["timings"]["prompt_per_second"]
 
     def completion(self) -> Completion:
+        if self.endless:
+            return Completion("".join(self.said), replace(self.usage, completion=len(self.said)), truncated=True)
         if not self.finish:
             raise ModelError("The embedded model broke off in the middle of its reply.")
         return Completion("".join(self.said), self.usage, truncated=self.finish == "length")
+
+    def _add(self, delta: str) -> None:
+        self.said.append(delta)
+        self.tail = (self.tail + delta)[-_ROUNDS:]
+        if len(self.tail) == _ROUNDS:
+            self.endless = any(self.tail[:-unit] == self.tail[unit:] for unit in range(1, _ROUNDS // 4 + 1))
 
     def _announce(self, progress: Mapping[str, Any]) -> None:
         """Say how long reading the prompt will take, if that is long, and after each batch how long it still does."""
