@@ -522,6 +522,54 @@ def test_a_small_model_is_told_what_is_missing_and_what_its_files_hold_and_may_e
     assert "delete_file" not in model.offered[0], "there is nothing yet that could be deleted"
 
 
+def test_a_small_model_may_end_at_once_when_all_is_there_as_its_prompt_shows_the_files(bench: Bench) -> None:
+    write, done = say("write_to_file", filename="report.md", text="Two oaks."), say("task_complete", reason="done")
+    goals = (Goal("Write report.md"),)
+    ends = {}
+    for asking in ("brief", "text"):
+        model = ScriptedModel([write, done, done], asking=asking)
+        assert list(bench.agent(model, goals=goals).run())[-1].status == "finished"
+        ends[asking] = len(model.prompts) - 1
+        (bench.workspace / "report.md").unlink()
+    assert ends == {"brief": 1, "text": 2}
+
+
+def test_a_small_model_that_left_a_file_empty_is_told_and_not_offered_the_end(bench: Bench) -> None:
+    write = [say("write_to_file", filename="report.md", text=text) for text in ("", "Two oaks.")]
+    model = ScriptedModel(finish(write), asking="brief")
+    list(bench.agent(model, goals=(Goal("Write report.md"),)).run())
+    assert "Empty so far: 'report.md'." in model.prompts[1][-1].content
+    assert "Empty so far" not in model.prompts[2][-1].content
+    assert ["task_complete" in offered for offered in model.offered[:3]] == [False, False, True]
+    model = ScriptedModel(finish(write[:1]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Make an empty file report.md"),)).run())
+    assert "task_complete" in model.offered[1]
+
+
+def test_a_file_in_the_folder_that_the_goal_names_is_the_one_it_means(bench: Bench) -> None:
+    made = [say("write_to_file", filename=f"{folder}/index.html", text="<h1>") for folder in ("other", "site")]
+    model = ScriptedModel(finish(made), asking="brief")
+    list(bench.agent(model, goals=(Goal("Make a folder named site with an index.html"),)).run())
+    assert ["task_complete" in offered for offered in model.offered[:3]] == [False, False, True]
+
+
+def test_a_small_model_that_does_one_thing_twice_may_next_only_change_a_file(bench: Bench) -> None:
+    looks = [say("list_files", directory="."), say("search_in_files", pattern="oak"), say("list_files", directory=".")]
+    model = ScriptedModel(finish([*looks, say("write_to_file", filename="report.md", text="x")]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Write report.md"),)).run())
+    assert ["list_files" in offered for offered in model.offered[:5]] == [True, True, True, False, True]
+    assert "write_to_file" in model.offered[3] and "delete_file" not in model.offered[3]
+
+
+@pytest.mark.parametrize(("goal", "offered"), [("Mend calc.py", False), ("Remember what calc.py does", True)])
+def test_a_small_model_takes_no_notes_in_place_of_a_change(bench: Bench, goal: str, offered: bool) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "calc.py").write_text("a - b")
+    model = ScriptedModel(finish([say("edit_file", filename="calc.py", old="a - b", new="a + b")]), asking="brief")
+    list(bench.agent(model, goals=(Goal(goal),)).run())
+    assert ["memory_add" in names for names in model.offered[:2]] == [offered, True]
+
+
 def test_a_small_model_is_not_offered_to_read_on_where_no_result_is_cut(bench: Bench) -> None:
     model = ScriptedModel(finish([say("do_nothing")]), asking="brief")
     list(bench.agent(model).run())

@@ -33,6 +33,7 @@ def _switched_on(settings: Settings) -> str:
     aliases=["remember"],
     available=_switched_on,
     effects=Effects(),
+    keywords=["remember", "memor"],
     always_offered=True,
     levels=("planner", "executor", "thinker"),
 )

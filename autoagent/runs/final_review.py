@@ -6,7 +6,10 @@ Models, small ones above all, announce files they never wrote and facts they nev
 
 from __future__ import annotations
 
+import json
 import posixpath
+import re
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from autoagent.core.commands import Call
@@ -17,6 +20,7 @@ from autoagent.text.named_files import named_files
 
 _FILES_SHOWN = 6
 _CHARACTERS_SHOWN = 1200
+_CALLS_KEPT = 8  # that the next one is compared with
 
 
 def _as_it_is(text: str, path: str) -> str:
@@ -29,6 +33,8 @@ class FinalReview:
     def __init__(self) -> None:
         self.changed: dict[str, None] = {}  # an ordered set of workspace paths
         self.idle = 0  # commands since the newest change
+        self.again = False  # whether one of these was given twice
+        self._since: deque[str] = deque(maxlen=_CALLS_KEPT)  # the newest of them
         self._due = True
         self._begun = ("", "")  # the newest command that was begun, and who had allowed it
         self._by = ""
@@ -41,6 +47,9 @@ class FinalReview:
                 self._by = event.by
             case Started():
                 self._begun = (event.call.name, self._by)
+                call = f"{event.call.name} {json.dumps(dict(event.call.args), sort_keys=True)}"
+                self.again = self.again or call in self._since
+                self._since.append(call)
             case Feedback() | Resumed() | Changed():
                 self._begun = self._put_off = ("", "")
             case Undone():
@@ -62,6 +71,8 @@ class FinalReview:
         self.changed.update(dict.fromkeys(paths))
         self.idle = 0 if paths else self.idle + 1
         if paths:
+            self.again = False
+            self._since.clear()
             self._due, self._put_off = True, ("", "")
         elif event.meta.review:
             self._due = False
@@ -70,13 +81,13 @@ class FinalReview:
         self,
         goals: tuple[Goal, ...],
         read: Callable[[str], str],
-        is_there: Callable[[str], bool],
+        size: Callable[[str], int | None],
         quote: Callable[[str, str], str] = _as_it_is,
     ) -> str:
         """Set the goals beside the files as they are now.
 
-        `read` gives a file's text or raises CommandError; `is_there` says whether a file exists, without showing it;
-        `quote` puts marks around a text that comes from outside.
+        `read` gives a file's text or raises CommandError; `size` its bytes, None if there is no such file, without
+        showing it; `quote` puts marks around a text that comes from outside.
         """
         if not self._due:
             return ""
@@ -84,22 +95,38 @@ class FinalReview:
         lines += [f"Goal {number}: {goal.text}" for number, goal in enumerate(goals, 1)]
         if not self.changed:
             lines.append("Files made or changed in this run: none")
-        lines += (f"File that is not there: {path}{self._instead(path)}" for path in self.missing(goals, is_there))
+        for path in self.missing(goals, size):
+            lines.append(f"File that is {'not there' if size(path) is None else 'empty'}: {path}{self._instead(path)}")
         for path in list(self.changed)[-_FILES_SHOWN:]:
             lines.append(_shown(path, read, quote))
         done = "If they are right and every goal is met, use task_complete again. If not, do what is missing."
-        lines.append("Do what is missing, then finish." if self.lacks(goals, is_there) else done)
+        lines.append("Do what is missing, then finish." if self.lacks(goals, size) else done)
         return "\n".join(lines)
 
-    def lacks(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> bool:
-        """Return whether the goals name files, and one of them is not there, or nothing was made or changed at all."""
+    def lacks(self, goals: tuple[Goal, ...], size: Callable[[str], int | None]) -> bool:
+        """Return whether the goals name files, and one of them is missing, or nothing was made or changed at all."""
         named = any(named_files(goal.text) for goal in goals)
-        return named and (not self.changed or any(self.missing(goals, is_there)))
+        return named and (not self.changed or any(self.missing(goals, size)))
 
-    def missing(self, goals: tuple[Goal, ...], is_there: Callable[[str], bool]) -> Iterator[str]:
-        """Yield each file that a goal names but that does not exist under that name, unless the run has deleted it."""
-        named = dict.fromkeys(path for goal in goals for path in named_files(goal.text))
-        return (path for path in named if path not in self.changed and not is_there(path))
+    def missing(self, goals: tuple[Goal, ...], size: Callable[[str], int | None]) -> Iterator[str]:
+        """Yield each file that a goal names but that is not there, unless the run has
+        deleted it, or that the run has left empty, unless a goal speaks of that.
+        """
+        asked = " ".join(goal.text for goal in goals)
+        for path in named_files(asked):
+            if size(path) is None:
+                if path not in self.changed and not self._is_in_a_named_folder(path, asked):
+                    yield path
+            elif size(path) == 0 and path in self.changed and "empty" not in asked:
+                yield path
+
+    def _is_in_a_named_folder(self, name: str, asked: str) -> bool:
+        """Return whether the run has made it in a folder that the goals name ("a folder site with an index.html")."""
+        words = set(re.findall(r"[\w.-]+", asked))
+        return any(folders and words >= set(folders) for *folders, last in self._split_paths() if last == name)
+
+    def _split_paths(self) -> Iterator[list[str]]:
+        return (path.split("/") for path in self.changed)
 
     def _instead(self, missing: str) -> str:
         others = [path for path in self.changed if posixpath.basename(path) == posixpath.basename(missing)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -111,11 +111,15 @@ class Execution:
             if unmet := (yield from self._unmet()):
                 return Result(call.id, False, unmet, ResultMeta(unmet=True))
             look, lacks = self._reviewed(workspace)
-            if look:
+            if look and (lacks or state.start.asking != "brief"):  # whose prompts show what the newest files hold
                 return Result(call.id, False, look, ResultMeta(review=True, unmet=lacks))
             goals = state.start.task.goals
             proofs = state.evidence.proofs(
-                goals, state.goals.met, result.meta.finished, lambda: state.log.results(state.key), _finder(workspace)
+                goals,
+                state.goals.met,
+                result.meta.finished,
+                lambda: state.log.results(state.key),
+                lambda path: workspace.size(path) is not None,
             )
             if self._strict and (claimed := lacking(goals, proofs)):
                 return Result(call.id, False, claimed, ResultMeta(unmet=True))
@@ -166,9 +170,8 @@ class Execution:
         def read(path: str) -> str:
             return workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
 
-        is_there = _finder(workspace)
         review, goals = self._state.review, self._state.start.task.goals
-        return review.text(goals, read, is_there, self._state.guard.quote), review.lacks(goals, is_there)
+        return review.text(goals, read, workspace.size, self._state.guard.quote), review.lacks(goals, workspace.size)
 
     # What a command may use ----------------------------------------------------------------------------------------
 
@@ -190,15 +193,3 @@ class Execution:
     def _ask(self, question: str, timeout: float | None) -> str:
         with self._state.budget.time.idle():
             return self._ask_user(question, timeout)
-
-
-def _finder(workspace: Workspace) -> Callable[[str], bool]:
-    """Return a function that says whether a file exists, without showing it."""
-
-    def is_there(path: str) -> bool:
-        with suppress(CommandError):
-            found = workspace.find(path)
-            return found is not None and found.kind == "file"
-        return False
-
-    return is_there

@@ -6,7 +6,6 @@ It would otherwise write them again, or take what it meant to write for what is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -31,13 +30,19 @@ class Surroundings:
         text: for the prompt; without names from outside.
         unfinished: whether a file that the goals name is still missing, or a check
             of theirs fails, and the agent has been at work until now.
+        untouched: whether the goals name files, and the run has changed none.
+        again: whether it is unfinished, and a call was made for a second time, with nothing changed in between.
         cut: whether a part of a result is left out, and the agent is told how to read it.
+        asked: the goals, in lower case.
     """
 
     names: tuple[str, ...] | None = None
     text: str = ""
     unfinished: bool = False
+    untouched: bool = False
+    again: bool = False
     cut: bool = True
+    asked: str = ""
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands that make sense here, all if none does; where something
@@ -47,7 +52,15 @@ class Surroundings:
         return fitting or list(specs)
 
     def _rules_out(self, spec: CommandSpec) -> bool:
-        if self.unfinished and (_ends(spec) or _only_notes(spec)):
+        if self.unfinished and _ends(spec):
+            return True
+        if (
+            (self.unfinished or self.untouched)
+            and _only_notes(spec)
+            and not any(w in self.asked for w in spec.keywords)
+        ):
+            return True
+        if self.again and not _changes_files(spec):
             return True
         if not self.cut and spec.effects is not None and spec.effects.pages_results:
             return True
@@ -67,8 +80,11 @@ def _ends(spec: CommandSpec) -> bool:
 
 def _only_notes(spec: CommandSpec) -> bool:
     """Whether it writes, but no file: a small model notes what it has to do, and then that it has not done it."""
-    names_file = any(p.meaning in ("path", "entry") for p in spec.parameters)
-    return spec.risk == "write" and spec.effects == Effects() and not names_file
+    return spec.risk == "write" and spec.effects == Effects() and not _changes_files(spec)
+
+
+def _changes_files(spec: CommandSpec) -> bool:
+    return spec.risk == "write" and any(p.meaning in ("path", "entry") for p in spec.parameters)
 
 
 def look_around(workspace: Workspace, state: RunState) -> Surroundings:
@@ -77,23 +93,24 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
         entries = list(islice(workspace.walk(".", NOT_ENTERED), _WALKED + 1))
     except CommandError:  # the commands that need the folder say what is wrong with it
         return Surroundings()
-    missing = list(state.review.missing(state.start.task.goals, lambda path: _is_there(workspace, path)))
+    goals, review = state.start.task.goals, state.review
+    missing = list(review.missing(goals, workspace.size))
+    unfinished = bool(missing or state.history.failing) and review.idle < _IDLE
     own = [entry for entry in entries if not state.guard.source_of(entry.path)]
     newest = [path for path in reversed(state.review.changed) if state.guard.may_show(path)]
     texts = [text for path in newest[:_TEXTS_SHOWN] if (text := _text_of(path, workspace, state))]
-    needed = [f"Not there yet: {', '.join(map(shown, missing))}."] if missing else []
+    empty = [path for path in missing if workspace.size(path) == 0]
+    states = {"Not there yet": [path for path in missing if path not in empty], "Empty so far": empty}
+    needed = [f"{what}: {', '.join(map(shown, paths))}." for what, paths in states.items() if paths]
     return Surroundings(
         tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
         "\n".join([_listed(own), *needed, *texts]),
-        bool(missing or state.history.failing) and state.review.idle < _IDLE,
+        unfinished,
+        not review.changed and review.lacks(goals, workspace.size) and review.idle < _IDLE,
+        unfinished and review.again,
         state.history.reads_on,
+        " ".join(goal.text for goal in goals).lower(),
     )
-
-
-def _is_there(workspace: Workspace, path: str) -> bool:
-    with suppress(CommandError):  # a path that leads out of the workspace
-        return workspace.find(path, follow=False) is not None
-    return False
 
 
 def _listed(entries: Sequence[WorkspaceEntry]) -> str:

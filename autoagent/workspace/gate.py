@@ -123,6 +123,13 @@ class Workspace:
             raise CommandError(_reason(error, path)) from error
         return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
 
+    def size(self, path: str) -> int | None:
+        """Return the bytes of a regular file, without reading it; None if there is none that can be reached."""
+        with suppress(CommandError):
+            found = self.find(path)
+            return found.size if found is not None and found.kind == "file" else None
+        return None
+
     def read(self, path: str, limit: int) -> bytes:
         """Read the first `limit` bytes of a regular file."""
         with self._regular(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
