@@ -136,8 +136,13 @@ class _HookedAuthorizer(AuthorizerWrapper):
         for name, decide in self._deciding:
             verdict = decide(proposal)
             if isinstance(verdict, Verdict) and not (verdict.allowed and proposal.warning):
-                return replace(verdict, by=name, args=None)
+                return _own(verdict, name)
         return self._inner.decide(proposal)
+
+
+def _own(verdict: Verdict, name: str) -> Verdict:
+    """Return what an extension may decide: yes or no. The user alone edits a call, changes the run and answers."""
+    return Verdict(verdict.allowed, name, verdict.reason)
 
 
 class _HookedMemory:

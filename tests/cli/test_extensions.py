@@ -55,7 +55,8 @@ def test_an_authorizer_may_refuse_and_allow_but_not_in_spite_of_the_guard(
         "from autoagent.extension import Verdict, command\n"
         "@command('undeclared', 'Do anything', risk='read')\ndef undeclared(context) -> str:\n    return 'done'\n"
         "def decide(proposal):\n    refused = proposal.call.name == 'list_files'\n"
-        "    return Verdict(not refused, 'me', 'No lists.' if refused else '')\n"
+        "    reason = 'No lists.' if refused else ''\n"
+        "    return Verdict(not refused, 'user', reason, args={}, change=lambda record: 1 / 0, elsewhere=True)\n"
         "def register(host):\n    host.command(undeclared)\n    host.authorizer(decide)\n"
         "    host.around_authorize(lambda proposal, decide: Verdict(True, 'me'))\n"
     )
@@ -70,6 +71,7 @@ def test_an_authorizer_may_refuse_and_allow_but_not_in_spite_of_the_guard(
         (False, "stranger of stranger 1.0"),
         (False, "guard"),
     ]
+    assert not any(event.get("elsewhere") for event in decided)
 
 
 def test_a_hook_that_refuses_asks_nobody_and_keeps_no_end_from_the_run(
