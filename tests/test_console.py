@@ -158,7 +158,7 @@ def wide(screen: Screen) -> None:
     console.proposed(Proposal(call, WRITE))
 
 
-@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("columns", [120, 80, 40])
 @pytest.mark.parametrize("scene", [session, hostile, wide])
 def test_the_screen_is_as_kept(scene: Callable[[Screen], None], columns: int) -> None:
     screen = Screen(columns, stdin="y -abc\ny -2\n")

@@ -41,6 +41,34 @@ def moved(session: Session, text: str) -> None:
     assert time.monotonic() - begun < 5  # on a machine that does much else; it is drawn every 0.15 s
 
 
+@pytest.mark.slow
+def test_a_stall_a_long_command_and_a_long_file_leave_no_second_without_movement(
+    served: Home, server: ScriptedServer
+) -> None:
+    stall = Hanging(command("execute_shell", command_line="sleep 60"))
+    text = "".join(f"line {number} of many\n" for number in range(400))
+    server.add(stall, command("write_to_file", filename="long.txt", text=text), *FINISH)
+    with opened(served.terminal("-m", "none", "-c", *GOAL)) as session:
+        stall.is_asked()
+        rests = [longest_rest(session, 20)]
+        stall.leave()
+        session.sees("running execute_shell | ")
+        rests.append(longest_rest(session, 58))
+        assert session.ends() == 0
+    assert (served.folder / "autoagent_workspace" / "long.txt").read_text() == text
+    assert max(rests) < 5, "it is drawn every 0.15 s; the rest is what a busy machine may take"
+
+
+def longest_rest(session: Session, seconds: float) -> float:
+    """Watch what moves for so long: the longest that nothing did, in seconds."""
+    begun = last = time.monotonic()
+    longest = 0.0
+    while last - begun < seconds:
+        session.sees(DRAWN)
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    return longest
+
+
 def test_no_line_moves_where_nobody_can_see_it(served: Home, server: ScriptedServer) -> None:
     server.add(command("execute_shell", command_line="echo slow; sleep 1"), command("list_files", directory="."))
     with opened(served.terminal("-m", "none", "--plain", *GOAL)) as session:

@@ -15,6 +15,7 @@ from server import THOUGHTS, Command, Reply, ScriptedServer, command
 Golden = Callable[[str, str], None]
 QUESTION = "? = help)\n> "
 NARROW_QUESTION = "help)\n> "
+WIDTHS = pytest.mark.parametrize("columns", [80, *(pytest.param(width, marks=pytest.mark.slow) for width in (40, 120))])
 INTERRUPTED = "stops too.\n> "
 
 
@@ -26,6 +27,10 @@ def opened(session: Session) -> Iterator[Session]:
         session.close()
 
 
+def question_at(columns: int) -> str:
+    return NARROW_QUESTION if columns == 40 else QUESTION
+
+
 def saying(text: str, name: str, /, **args: object) -> Command:
     """A command with thoughts of its own."""
     return Command(name, args, {**THOUGHTS, "text": text, "plan": "- write the list\n- look at it"})
@@ -34,7 +39,7 @@ def saying(text: str, name: str, /, **args: object) -> Command:
 # From set-up to the end ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [80, pytest.param(40, marks=pytest.mark.slow)])
+@WIDTHS
 def test_from_set_up_over_ctrl_c_to_the_end(served: Home, server: ScriptedServer, golden: Golden, columns: int) -> None:
     server.add(
         saying("I write the list down first.", "write_to_file", filename="list.txt", text="bread\nmilk\n"),
@@ -43,7 +48,7 @@ def test_from_set_up_over_ctrl_c_to_the_end(served: Home, server: ScriptedServer
         saying("I clean up.", "delete_file", filename="list.txt"),
         saying("I keep the file and look around.", "list_files", directory="."),
     )
-    question = QUESTION if columns == 80 else NARROW_QUESTION
+    question = question_at(columns)
     with opened(served.terminal("-m", "none", columns=columns)) as session:
         session.answers("I want it to:", "")
         session.answers("Name of the AI", "ShopGPT")
@@ -74,13 +79,14 @@ def test_from_set_up_over_ctrl_c_to_the_end(served: Home, server: ScriptedServer
     assert [event["type"] for event in served.log()].count("started") == 6  # nothing ran twice
 
 
-def test_the_first_run_menu_offers_a_demo(home: Home, golden: Golden) -> None:
-    with opened(home.terminal("-m", "none")) as session:
+@WIDTHS
+def test_the_first_run_menu_offers_a_demo(home: Home, golden: Golden, columns: int) -> None:
+    with opened(home.terminal("-m", "none", columns=columns)) as session:
         session.answers("1-4:", "5")
         session.answers("1-4:", "4")
-        session.answers(QUESTION, "y -5")
+        session.answers(question_at(columns), "y -5")
         assert session.ends() == 0
-        golden("first-run-demo-80", re.sub(r"server \(.*\)", "server (...)", session.screen))  # what runs here
+        golden(f"first-run-demo-{columns}", re.sub(r"server \(.*\)", "server (...)", session.screen))  # what runs here
     assert home.read("autoagent_workspace/haiku.txt").startswith("Last leaf")
     assert not (home.folder / ".env").exists()
 
@@ -115,8 +121,9 @@ def test_set_up_keeps_nothing_that_it_is_told_not_to_keep(home: Home) -> None:
     assert "set AUTOAGENT_MODEL=demo." in home.run("setup", stdin="4\n\n\n\n\n").err
 
 
+@WIDTHS
 def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
-    served: Home, server: ScriptedServer, golden: Golden
+    served: Home, server: ScriptedServer, golden: Golden, columns: int
 ) -> None:
     thoughts = {
         "text": "Two lines are enough for a first poem.",
@@ -129,24 +136,24 @@ def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
         Reply('{"name": "PoetGPT", "role": "an AI that writes verse", "goals": ["Write a poem to poem.txt"]}'),
         Command("write_to_file", {"filename": "poem.txt", "text": "Roses are red,\nviolets are blue.\n"}, thoughts),
     )
-    with opened(served.terminal("-m", "none")) as session:
+    with opened(served.terminal("-m", "none", columns=columns)) as session:
         session.answers("I want it to:", "write a poem to poem.txt")
-        session.answers("n = no) [y]:", "")
+        session.answers("[y]:", "")
         session.answers("Use them?", "n")
-        session.answers(QUESTION, "n")
+        session.answers(question_at(columns), "n")
         assert session.ends() == 6
-        golden("wish-80", session.screen)
+        golden(f"wish-{columns}", session.screen)
     assert "write a poem to poem.txt" in server.requests[0].prompt
     assert "You are PoetGPT, an AI that writes verse" in server.requests[1].prompt
     assert "ai_name: PoetGPT" in served.read("ai_settings.yaml")
 
     server.add(*FINISH)
-    with opened(served.terminal("-m", "none")) as session:
-        session.answers("e = edit) [y]:", "perhaps")
-        session.answers("e = edit) [y]:", "y")
-        session.answers(QUESTION, "y -2")
+    with opened(served.terminal("-m", "none", columns=columns)) as session:
+        session.answers("[y]:", "perhaps")
+        session.answers("[y]:", "y")
+        session.answers(question_at(columns), "y -2")
         assert session.ends() == 0
-        golden("welcome-back-80", session.screen)
+        golden(f"welcome-back-{columns}", session.screen)
 
 
 def test_the_readme_shows_what_is_printed() -> None:
@@ -187,18 +194,20 @@ def test_a_person_can_be_the_model(home: Home) -> None:
 # The keys at the question ----------------------------------------------------------------------------------------
 
 
-def test_the_letters_at_the_question(home: Home, golden: Golden) -> None:
-    with opened(home.terminal("--demo", "-m", "none")) as session:
-        session.answers(QUESTION, "")
-        session.answers(QUESTION, "?")
-        session.answers(QUESTION, "e")
-        session.answers("Enter keeps them\n> ", "filename=autumn.txt")
-        session.answers(QUESTION, "d")
-        session.answers(QUESTION, "a")
-        session.answers(QUESTION, " Y ")
-        session.answers(QUESTION, "quit")
+@WIDTHS
+def test_the_letters_at_the_question(home: Home, golden: Golden, columns: int) -> None:
+    question = question_at(columns)
+    with opened(home.terminal("--demo", "-m", "none", columns=columns)) as session:
+        session.answers(question, "")
+        session.answers(question, "?")
+        session.answers(question, "e")
+        session.answers("keeps them\n> ", "filename=autumn.txt")
+        session.answers(question, "d")
+        session.answers(question, "a")
+        session.answers(question, " Y ")
+        session.answers(question, "quit")
         assert session.ends() == 6
-        golden("letters-80", session.screen)
+        golden(f"letters-{columns}", session.screen)
     assert home.read("autoagent_workspace/autumn.txt").startswith("Last leaf")
     assert not (home.folder / "autoagent_workspace" / "haiku.txt").exists()
 

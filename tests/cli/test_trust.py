@@ -55,7 +55,7 @@ def cloned(home: Home, server: ScriptedServer) -> Home:
     return Home(home.folder / "X", env={"HOME": str(home.folder), "OPENAI_API_KEY": "sk-of-the-user"}, warm=True)
 
 
-@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("columns", [80, 40, pytest.param(120, marks=pytest.mark.slow)])
 def test_a_cloned_repository_is_asked_about_once(cloned: Home, golden: Golden, columns: int) -> None:
     session = cloned.terminal("-y", "--model", "human", "-P", "missing.yaml", columns=columns)
     try:
