@@ -118,6 +118,20 @@ def test_the_wish_is_the_goal_where_the_proposal_cannot_be_used() -> None:
     assert "cannot be used" in terminal.screen
 
 
+@pytest.mark.parametrize(
+    ("wish", "lost"),
+    [
+        ("sum up notes.txt in brief.md", "'brief.md'"),
+        ("write 'To be' to notes.txt", "'To be'"),
+        ("sum up notes.txt in 3 lines by 14:30", "'3', '14:30'"),
+    ],
+)
+def test_the_wish_is_the_goal_where_the_proposal_loses_what_it_names(wish: str, lost: str) -> None:
+    terminal = ScriptedTerminal(wish)
+    assert ask_task(terminal, lambda wish: GOOD) == Task("Sum-GPT", "an AI that sums", (Goal(wish),))
+    assert f"The model's goals leave out {lost}; your wish becomes the goal." in terminal.screen
+
+
 def test_the_wish_is_the_goal_where_the_model_fails() -> None:
     def propose(wish: str) -> str:
         raise ModelError("the endpoint is down")

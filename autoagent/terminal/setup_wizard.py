@@ -20,6 +20,7 @@ from autoagent.core.task import Goal, Task
 from autoagent.models.servers import USUAL_PORTS, Server, list_models
 from autoagent.registry.models import PROVIDERS, Provider
 from autoagent.registry.table import either
+from autoagent.text.named_files import named_files
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 DEFAULT_ROLE = (
@@ -32,6 +33,9 @@ DEFAULT_GOALS = (
     "Grow Twitter Account",
     "Develop and manage multiple businesses autonomously",
 )
+
+
+_EXACT = re.compile(r"""(?<!\w)["']([^"'\n]+)["'](?!\w)|(?<![\w.,])(\d+(?:[.,:]\d+)*)(?!\w)""")
 
 
 class SetupTerminal(Protocol):
@@ -100,10 +104,20 @@ def _proposed(terminal: SetupTerminal, propose: Callable[[str], str], wish: str)
     if task is None:
         terminal.say("The model's proposal cannot be used; your wish becomes the goal.")
         return None
+    if lost := _lost(wish, task.goals):
+        terminal.say(f"The model's goals leave out {', '.join(map(repr, lost))}; your wish becomes the goal.")
+        return replace(task, goals=(parse_goal(wish),))
     if left_out := task.goals[MOST_GOALS:]:
         said = "; ".join(goal.text for goal in left_out)
         terminal.say(f"The model proposed {len(task.goals)} goals; the first {MOST_GOALS} are taken, without: {said}")
     return replace(task, goals=task.goals[:MOST_GOALS])
+
+
+def _lost(wish: str, goals: Sequence[Goal]) -> list[str]:
+    """Return the files, quotations and numbers of a wish that none of its goals holds."""
+    said = "\n".join(goal.text for goal in goals)
+    exact = dict.fromkeys([*named_files(wish), *(found[1] or found[2] for found in _EXACT.finditer(wish))])
+    return [part for part in exact if part not in said]
 
 
 def _ask_one_by_one(terminal: SetupTerminal, so_far: Task | None = None) -> Task:
