@@ -8,6 +8,7 @@ what the agent does in between goes on; its log is elsewhere.
 from __future__ import annotations
 
 import json as json_format
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -318,7 +319,12 @@ class Console:
     # Terminal ----------------------------------------------------------------------------------------------------
 
     def show_whole(self, proposal: Proposal) -> None:
-        self._screen.lines(rendering.proposal(proposal, self._screen.page, mask=self._mask, whole=True))
+        lines = list(rendering.proposal(proposal, self._screen.page, mask=self._mask, whole=True))
+        if self._can_page() and len(lines) >= shutil.get_terminal_size().lines:
+            self._activity.rests()
+            click.echo_via_pager("".join(f"{line}\n" for line in lines), color=True)
+        else:
+            self._screen.lines(lines)
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -328,11 +334,15 @@ class Console:
         page = self._screen.page
         if word != "full":
             self._screen.lines(self._words.lines(word, page))
-        elif not self._answers.are_edited or self._events is not None:
-            self._screen.lines(rendering.block(self._words.result, page))
-        else:
+        elif self._can_page():
             self._activity.rests()
             click.echo_via_pager(escape(self._words.result))
+        else:
+            self._screen.lines(rendering.block(self._words.result, page))
+
+    def _can_page(self) -> bool:
+        """Whether a person can turn pages here, and nobody reads events from standard output."""
+        return self._answers.are_edited and self._events is None
 
     def edit(self, text: str, suffix: str) -> str | None:
         return self._answers.edit(text, suffix)

@@ -25,6 +25,23 @@ def test_a_name_is_edited_with_arrow_keys_in_any_script(home: Home) -> None:
     assert "Look after" in saved and "the garden" in saved
 
 
+def test_a_diff_longer_than_the_terminal_is_shown_in_the_users_pager(served: Home, server: ScriptedServer) -> None:
+    pager = served.write("pager", "#!/bin/sh\necho PAGED; cat\n")
+    pager.chmod(0o755)
+    short, long = ("".join(f"line {number}\n" for number in range(lines)) for lines in (50, 500))
+    server.add(*(command("write_to_file", filename="a.txt", text=text) for text in (short, long)))
+    with opened(served.terminal("-m", "none", *GOAL, env={"PAGER": str(pager)})) as session:
+        session.answers(QUESTION, "d")
+        session.sees("line 49")
+        session.answers(QUESTION, "y")
+        session.answers(QUESTION, "d")
+        session.sees("PAGED")
+        session.sees("line 499")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    assert session.raw.count("PAGED") == 1
+
+
 def test_a_paste_arrives_whole_whether_the_terminal_marks_it_or_not(served: Home, server: ScriptedServer) -> None:
     lines = [f"line {number}: grüße 你好 🙂" for number in range(50)]
     server.add(*[command("list_files", directory=".")] * 4)
