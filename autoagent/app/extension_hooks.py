@@ -127,7 +127,7 @@ class _HookedAuthorizer(AuthorizerWrapper):
             verdict = hook(proposal, inner)
             refuses = isinstance(verdict, Verdict) and not verdict.allowed and verdict.args is None
             if refuses and (inner.value is None or inner.value.allowed):
-                return replace(cast(Verdict, verdict), by=name)
+                return _own(cast(Verdict, verdict), name)
             return inner()
 
         return decided(self._around)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -25,6 +26,11 @@ class Call:
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.args.items())})"
+
+    @property
+    def key(self) -> str:
+        """The command and its arguments, equal for equal calls."""
+        return self.name + json.dumps(self.args, sort_keys=True, ensure_ascii=False)
 
 
 Meaning = Literal["exact", "path", "entry", "url", "shell", "text"]

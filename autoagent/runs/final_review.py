@@ -6,7 +6,6 @@ Models, small ones above all, announce files they never wrote and facts they nev
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections import deque
@@ -47,9 +46,8 @@ class FinalReview:
                 self._by = event.by
             case Started():
                 self._begun = (event.call.name, self._by)
-                call = f"{event.call.name} {json.dumps(dict(event.call.args), sort_keys=True)}"
-                self.again = self.again or call in self._since
-                self._since.append(call)
+                self.again = self.again or event.call.key in self._since
+                self._since.append(event.call.key)
             case Feedback() | Resumed() | Changed():
                 self._begun = self._put_off = ("", "")
             case Undone():

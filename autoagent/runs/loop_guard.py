@@ -6,7 +6,6 @@ once it has been taken, as only looking tells. When a run that gets nowhere is t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -82,7 +81,7 @@ class LoopGuard:
             case Decided(allowed=False, by="loop guard") if self._pending:
                 self._repeated(self._pending)
                 self.barred_names.add(self._pending.name)
-                earlier = self._results.get(_key(self._pending))
+                earlier = self._results.get(self._pending.key)
                 self._done_again = earlier is not None and earlier.ok
             case Decided(allowed=False, by="guard" | "nobody") if self._pending:
                 if self._repeated(self._pending):  # nobody is there to allow it, however often it is asked for
@@ -116,7 +115,7 @@ class LoopGuard:
         """
         if proposal.changes or proposal.spec.repeatable or proposal.spec.risk == "read":
             return None
-        earlier = self._results.get(_key(proposal.call))
+        earlier = self._results.get(proposal.call.key)
         if earlier and not earlier.ok and proposal.spec.risk == "network":
             return None  # what failed out there may work now
         return earlier
@@ -124,24 +123,24 @@ class LoopGuard:
     def same(self, call: Call, text: str) -> Earlier | None:
         """Return the earlier run of this call, if it is a look that has just shown the same text again."""
         spec = self._specs.get(call.name)
-        earlier = self._results.get(_key(call))
+        earlier = self._results.get(call.key)
         if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
             return None
         return earlier if earlier.digest == hash(text) else None
 
     def _repeated(self, call: Call) -> bool:
         """Note a repeat; whether it is insisted on."""
-        key = _key(call)
+        key = call.key
         insisted, self._insisted = self._insisted == key, key
         return insisted
 
     def _failed_again(self, call: Call, event: Returned) -> bool:
         """Return whether the call has failed as it did before, with nothing changed in between."""
-        earlier = self._results.get(_key(call))
+        earlier = self._results.get(call.key)
         return earlier is not None and not earlier.ok and earlier.digest == hash(event.text)
 
     def _returned(self, call: Call, event: Returned) -> None:
-        key, digest = _key(call), hash(event.text)
+        key, digest = call.key, hash(event.text)
         spec = self._specs.get(call.name)
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another
@@ -151,7 +150,3 @@ class LoopGuard:
             self._results[key] = Earlier(event.step, begins, outside, digest, ok)
         else:
             self._results.pop(key, None)
-
-
-def _key(call: Call) -> str:
-    return call.name + json.dumps(call.args, sort_keys=True, ensure_ascii=False)

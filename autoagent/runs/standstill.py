@@ -12,7 +12,6 @@ other arguments that succeeds, or the words of another model.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping
@@ -92,7 +91,7 @@ class Standstill:
             case Rejected():
                 self._count("unusable")
             case Decided(allowed=False) if self._call:
-                key = _key(self._call)
+                key = self._call.key
                 self._count(self._newest.get(key, key))
             case Started():
                 self._call, self._state, self._began = event.call, "", event.t
@@ -124,7 +123,7 @@ class Standstill:
     # What a step comes to ----------------------------------------------------------------------------------------
 
     def _returned(self, call: Call, event: Returned) -> None:
-        key = _key(call)
+        key = call.key
         if event.wants_a_look:  # the end was put off: nothing is new, whatever the text says
             self._count(_END)
         elif event.meta.waits is not None and event.t - self._began >= LONG_WAIT:
@@ -138,7 +137,7 @@ class Standstill:
         """Tell by what came of earlier steps whether this one has brought anything new."""
         meta, changed = event.meta, event.meta.changed
         has_failed = not event.ok or meta.failed
-        about = call.name if has_failed else _key(call)  # the same failure of another call is nothing new
+        about = call.name if has_failed else call.key  # the same failure of another call is nothing new
         text = without_varying(event.text)
         outcome = hash((about, text, changed))
         nearly = hash((about, _NUMBER.sub("0", _without(call, text) if has_failed else text), changed))
@@ -161,7 +160,7 @@ class Standstill:
             self._start_again(outcome)
         known.add(outcome)
         self._nearly.add(nearly)
-        self._newest[_key(call)] = outcome
+        self._newest[call.key] = outcome
 
     def _count_outside(self, outside: Hashable) -> None:
         """Count what arrives between steps as progress the first time only."""
@@ -210,7 +209,3 @@ def _without(call: Call, text: str) -> str:
         if isinstance(value, str) and value.strip():
             text = text.replace(value, "~")
     return text
-
-
-def _key(call: Call) -> str:
-    return call.name + json.dumps(call.args, sort_keys=True, ensure_ascii=False)

@@ -34,7 +34,7 @@ DEFAULT_GOALS = (
     "Develop and manage multiple businesses autonomously",
 )
 
-
+# What a wish says exactly: a quotation, a number.
 _EXACT = re.compile(r"""(?<!\w)["']([^"'\n]+)["'](?!\w)|(?<![\w.,])(\d+(?:[.,:]\d+)*)(?!\w)""")
 
 

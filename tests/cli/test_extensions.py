@@ -80,7 +80,8 @@ def test_a_hook_that_refuses_asks_nobody_and_keeps_no_end_from_the_run(
     text = (
         "from autoagent.extension import Verdict\n"
         "def refuses(proposal, decide):\n"
-        "    if proposal.call.name == 'list_files':\n        return Verdict(False, 'me', 'No lists.')\n"
+        "    if proposal.call.name == 'list_files':\n"
+        "        return Verdict(False, 'me', 'No lists.', change=lambda record: 1 / 0)\n"
         "    try:\n        return decide()\n"
         "    except Exception:\n        return Verdict(True, 'me')\n"
         "def register(host):\n    host.around_authorize(refuses)\n"
