@@ -241,6 +241,8 @@ def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Co
 def _origin(memory: RetrievedMemory, now: float) -> str:
     """Say when a memory was made, by whom and in which run, so that what was true then is not read as of now."""
     made = ago(memory.made, now) + (", SUPERSEDED by a newer one" if memory.superseded else "")
+    if memory.of_user:
+        return f"{made}, from the user's own memory"
     if memory.kind == "note":
         return f"{made}, {'a note of the user' if memory.source.startswith('user') else 'your note'}"
     return f"{made}, a {memory.kind}" + (f" of run {memory.run}" if memory.run else "")

@@ -169,8 +169,7 @@ def serve_commands(settings: Settings, console: Console) -> None:
 
     Raises ForUser for what cannot be opened; StopRun if a limit or a signal ends it.
     """
-    from autoagent.app.context_factory import open_context
-    from autoagent.app.memory_factory import MemoryParts
+    from autoagent.app.context_factory import MemoryParts, open_context
     from autoagent.app.restoring import open_snapshots
     from autoagent.runs.event_log import EventLog
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autoagent.app import run_factory
@@ -14,9 +15,30 @@ from autoagent.core.protocols import Model
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
-    from autoagent.app.memory_factory import MemoryParts
+    from autoagent.app.user_memory import Consent, UserMemory
     from autoagent.commands.context import Context
+    from autoagent.core.protocols import Embedder
+    from autoagent.memory.living_memory import LivingMemory
+    from autoagent.memory.none import NoMemory
+    from autoagent.memory.tick_clock import TickClock
+    from autoagent.memory.wider import WiderMemory
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """What the memory of an agent works with; without an embedder it opens its own.
+
+    `ranker` puts in order what it finds; `ticks`, shared by the agents of a run, takes the place of the time of day.
+    `user` is the user's own memory, where the agent has it beside the folder's; `consent` asks him before the first
+    text that an agent puts into it, None where nobody can.
+    """
+
+    embedder: Embedder | None = None
+    ranker: Model | None = None
+    ticks: TickClock | None = None
+    user: UserMemory | None = None
+    consent: Consent | None = None
 
 
 @contextmanager
@@ -46,7 +68,7 @@ def open_context(
     trusted = settings.memory_trust == "trusted"
     opened = open_memory(settings, say, parts.embedder, trusted_only=trusted, rerank=ranking, ticks=parts.ticks)
     with (
-        closing(opened) as memory,
+        closing(_with_user(opened, parts, settings, say)) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
         guard.confined = sandbox.confines
@@ -64,3 +86,16 @@ def open_context(
             mask=mask,
             **reached,
         )
+
+
+def _with_user(
+    opened: LivingMemory | NoMemory, parts: MemoryParts, settings: Settings, say: Callable[[str], None]
+) -> LivingMemory | NoMemory | WiderMemory:
+    """Return the memory with the user's own beside it, if the agent has that; one that keeps nothing stays alone."""
+    from autoagent.memory.none import NoMemory
+
+    if isinstance(opened, NoMemory):
+        return opened
+    from autoagent.app.user_memory import widened
+
+    return widened(opened, parts.user, settings, say, parts.consent)

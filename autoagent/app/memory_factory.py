@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from autoagent.registry.memory import BACKENDS, StoreOpening
 from autoagent.terminal.output import echo
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
-    from autoagent.core.protocols import Embedder, Listener, Model
+    from autoagent.core.protocols import Embedder, Listener
     from autoagent.memory.living_memory import LifeRules, LivingMemory
     from autoagent.memory.none import NoMemory
     from autoagent.memory.ranking import RankingWeights
@@ -26,18 +25,6 @@ if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
 
 DAY = 86_400.0
 MINUTE = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryParts:
-    """What the memory of an agent works with; without an embedder it opens its own.
-
-    `ranker` puts in order what it finds; `ticks`, shared by the agents of a run, takes the place of the time of day.
-    """
-
-    embedder: Embedder | None = None
-    ranker: Model | None = None
-    ticks: TickClock | None = None
 
 
 def say(line: str) -> None:
@@ -79,7 +66,7 @@ def open_memory(
         store,
         Journal(folder / "dreams.jsonl"),
         rules=_rules(settings, in_ticks=ticks is not None),
-        weights=_weights(settings),
+        weights=weights_of(settings),
         clock=ticks.over(store) if ticks else time.time,
         count=counter(settings.model or settings.smart_llm),
         trusted_only=trusted_only,
@@ -127,7 +114,8 @@ def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
     )
 
 
-def _weights(settings: Settings) -> RankingWeights:
+def weights_of(settings: Settings) -> RankingWeights:
+    """Return the weights of a recall."""
     from autoagent.memory.ranking import RankingWeights
 
     words, own = settings.memory_words, embedder_of(settings)[0].words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -160,11 +161,12 @@ def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
 @contextmanager
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
     """Open all that the run works with; close it again, in the reverse order, whatever happens."""
-    from autoagent.app.context_factory import open_context
-    from autoagent.app.memory_factory import MemoryParts, lazy_embedder
+    from autoagent.app.context_factory import MemoryParts, open_context
+    from autoagent.app.memory_factory import lazy_embedder
     from autoagent.app.restoring import open_snapshots
     from autoagent.app.steering import RunSteering
     from autoagent.app.subagent_factory import builder
+    from autoagent.app.user_memory import user_memory
     from autoagent.commands.selection import all_specs
     from autoagent.memory.tick_clock import TickClock
     from autoagent.models.switchable import SwitchableModel
@@ -184,10 +186,13 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
     rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
     fast = model if plan.plugins.answer else run_factory.open_fast_model(settings, console, model)
+    of_plugin, usual = plan.plugins.embedder(), lazy_embedder(settings, console)
     parts = MemoryParts(
-        plan.plugins.embedder() or lazy_embedder(settings, console),
+        of_plugin or usual,
         run_factory.open_ranker(settings, console, model),
         TickClock() if settings.memory_ticks else None,
+        user_memory(settings, usual) if settings.memory_user else None,
+        run_factory.consent_of(console, budget) if sys.stdin.isatty() else None,
     )
     own = run_factory.own_registry(registry, settings)
     late = LateAnswers(console, settings.unanswered_text)

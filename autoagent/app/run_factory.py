@@ -21,12 +21,13 @@ from autoagent.core.events import Changed, Event, Resumed, RunStarted
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import Message, Usage
 from autoagent.core.protocols import Authorizer, Model
+from autoagent.core.questions import Question
 from autoagent.core.task import Task
 from autoagent.core.window import SMALL_WINDOW
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening, parse_model
-from autoagent.runs.budget import RunLimits, requests_for
-from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer
+from autoagent.runs.budget import Budget, RunLimits, requests_for
+from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer, UserAnswer, read_answer
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
 from autoagent.terminal.style import Style, decide_color
@@ -34,6 +35,7 @@ from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.app.folder_texts import FolderTexts
+    from autoagent.app.user_memory import Consent
     from autoagent.prompt import Guidance
     from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
@@ -44,7 +46,7 @@ COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dre
 
 INSTRUCTIONS_SHARE = 8  # of the window, one part may be what AGENTS.md says
 
-MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url")
+MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")  # the last is for the user alone to say
 
 # What a resumed run takes over from the run itself, its paths absolute. That it runs without asking, and until when,
 # must be said anew.
@@ -394,6 +396,24 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
             raise CommandError(str(error)) from None
         except EOFError:
             raise CommandError("Nobody is there to answer; decide yourself.") from None
+
+    return ask
+
+
+def consent_of(console: Console, budget: Budget) -> Consent:
+    """Return the function that asks the user whether agents may put something into his own memory; Enter means no.
+
+    What he thinks about costs no working time of the `budget`.
+    """
+
+    def ask(question: str) -> bool:
+        console.discard_typeahead()
+        try:
+            with budget.time.idle():
+                answer = console.ask(f"{question} y = yes, Enter = no", question=Question("going on"))
+        except (EOFError, TimeoutError):
+            return False
+        return read_answer(answer) == UserAnswer("run", 1)
 
     return ask
 

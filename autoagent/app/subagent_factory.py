@@ -18,8 +18,8 @@ from autoagent.terminal.console import Console
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.app.context_factory import MemoryParts
     from autoagent.app.folder_texts import FolderTexts
-    from autoagent.app.memory_factory import MemoryParts
     from autoagent.subagents.worker import Build, Worker, WorkerSpec
 
 
@@ -38,8 +38,7 @@ def builder(
     Everything opened is used by one thread alone, except a model and an embedder declared as shared. A sub-agent's
     programs are its own and end with it.
     """
-    from autoagent.app.context_factory import open_context
-    from autoagent.app.memory_factory import MemoryParts
+    from autoagent.app.context_factory import MemoryParts, open_context
     from autoagent.app.restoring import open_snapshots
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
@@ -53,7 +52,7 @@ def builder(
     def build(order: WorkerSpec) -> Iterator[Worker]:
         own = run_factory.model_of_worker(settings, console, model, order.key)
         embedder = parts.embedder if embedder_of(settings)[0].shared else None
-        own_parts = MemoryParts(embedder, run_factory.open_ranker(settings, console, own), parts.ticks)
+        own_parts = MemoryParts(embedder, run_factory.open_ranker(settings, console, own), parts.ticks, parts.user)
         offered = registry.only(order.commands, "it was not handed on to this agent")
         described = run_factory.describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)

@@ -11,9 +11,9 @@ from typing import Annotated
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.config.settings import Settings
-from autoagent.core.commands import Effects, ResultMeta
+from autoagent.core.commands import DETAIL, Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
-from autoagent.core.memory import RetrievedMemory
+from autoagent.core.memory import USER, RetrievedMemory, memory_name
 from autoagent.registry.memory import BACKENDS
 from autoagent.text.quoting import name_source
 from autoagent.text.redaction import MASK
@@ -37,18 +37,23 @@ def _switched_on(settings: Settings) -> str:
     always_offered=True,
     levels=("planner", "executor", "thinker"),
 )
-def memory_add(context: Context, text: Annotated[str, "what to remember, in full sentences", "text"]) -> CommandOutput:
+def memory_add(
+    context: Context,
+    text: Annotated[str, "what to remember, in full sentences", "text"],
+    about_user: Annotated[bool, "true: about the user himself, for all his folders", "exact", DETAIL] = False,
+) -> CommandOutput:
     origin, kept = context.origin(), context.mask(text)
+    kind, source = (USER if about_user else "note"), origin.source or "agent"
     try:
-        memory = context.memory.add(
-            kept, kind="note", source=origin.source or "agent", trusted=origin.trusted, run=context.run
-        )
+        memory = context.memory.add(kept, kind=kind, source=source, trusted=origin.trusted, run=context.run)
     except (ModelError, StateError) as error:  # the run can go on without this memory
         raise CommandError(f"It was not remembered: {error}") from error
     if memory is None:
         raise CommandError("Nothing was remembered, as the text is empty.")
     without = f", with {MASK} in place of a secret" if kept != text else ""
-    return CommandOutput(f"Remembered as memory {memory}{without}.", ResultMeta(kept=True, details={"memory": memory}))
+    return CommandOutput(
+        f"Remembered as memory {memory_name(memory)}{without}.", ResultMeta(kept=True, details={"memory": memory})
+    )
 
 
 @command(
@@ -102,7 +107,7 @@ def sleep(context: Context) -> CommandOutput:
 
 def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
     """Return the labels of a recall's result: the sources of its untrusted texts, and whether it holds private data."""
-    outside = [memory.source or f"memory {memory.id}" for memory in memories if not memory.trusted]
+    outside = [memory.source or f"memory {memory_name(memory.id)}" for memory in memories if not memory.trusted]
     return ResultMeta(
         untrusted=outside[0] if outside else "",
         private=any(memory.private for memory in memories),
@@ -117,6 +122,8 @@ def _line(number: int, memory: RetrievedMemory) -> str:
     if memory.superseded:
         when += ", superseded by a newer one"
     origin = f"{memory.kind} from {name_source(memory.source)}" if memory.source else memory.kind
+    if memory.of_user:
+        origin = "the user's own memory, for all his folders"
     if memory.trusted:
         return f"{number}. ({when}, {origin}) {memory.text}"
     return f"{number}. ({when}, {origin}, {UNTRUSTED})\n{_quoted(memory.text)}"

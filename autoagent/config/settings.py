@@ -194,6 +194,12 @@ class Settings:
         help="trusted: a run recalls no memory whose text comes from outside (--memory)",
         choices={"all": "all", "trusted": "trusted"},
     )
+    memory_user: bool = setting(
+        True,
+        "MEMORY_USER",
+        help="whether runs have your own memory, which all your folders share (`autoagent memory --user`)",
+        folder="never",
+    )
     memory_distil: bool = setting(
         True,
         "MEMORY_DISTIL",

@@ -22,7 +22,10 @@ SUPERSEDED = "superseded"
 PINNED = 1_000_000
 """The level of a pinned memory: above all that use can reach, so that it never changes."""
 
-LIVES = {"step": 0.5, "fact": 4.0, "note": math.inf, "feedback": math.inf}
+USER = "user"
+"""The kind of a memory of the user's own: a fact about him or a preference of his, for the runs of all his folders."""
+
+LIVES = {"step": 0.5, "fact": 4.0, "note": math.inf, "feedback": math.inf, USER: math.inf}
 """How slowly a memory of each kind fades, as a multiple of the thresholds; infinity: not by itself. Any other kind: 1.
 
 Steps are many, and at the end of a run the facts are taken from them; what somebody chose to keep does not fade.
@@ -52,7 +55,8 @@ class Origin:
 class RetrievedMemory:
     """A memory found by a query; `score` says how well it fits, on the scale of whoever found it.
 
-    `t` is when it was stored or last came back (seconds since the epoch), `level` how firmly it is kept.
+    `t` is when it was stored or last came back (seconds since the epoch), `level` how firmly it is kept. In a run the
+    id of one in the user's own memory is below 0: -3 for its memory 3.
     """
 
     id: int
@@ -72,6 +76,11 @@ class RetrievedMemory:
         return not PRIVATE_SOURCES.isdisjoint(self.source.split(", "))
 
     @property
+    def of_user(self) -> bool:
+        """Whether it is in the user's own memory, not in that of the folder."""
+        return self.id < 0
+
+    @property
     def superseded(self) -> bool:
         """Whether a newer memory says otherwise."""
         return SUPERSEDED in self.source.split(", ")
@@ -88,6 +97,11 @@ class RetrievedMemory:
             return min(calendar.timegm(time.strptime(self.run[:15], "%Y%m%d-%H%M%S")), self.t)
         except ValueError:
             return self.t
+
+
+def memory_name(id: int) -> str:
+    """Return how a memory of a run is called: `12`, or `user:3` for one in the user's own memory."""
+    return str(id) if id >= 0 else f"user:{-id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from autoagent.core.errors import ForModel, ForUser, ModelError
-from autoagent.core.memory import PINNED, SUPERSEDED, Change, Dream, Recall, RetrievedMemory
+from autoagent.core.memory import PINNED, SUPERSEDED, USER, Change, Dream, Recall, RetrievedMemory
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import contradiction, deduplication, texts
@@ -33,7 +33,7 @@ from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, Question, evidence, 
 from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
 from autoagent.memory.reranking import reranked
 
-CHOSEN = ("note", "fact", "feedback")  # kinds of what somebody chose to keep: one may supersede another
+CHOSEN = ("note", "fact", "feedback", USER)  # kinds of what somebody chose to keep: one may supersede another
 SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
 SUPERSEDES = 0.5  # evidence that two memories are about the same
 DRAWN = 3  # memories drawn for each that is to fade, as some do not

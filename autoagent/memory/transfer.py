@@ -259,6 +259,13 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
     return Counts(new, thrown, len(dreams), doubted=doubted)
 
 
+def trusted_alone(exported: Exported) -> Exported:
+    """Return the export without what comes from outside."""
+    memories, trash = (tuple(m for m in part if m.trusted) for part in (exported.memories, exported.trash))
+    dreams = tuple(dream for dream in exported.dreams if dream.trusted)
+    return dataclasses.replace(exported, memories=memories, trash=trash, dreams=dreams)
+
+
 def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
     """Return the export with no memory trusted that is not trusted here, and how many it claims are."""
 

@@ -38,6 +38,7 @@ class EmbedderKind:
         open: opens it. Raises SetupError if it cannot be used.
         shared: one serves all agents of a run, from any thread; else each has one of its own.
         examine: what `autoagent doctor` looks at, given the settings and the argument.
+        at_home: texts do not leave this machine to be embedded.
         words: how much words count beside it in a recall, where MEMORY_WORDS does not say otherwise; None: the usual.
     """
 
@@ -46,6 +47,7 @@ class EmbedderKind:
     open: Callable[[EmbedderOpening], Embedder]
     shared: bool = False
     examine: Callable[[Settings, str], Iterable[Finding]] | None = None
+    at_home: bool = False
     words: float | None = None
 
     @property
@@ -65,6 +67,7 @@ EMBEDDED = EmbedderKind(
     summary="on this machine: WordLlama with autoagent[local], else hashed words",
     open=imported_when_called("autoagent.memory.embedders.builtin:open_embedder"),
     shared=True,  # a large table, which nothing changes
+    at_home=True,
     examine=imported_when_called("autoagent.memory.embedders.builtin:examine"),
 )
 MINILM = EmbedderKind(
@@ -72,6 +75,7 @@ MINILM = EmbedderKind(
     summary="on this machine: MiniLM, with autoagent[minilm]; slower, and knows what a sentence says",
     open=imported_when_called("autoagent.memory.embedders.minilm:open_embedder"),
     shared=True,
+    at_home=True,
     examine=imported_when_called("autoagent.memory.embedders.minilm:examine"),
     words=0.2,
 )

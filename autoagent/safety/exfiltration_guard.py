@@ -34,7 +34,7 @@ from dataclasses import replace
 
 from autoagent.core.commands import PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, Risk
 from autoagent.core.events import AgentMessage, Checked, Event, Returned, RunStarted, Started, Tainted, Undone
-from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory
+from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory, memory_name
 from autoagent.core.tool_servers import PREFIX
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.text.quoting import marked, name_source
@@ -125,9 +125,7 @@ class ExfiltrationGuard:
                 ):
                     self._carried(ResultMeta(untrusted=origin), "the descriptions of its tools")
             case Tainted():
-                self._carried(
-                    event.meta, f"memory {event.memory}, which `autoagent memory forget {event.memory}` drops"
-                )
+                self._carried(event.meta, f"memory {memory_name(event.memory)}, which `{_forget(event.memory)}` drops")
             case Started():
                 self._pending = event.call
             case Returned():
@@ -293,6 +291,11 @@ _DOES: dict[Risk, str] = {
     "run": "runs a program",
     "irreversible": "cannot be undone",
 }
+
+
+def _forget(memory: int) -> str:
+    """Return the line that deletes a recalled memory."""
+    return f"autoagent memory {'--user ' if memory < 0 else ''}forget {abs(memory)}"
 
 
 def _undeclared(call: Call) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,18 +16,20 @@ from autoagent.app.memory_factory import lazy_embedder, memory_of_user, say
 from autoagent.config.settings import Settings
 from autoagent.config.text_file import read_text
 from autoagent.core.errors import SettingsError, StateError
-from autoagent.core.memory import RetrievedMemory
+from autoagent.core.memory import USER, RetrievedMemory
 from autoagent.terminal.columns import Column, Columns
 from autoagent.terminal.output import echo, echo_json, echo_list, minute
 from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
+    from autoagent.core.protocols import Embedder
     from autoagent.memory.living_memory import LivingMemory
     from autoagent.memory.transfer import Counts
 
 SHOWN = 300  # characters of a text in a list
 FATES = 50  # of memories, that a forecast shows
 DREAM_TOKENS = 600
+_OF_USER = "autoagent.memory.of_user"
 _DATES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
 
 file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
@@ -34,14 +37,28 @@ as_json = click.option("--json", "as_json", is_flag=True, help="A list of object
 
 
 @click.group("memory")
-def memory() -> None:
-    """The long-term memory in this state folder."""
+@click.option("--user", "of_user", is_flag=True, help="Your own memory, which the runs in all your folders recall.")
+@click.pass_context
+def memory(ctx: click.Context, of_user: bool) -> None:
+    """The long-term memory in this state folder; with --user your own, in your user's state folder."""
+    ctx.meta[_OF_USER] = of_user
+
+
+def _opened(
+    ctx: click.Context, settings: Settings, embedder: Embedder | None = None
+) -> AbstractContextManager[LivingMemory]:
+    """Open the memory that is meant."""
+    if not ctx.meta[_OF_USER]:
+        return memory_of_user(settings, embedder)
+    from autoagent.app.user_memory import user_memory
+
+    return user_memory(settings, embedder).open(settings, say)
 
 
 def _filters(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that choose memories by what is known of them."""
     options = (
-        click.option("--kind", metavar="KIND", help="Only those of this kind: note, fact, feedback, step."),
+        click.option("--kind", metavar="KIND", help="Only those of this kind: note, fact, feedback, step, user."),
         click.option("--run", metavar="RUN", help="Only those of this run; the beginning of its name will do."),
         click.option("--source", metavar="TEXT", help="Only those whose source has TEXT in it."),
         click.option("--before", type=click.DateTime(_DATES), metavar="TIME", help="Only older ones (2026-11-22)."),
@@ -86,7 +103,7 @@ class _Wanted:
 def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool, **wanted: Any) -> None:
     """List the memories, those that were stored or used last first."""
     meant = _Wanted(**wanted)
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    with _opened(ctx, settings_here(ctx.obj)) as living:
         if meant.said:
             every = [memory for memory in living.store.listed() if meant.has(memory)]
             memories, count = every[offset : offset + limit], len(every)
@@ -109,7 +126,7 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: A
 
     It is a recall like those of the agent: what it shows grows firmer.
     """
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    with _opened(ctx, settings_here(ctx.obj)) as living:
         recall = living.recall(query, k, meant=_Wanted(**wanted).has)
     if recall.problem:
         echo(f"Found by words alone: {recall.problem}", err=True)
@@ -131,10 +148,11 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: A
 @click.pass_context
 def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
     """Remember TEXT, or what is in a file; it does not fade by itself."""
+    kind = USER if ctx.meta[_OF_USER] else "note"
     if (text is None) == (file is None):
         raise click.UsageError("Give either TEXT or --file FILE.")
-    with memory_of_user(trusted_here(ctx.obj).settings) as living:
-        id = living.add(read_text(file) if file else text or "", source="user")
+    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
+        id = living.add(read_text(file) if file else text or "", kind=kind, source="user")
     if id is None:
         raise click.UsageError(f"{file or 'TEXT'} is empty.")
     echo(f"Remembered as {id}.")
@@ -148,7 +166,7 @@ def edit(ctx: click.Context, id: int, text: str) -> None:
     """Let the memory with this ID say TEXT; what is known of it besides stays, and it gets another id."""
     if not text.strip():
         raise click.UsageError("TEXT is empty.")
-    with memory_of_user(trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
         new = living.edit(id, text)
     if new is None:
         raise _no_such(id)
@@ -160,7 +178,7 @@ def edit(ctx: click.Context, id: int, text: str) -> None:
 @click.pass_context
 def pin(ctx: click.Context, id: int) -> None:
     """Pin the memory with this ID: it never fades, whatever it is."""
-    with memory_of_user(trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
         if not living.pin(id):
             raise _no_such(id)
     echo(f"Pinned {id}.")
@@ -171,7 +189,7 @@ def pin(ctx: click.Context, id: int) -> None:
 @click.pass_context
 def unpin(ctx: click.Context, id: int) -> None:
     """Let the memory with this ID live as others of its kind."""
-    with memory_of_user(trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
         if not living.pin(id, pinned=False):
             raise _no_such(id)
     echo(f"Unpinned {id}.")
@@ -186,7 +204,7 @@ def forget(ctx: click.Context, /, id: int | None, **wanted: Any) -> None:
     meant = _Wanted(**wanted)
     if (id is None) != meant.said:
         raise click.UsageError("Give either an ID, or options that say which memories are meant.")
-    with memory_of_user(trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
         if id is None:
             gone = [memory.id for memory in living.store.listed() if meant.has(memory) and not memory.pinned]
             echo(f"Forgot {sum(map(living.forget, gone))} memories.")
@@ -211,7 +229,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
     if dry_run and consolidate:
         raise click.UsageError("--dry-run and --consolidate cannot be used together.")
     settings = trusted_here(ctx.obj).settings
-    with memory_of_user(settings) as living:
+    with _opened(ctx, settings) as living:
         if dry_run:
             _print_forecast(living, n, as_json)
             return
@@ -257,7 +275,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
 @click.pass_context
 def trash(ctx: click.Context, as_json: bool) -> None:
     """List what was forgotten and can still be restored, with the time it was forgotten."""
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    with _opened(ctx, settings_here(ctx.obj)) as living:
         memories = living.store.trash()
     echo_list(memories, as_json, _object, _line, "The trash is empty.", _COLUMNS)
 
@@ -267,7 +285,7 @@ def trash(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def restore(ctx: click.Context, id: int) -> None:
     """Take the memory with this ID out of the trash."""
-    with memory_of_user(trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
         found = living.restore(id)
     if not found:
         raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` lists them.")
@@ -279,7 +297,7 @@ def restore(ctx: click.Context, id: int) -> None:
 @click.pass_context
 def dreams(ctx: click.Context, as_json: bool) -> None:
     """Show the dreams, the newest last."""
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    with _opened(ctx, settings_here(ctx.obj)) as living:
         found = living.journal.dreams() if living.journal else []
     echo_list(
         found,
@@ -290,12 +308,25 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
     )
 
 
+@memory.command("allow")
+@click.option("--no", "never", is_flag=True, help="Take it back: agents are refused, or ask again.")
+@click.pass_context
+def allow(ctx: click.Context, never: bool) -> None:
+    """With --user: let agents put something into your own memory (memory_add with about_user), from now on."""
+    from autoagent.app.user_memory import user_memory
+
+    if not ctx.meta[_OF_USER]:
+        raise click.UsageError("Agents may put something into a folder's memory anyway; this is for --user.")
+    user_memory(settings_here(ctx.obj)).allow(agents=not never)
+    echo("Agents may not put anything into your own memory." if never else "Agents may add to your own memory.")
+
+
 @memory.command("stats")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @click.pass_context
 def stats(ctx: click.Context, as_json: bool) -> None:
     """Show how large the memory is, where it is, and who embeds it."""
-    with memory_of_user(settings_here(ctx.obj)) as living:
+    with _opened(ctx, settings_here(ctx.obj)) as living:
         stats = living.store.stats()
     if as_json:
         echo_json(dataclasses.asdict(stats))
@@ -318,7 +349,7 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
         raise SettingsError(f"{file} is there already; choose another FILE, or add --overwrite.")
     settings = settings_here(ctx.obj)
     embedder = lazy_embedder(settings)
-    with memory_of_user(settings, embedder) as living:
+    with _opened(ctx, settings, embedder) as living:
         counts = transfer.export(living.store, embedder, living.journal, file, say)
     echo(f"Exported {_in_all(counts)} to {file}; {counts.vectors} have their vectors beside it.")
 
@@ -336,10 +367,16 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
 
     settings = trusted_here(ctx.obj).settings
     exported = transfer.read(file, say)
+    if ctx.meta[_OF_USER]:
+        if not trusted:
+            raise click.UsageError(
+                "Text from outside never goes into your own memory; add --trusted to your own export."
+            )
+        exported = transfer.trusted_alone(exported)
     embedder = lazy_embedder(settings)
     if exported.vectors is not None:
         embedder = transfer.ImportedVectors(embedder, exported.vectors)
-    with memory_of_user(settings, embedder) as living:
+    with _opened(ctx, settings, embedder) as living:
         counts = transfer.import_into(living.store, living.journal, exported, trusted=trusted)
         there = len(living)
     echo(f"Imported {_in_all(counts)} that were new here; there are {there} memories now.")

@@ -16,7 +16,7 @@ from autoagent.app.prompt_replay import Traced, trace
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.events import Rejected, Thought
-from autoagent.core.memory import RetrievedMemory
+from autoagent.core.memory import RetrievedMemory, memory_name
 from autoagent.core.model import Thoughts
 from autoagent.runs.event_log import find_run, read
 from autoagent.subcommands.flags import given_in, run_ids_here
@@ -48,8 +48,8 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     traced = trace(read(state_dir, run), step, counter)
     ids = {_id(name) for name in without}
     if unknown := ids - {memory.id for memory in traced.shown}:
-        there = ", ".join(f"mem:{memory.id}" for memory in traced.shown) or "none"
-        raise click.UsageError(f"mem:{min(unknown)} is not in the prompt of step {step}; in it: {there}.")
+        there = ", ".join(f"mem:{memory_name(memory.id)}" for memory in traced.shown) or "none"
+        raise click.UsageError(f"mem:{memory_name(min(unknown))} is not in the prompt of step {step}; in it: {there}.")
     found = _facts(run, traced)
     if not as_json:
         _show(found, traced)
@@ -62,10 +62,10 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
 
 
 def _id(name: str) -> int:
-    """Parse `mem:12`, or just `12`."""
-    if not (match := re.fullmatch(r"(?:mem:)?(\d{1,18})", name)):
+    """Parse `mem:12`, or just `12`; `mem:user:3` is one of the user's own memory."""
+    if not (match := re.fullmatch(r"(?:mem:)?(user:)?(\d{1,18})", name)):
         raise click.UsageError(f"--without {name}: a memory is named mem:ID, as `autoagent why RUN STEP` shows it.")
-    return int(match[1])
+    return -int(match[2]) if match[1] else int(match[2])
 
 
 def _facts(run: str, traced: Traced) -> dict[str, Any]:
@@ -131,12 +131,12 @@ def _show(found: Mapping[str, Any], traced: Traced) -> None:
     if found["query"]:
         echo(f"Recalled by: {_one_line(found['query'])}")
     for memory in traced.shown:
-        echo(f"  mem:{memory.id}  score {memory.score:.4f}  level {memory.level}  {_origin(memory)}")
+        echo(f"  mem:{memory_name(memory.id)}  score {memory.score:.4f}  level {memory.level}  {_origin(memory)}")
         echo(f"      {_one_line(memory.text)}")
     if traced.left_out:
         echo("Left out:")
     for candidate in traced.left_out:
-        echo(f"  mem:{candidate.id}  score {candidate.score:.4f}  {candidate.reason}")
+        echo(f"  mem:{memory_name(candidate.id)}  score {candidate.score:.4f}  {candidate.reason}")
     if not found["prompt"]["rebuilt"]:
         echo(
             "The prompt cannot be built again exactly as it was sent (its sha256 differs): the program or the time "
@@ -152,7 +152,7 @@ def _origin(memory: RetrievedMemory) -> str:
 
 def _compare(again: Mapping[str, Any]) -> None:
     """Print the two replies part by part; a part that is the same, once."""
-    without = " and ".join(f"mem:{id}" for id in again["memories"])
+    without = " and ".join(f"mem:{memory_name(id)}" for id in again["memories"])
     usage, cost = again["usage"], again["usage"]["cost"]
     spent = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"
     echo(f"\nWithout {without}, asked again of {again['model']} ({spent}):")

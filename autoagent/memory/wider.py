@@ -1,0 +1,121 @@
+"""The memory of a run that is wider than its folder: the folder's memory, and beside it the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from heapq import merge  # which leaves each of the two in its own order, be it a model's
+
+from autoagent.core.errors import ModelError, StateError
+from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory
+from autoagent.core.model import Usage
+from autoagent.memory.living_memory import LivingMemory
+
+BEYOND = "beyond the number asked for"
+
+
+class WiderMemory:
+    """Satisfies Memory: a recall asks both, everything else is the folder's, but for what is of the kind USER.
+
+    `find(make)` opens the user's memory, None where there is none and none is to be made. `refusal(text)` says why
+    nothing may be put into it, '' where it may; it may ask the user about the text. `say` hears, once, why the user's
+    memory cannot be read: the folder's is recalled all the same. What is recalled of it counts as private.
+    """
+
+    def __init__(
+        self,
+        own: LivingMemory,
+        find: Callable[[bool], LivingMemory | None],
+        refusal: Callable[[str], str],
+        say: Callable[[str], None],
+    ) -> None:
+        self._own = own
+        self._find = find
+        self._refusal = refusal
+        self._say = say
+        self._user: LivingMemory | None = None
+        self._problem = ""
+
+    def add(
+        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
+    ) -> int | None:
+        """As Memory; a text of the kind USER goes into the user's own memory. Raises StateError where it may not."""
+        if kind != USER:
+            return self._own.add(text, kind=kind, source=source, trusted=trusted, run=run, step=step)
+        if not trusted:
+            raise StateError(f"Text from outside ({source}) never goes into the user's own memory.")
+        if not text.strip():
+            return None
+        if reason := self._refusal(text):
+            raise StateError(reason)
+        user = self._opened(make=True)
+        assert user is not None
+        id = user.add(text, kind=kind, source=source, run=run, step=step)
+        return None if id is None else -id
+
+    def recall(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        room: int | None = None,
+        skip: Collection[tuple[str, int]] = (),
+        pushed: bool = False,
+    ) -> Recall:
+        """As Memory: the best of both, each found and let through by itself."""
+        found = self._own.recall(query, k, room=room, skip=skip, pushed=pushed)
+        try:
+            user = self._opened()
+            of_user = user.recall(query, k, room=room, pushed=pushed) if user else Recall()
+        except (ModelError, StateError) as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                self._say(f"Your own memory is left out: {error}")
+            return found
+        best = list(merge(found.memories, map(_of_user, of_user.memories), key=lambda memory: -memory.score))
+        beyond = [LeftOut(memory.id, memory.score, BEYOND) for memory in best[k:]]
+        others = (replace(other, id=-other.id) for other in of_user.left_out)
+        left_out = sorted((*beyond, *found.left_out, *others), key=lambda other: -other.score)
+        problem = found.problem or of_user.problem
+        return replace(found, memories=tuple(best[:k]), left_out=tuple(left_out), problem=problem)
+
+    def use(self, memories: Collection[int]) -> None:
+        self._own.use({id for id in memories if id >= 0})
+        theirs = {-id for id in memories if id < 0}
+        if theirs and (user := self._opened()) is not None:
+            user.use(theirs)
+
+    def nap(self) -> None:
+        self._own.nap()
+
+    def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
+        return self._own.sleep(n, dream)
+
+    def forget(self, memory: int) -> bool:
+        if memory >= 0:
+            return self._own.forget(memory)
+        user = self._opened()
+        return user is not None and user.forget(-memory)
+
+    def take_usage(self) -> Usage:
+        return self._own.take_usage() + (self._user.take_usage() if self._user else Usage())
+
+    def __len__(self) -> int:
+        """Count the memories of the folder."""
+        return len(self._own)
+
+    def close(self) -> None:
+        self._own.close()
+        if self._user is not None:
+            self._user.close()
+
+    def _opened(self, *, make: bool = False) -> LivingMemory | None:
+        if self._user is None:
+            self._user = self._find(make)
+        return self._user
+
+
+def _of_user(memory: RetrievedMemory) -> RetrievedMemory:
+    """Return a memory of the user's own as a run sees it."""
+    source = memory.source if memory.private else ", ".join(filter(None, (PRIVATE, memory.source)))
+    return replace(memory, id=-memory.id, source=source)
