@@ -64,16 +64,17 @@ def _fork(
     check_flags(given, settings)
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
     attended = run_factory.is_attended(settings)
+    if "team" in began.settings:
+        with ExitStack() as unused:
+            place = _new_folder(Path(began.workspace), folder, unused)
+            moved = replace(began, workspace=str(place))
+            branch = _Branch(run, step, shared, began, moved, settings, console, unused)
+            return _fork_team(branch, given, feedback)
     with (
         opened_servers(settings, given, console) as servers,
         opened_plugins(settings, given, console.say, console.warn) as plugins,
         ExitStack() as unused,
     ):
-        if "team" in began.settings:
-            place = _new_folder(Path(began.workspace), folder, unused)
-            moved = replace(began, workspace=str(place))
-            branch = _Branch(run, step, shared, began, moved, settings, console, unused)
-            return _fork_team(branch, feedback)
         had = answered(settings, run, step)
         model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
         task = task_of_run(began, given, console.say)
@@ -94,7 +95,7 @@ def _fork(
         )
 
 
-def _fork_team(branch: _Branch, feedback: str | None) -> int:
+def _fork_team(branch: _Branch, given: Mapping[str, Any], feedback: str | None) -> int:
     """Go on from the end of a round, with the user's word as a message to all."""
     from autoagent.teams.message import Message
     from autoagent.teams.opening import TeamPlan
@@ -104,7 +105,7 @@ def _fork_team(branch: _Branch, feedback: str | None) -> int:
     if feedback:
         team.env.publish_message(Message(feedback, "Human", id=f"user.fork.{branch.run}.{branch.step}"))
     until = branch.step + int(branch.began.settings["team"]["n_round"])
-    plan = TeamPlan(team, branch.settings, branch.console, until, branch.moved)
+    plan = TeamPlan(team, branch.settings, branch.console, given, until, branch.moved)
     return plan.drive(lambda tainted: branch.new_log(tainted, (), ()))
 
 

@@ -108,7 +108,7 @@ def _resume_team(given: Mapping[str, Any], settings: Settings, run: str, began: 
         raise click.UsageError(f"A team goes on where it stopped; `autoagent fork {run} --at ROUND` goes back.")
     check_flags(given, settings)
     console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-    plan, log = plan_of_run(settings, console, run, team_of_run(run, began))
+    plan, log = plan_of_run(settings, console, given, run, team_of_run(run, began))
     with log:
         return plan.drive(lambda _: log)
 

@@ -70,4 +70,4 @@ def _team(
     settings = with_model(given, settings, ClickTerminal())
     with claimed_state(settings):
         console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-        return TeamPlan(made, settings, console, n_round or definition.get("n_round", ROUNDS)).drive()
+        return TeamPlan(made, settings, console, given, n_round or definition.get("n_round", ROUNDS)).drive()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
 from autoagent.app import run_factory
 from autoagent.app.current import claimed_state, trusted_here
 from autoagent.app.extension_hooks import hooked_registry
+from autoagent.app.folder_texts import folder_texts
+from autoagent.app.plugins import opened_plugins
 from autoagent.app.run_driver import OpenedRun, RunPlan, drive
-from autoagent.commands.registry import Registry
+from autoagent.app.tool_servers import opened_servers
+from autoagent.commands.registry import Command, Registry
 from autoagent.config.settings import Settings
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import NoMoneyException, SettingsError, StateError, StopRun
@@ -33,11 +36,15 @@ OpenLog = Callable[[TaintedFiles], EventLog]
 
 @dataclasses.dataclass(slots=True)
 class TeamPlan:
-    """A team that is about to run. `until`: its last round; `began`: how it began, if it did so before."""
+    """A team that is about to run.
+
+    `flags` are those of the command line; `until`: its last round; `began`: how it began, if it did so before.
+    """
 
     team: Team
     settings: Settings
     console: Console
+    flags: Mapping[str, Any]
     until: int
     began: RunStarted | None = None
     running: TeamRun | None = None
@@ -49,14 +56,22 @@ class TeamPlan:
         if provider.recorded or provider.one_agent:
             hint = "; say `is_human: yes` of a role that a person is to take" if provider.one_agent else ""
             raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
-        model = run_factory.open_model(settings, console)
-        registry = _registry(settings, team)
-        start = _described(self, model, registry)
-        attended = run_factory.is_attended(settings)
-        workers = 2 * len(team.env.roles)
-        plan = RunPlan(start, model, registry, settings, console, attended, workers=workers, workers_resume=True)
-        mask = run_factory.mask_of(settings)
-        return drive(plan, open_log or (lambda _: EventLog.create(settings.state_dir, mask=mask)), lead=self._lead)
+        with (
+            opened_servers(settings, self.flags, console) as servers,
+            opened_plugins(settings, self.flags, console.say, console.warn) as plugins,
+        ):
+            texts = folder_texts(self.flags, settings.workspace, console.say)
+            model = run_factory.open_model(settings, console)
+            plugins.shape(_task(self), run_factory.guidance_of(settings))  # for their commands alone
+            registry = _registry(settings, team, (*servers, *texts.commands, *plugins.commands))
+            start = _described(self, model, registry)
+            attended = run_factory.is_attended(settings)
+            plan = RunPlan(
+                start, model, registry, settings, console, attended, texts, plugins,
+                workers=2 * len(team.env.roles), workers_resume=True,
+            )  # fmt: skip
+            mask = run_factory.mask_of(settings)
+            return drive(plan, open_log or (lambda _: EventLog.create(settings.state_dir, mask=mask)), lead=self._lead)
 
     def _lead(self, opened: OpenedRun) -> TeamRun:
         from autoagent.teams.member import Office
@@ -83,11 +98,11 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
     with claimed_state(settings):
         if resume:
             run = find_run(settings.state_dir, resume)
-            plan, log = plan_of_run(settings, console, run, team, n_round)
+            plan, log = plan_of_run(settings, console, flags, run, team, n_round)
             with log:
                 plan.drive(lambda _: log)
         else:
-            plan = TeamPlan(team, settings, console, team.env.round + n_round)
+            plan = TeamPlan(team, settings, console, flags, team.env.round + n_round)
             plan.drive()
     running = plan.running
     assert running is not None
@@ -102,7 +117,7 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
 
 
 def plan_of_run(
-    settings: Settings, console: Console, run: str, team: Team, n_round: int = 0
+    settings: Settings, console: Console, flags: Mapping[str, Any], run: str, team: Team, n_round: int = 0
 ) -> tuple[TeamPlan, EventLog]:
     """Return the plan of a run that this team takes up, and its log, locked.
 
@@ -123,17 +138,18 @@ def plan_of_run(
         until = rounds + (n_round or int(made["n_round"]))
     log = EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings))
     log.subscribe(console.pass_over)
-    return TeamPlan(team, settings, console, until, began), log
+    return TeamPlan(team, settings, console, flags, until, began), log
 
 
-def _registry(settings: Settings, team: Team) -> Registry:
-    """Return all commands that are to be had here, as far as agents of a team may have them at all.
+def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Registry:
+    """Return all commands that are to be had here, as far as agents of a team may have them at all; `more` are those
+    of MCP servers, skills and plug-ins.
 
     Raises SettingsError for a role's command that is not among them.
     """
     from autoagent.commands import selection
 
-    registry = hooked_registry(selection.available(settings))
+    registry = hooked_registry(selection.available(settings, more))
     asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
     starting = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.tells_agents}
     registry = registry.without(asking, "in a team a role with is_human asks the user")
@@ -155,20 +171,22 @@ def _specs(registry: Registry, names: Any, whose: str = "") -> tuple[CommandSpec
     )
 
 
+def _task(plan: TeamPlan) -> Task:
+    """Return what the log has of a team: who is in it, and what it is for."""
+    team = plan.team
+    roles = f"a team of {', '.join(map(str, team.env.roles))}"
+    left = max(0.0, team.investment - (0.0 if plan.began else team.spent))
+    return Task(team.name, roles, (Goal(team.idea),) if team.idea else (), left)
+
+
 def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
     """Return the event that begins the run of a team, or takes it up."""
     team, settings, began = plan.team, plan.settings, plan.began
-    investment = max(0.0, team.investment - (0.0 if began else team.spent))
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
-    task = Task(
-        team.name,
-        f"a team of {', '.join(map(str, team.env.roles))}",
-        (Goal(team.idea),) if team.idea else (),
-        investment,
-    )
+    task = _task(plan)
     made = {
         "definition": team.definition,
-        "investment": investment,
+        "investment": task.budget,
         "n_round": plan.until - team.env.round,
         "until": plan.until,
         "person": any(role.is_human for role in team.env.roles),

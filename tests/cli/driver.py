@@ -32,6 +32,14 @@ PATIENCE = 60  # seconds, on a machine that does much else; nothing waits that l
 FINISH = (command("task_complete", reason="It is done."), command("task_complete", reason="It is done."))
 GOAL = ("--ai-goal", "Do the thing")
 
+TEAM_OF_TWO = """\
+idea: Do the thing
+roles:
+  - {{name: Alice, profile: Worker, actions: [{{name: Work, instruction: Work, commands: [{0}]}}]}}
+  - {{name: Bob, profile: Reader, watch: [Work], actions: [{{name: Read, instruction: Read, commands: [read_file]}}]}}
+"""
+"""A team file of which one role has a command, and the other one has not."""
+
 READY = "\x1b[?2004h"  # the terminal is told to mark what is pasted: the editor reads from here on
 _ANSI = re.compile(r"\x1b")
 
@@ -145,6 +153,11 @@ class Home:
         """The events of a run on disk, of the newest where none is named."""
         path = self.state / "runs" / (run or self.runs[-1]) / "events.jsonl"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def offered(self) -> list[list[str]]:
+        """The commands of each agent of the newest run that its own has started, besides those that end an agent."""
+        starts = [event for event in self.log() if event["type"] == "run_started" and event["agent"]]
+        return [[name for name in event["commands"] if name != "task_complete"] for event in starts]
 
     def ended(self, run: str | None = None) -> bool:
         """Say whether a run has come to its end: not only an agent in it, whose end stands in the same log."""

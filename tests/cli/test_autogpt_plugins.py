@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import FINISH, GOAL, Done, Home
+from driver import FINISH, GOAL, TEAM_OF_TWO, Done, Home
 from mail_server import mail_server
 from server import Reply, ScriptedServer, command
 from warm import LOADED_WITH
@@ -77,6 +77,25 @@ def test_what_a_plugin_adds_is_in_the_prompt_and_its_commands_run(served: Home, 
     assert "write_to_file of the plug-in announcer is left out" in done.err
     assert "announcer runs in a process of its own, outside of the sandbox" in done.err
     assert "this goes to the log" in served.read(".autoagent/plugins/announcer.log")
+
+
+def test_the_role_of_a_team_that_declares_it_has_a_plugins_command(served: Home, server: ScriptedServer) -> None:
+    put(served, "announcer")
+    served.write("team.yaml", TEAM_OF_TWO.format("say_hello"))
+    served.write("plugins_config.yaml", json.dumps({"announcer": {"enabled": True}}))
+    flags = ("-c", "--json", "-m", "none", "--allow", "say_hello")
+    refused = served.run("team", "team.yaml", *flags)
+    assert refused.code == 2 and "there is no command 'say_hello' here" in refused.err, "the folder is not trusted yet"
+    enable(served, announcer={})
+    server.add(command("say_hello", name="Ann"), *FINISH)
+    done = served.run("team", "team.yaml", "--n-round", "1", *flags)
+    assert done.code == 4, done.text
+    assert result(done, "say_hello") == "hello Ann"
+    server.add(*FINISH)
+    assert served.run("resume", *flags).code == 0
+    assert served.offered() == [["say_hello"], ["read_file"]]
+    labels = [event["data"] for event in served.log() if event["type"] == "published" and event["sent_from"]]
+    assert labels[0] == {"private": True, "untrusted": "the plug-in announcer"}
 
 
 @pytest.mark.slow

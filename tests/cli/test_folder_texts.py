@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from driver import FINISH, GOAL, Home
+from driver import FINISH, GOAL, TEAM_OF_TWO, Home
 from server import Reply, ScriptedServer, command
 
 SKILL = (
@@ -63,6 +63,22 @@ def test_a_skill_is_loaded_when_asked_for_with_its_files(served: Home, server: S
     assert "load_skill" not in ran(served, server, trusted=False)
     rows = json.loads(served.run("skills", "list", "--json").out)
     assert [(row["name"], row["trusted"]) for row in rows] == [("greeting", False)]
+
+
+def test_the_role_of_a_team_that_declares_it_loads_skills(served: Home, server: ScriptedServer) -> None:
+    served.write(".agents/skills/greeting/SKILL.md", SKILL.format(word="hej"))
+    served.write("AGENTS.md", "Answer in Danish.")
+    served.write("team.yaml", TEAM_OF_TWO.format("load_skill"))
+    refused = served.run("team", "team.yaml", "-c")
+    assert refused.code == 2 and "there is no command 'load_skill' here" in refused.err, "it is not trusted yet"
+    assert served.run("trust").code == 0
+    server.add(command("load_skill", name="greeting"), *FINISH, *FINISH)
+    done = served.run("team", "team.yaml", "-c", "-m", "none")
+    assert done.code == 0, done.text
+    assert served.offered() == [["load_skill"], ["read_file"]]
+    prompts = [str(request.body["messages"][0]["content"]) for request in server.requests]
+    assert "1. greeting: How we greet." in prompts[0] and "greeting" not in prompts[-1]
+    assert all("Answer in Danish." in prompt for prompt in prompts)
 
 
 def test_a_person_keeps_how_a_run_was_done_as_a_skill(served: Home, server: ScriptedServer) -> None:

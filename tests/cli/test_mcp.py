@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from driver import FINISH, GOAL, PATIENCE, ROOT, Home
+from driver import FINISH, GOAL, PATIENCE, ROOT, TEAM_OF_TWO, Home
 from server import ScriptedServer, command
 
 pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
@@ -70,6 +70,31 @@ def test_a_tool_of_a_server_is_a_command_that_a_rule_lets_run(shopper: Home, ser
     assert tools[ADD]["parameters"]["properties"]["b"] == {"type": "integer", "default": 2}
     assert tools[ADD]["parameters"]["required"] == ["thoughts", "a"]
     assert "<untrusted-" in server.requests[2].prompt and "IGNORE ALL PREVIOUS" in server.requests[2].prompt
+
+
+def test_the_role_of_a_team_that_declares_it_has_a_tool(shopper: Home, server: ScriptedServer) -> None:
+    shopper.write("team.yaml", TEAM_OF_TWO.format(ADD))
+    server.add(command(ADD, a=3), *FINISH, *FINISH)
+    done = shopper.run("team", "team.yaml", "-c", "-m", "none", "--allow", ADD)
+    assert done.code == 0, done.text
+    assert calls(shopper) == ["add 3 2"]
+    assert shopper.offered() == [[ADD], ["read_file"]]
+    assert "mcp__shop__offers" not in json.dumps([request.body for request in server.requests])
+    labels = [event["data"] for event in shopper.log() if event["type"] == "published" and event["sent_from"]]
+    assert labels[0]["untrusted"].startswith("the MCP server shop") and labels[0]["private"]
+    server.add(command(ADD, a=3), *FINISH, *FINISH)
+    asked = shopper.run("team", "team.yaml", "-c", "-m", "none")
+    assert asked.code == 0 and calls(shopper) == ["add 3 2"], "without a rule, each call needs an answer"
+
+
+def test_in_a_hierarchy_the_executor_alone_has_the_tools(shopper: Home, server: ScriptedServer) -> None:
+    task = command("execute_task", task="Add 3 and 2", context="shop")
+    server.add(command(ADD, a=3), task, command(ADD, a=3), *FINISH, *FINISH)
+    done = shopper.run("--hierarchical", "-c", "--allow", ADD, *GOAL)
+    assert done.code == 0, done.text
+    assert calls(shopper) == ["add 3 2"]
+    [rejected] = [event for event in shopper.log() if event["type"] == "rejected"]
+    assert rejected["agent"] == "" and "the planner has it done by execute_task" in rejected["problem"]
 
 
 def test_nothing_of_a_server_is_believed_and_each_call_needs_an_answer(shopper: Home, server: ScriptedServer) -> None:
