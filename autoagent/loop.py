@@ -12,9 +12,10 @@ from dataclasses import replace
 from autoagent.core.commands import PLAIN, Call, Proposal, ResultMeta
 from autoagent.core.errors import ModelError, ReplyError, SetupError, StopRun
 from autoagent.core.events import Decided, Ended, Event, Rejected, Resumed, RunStarted, SystemNotice, Thought
-from autoagent.core.model import Completion, Usage
+from autoagent.core.model import Completion, Reply, Usage
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Listener, Model, Recorder
+from autoagent.reply.file_reply import parse_file
 from autoagent.reply.parser import parse, written
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.distillation import Distillation
@@ -111,7 +112,7 @@ class Agent:
         try:
             if completion.text in self._unknown:
                 raise ReplyError(SECRET_GONE)
-            reply = parse(completion, self._registry.check, call_id=f"{state.step}")
+            reply = self._understood(completion)
             reply = replace(reply, call=self._rewritten(reply.call))
         except ReplyError as error:
             yield state.record(
@@ -133,6 +134,14 @@ class Agent:
         yield state.record(thought)
         self._further = reply.more or self._further
         return reply.call
+
+    def _understood(self, completion: Completion) -> Reply:
+        """Return what a reply asks for. Raises ReplyError."""
+        file, check, call_id = self._state.start.task.file, self._registry.check, f"{self._state.step}"
+        if not file:
+            return parse(completion, check, call_id)
+        writer = next(spec for spec in self._registry.specs if spec.effects is not None and spec.effects.writes_whole)
+        return parse_file(completion, file, writer, check, call_id)
 
     def _rewritten(self, call: Call) -> Call:
         """Return the call as plug-ins have it: what is authorized and run. Raises ReplyError if it cannot be run."""
@@ -185,7 +194,7 @@ class Agent:
             yield from self._execution.cut_off(open_call)
             yield from self._store(PLAIN)
         elif returned is not None:
-            yield from self._store(returned.meta)
+            yield from self._store((yield from self._execution.ended(returned.ok, returned.meta)))
         return None
 
     def _take_up(self, call: Call) -> Generator[Event, None, Call | None]:

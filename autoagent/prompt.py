@@ -88,6 +88,8 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, guidance: Guidance | None = None) -> str:
     """Build the system message of a run, which does not change from step to step."""
     guidance = guidance or Guidance()
+    if asking == "file":
+        return _file_prompt(task, guidance)
     listed = [spec.in_brief() for spec in commands] if asking == "brief" else commands
     parts = (
         f"You are {task.name}, {task.role}\n"
@@ -98,11 +100,29 @@ def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, g
         "Commands:\n" + _numbered([prompt_line(spec) for spec in listed]),
         "Resources:\n" + _numbered(guidance.resources),
         *_skills(guidance.skills),
-        *([f"Instructions of the user for this folder:\n{guidance.instructions}"] if guidance.instructions else []),
+        *_instructions(guidance),
         "Performance Evaluation:\n" + _numbered(guidance.best_practices),
         _response_format(asking),
     )
     return "\n\n".join(parts)
+
+
+def _file_prompt(task: Task, guidance: Guidance) -> str:
+    """Build the system message of an agent that writes one file: a short one, as there are no commands to explain."""
+    checks = [f"It is then checked with: `{goal.check}`" for goal in task.goals if goal.check]
+    whole = f"The whole text of {task.file}, in one Markdown code block, and nothing else: it is written to that file."
+    parts = (
+        f"You are {task.name}, {task.role}\n{EXPLANATION}",
+        *_instructions(guidance),
+        "\n".join(["Response Format:", whole, *checks]),
+    )
+    return "\n\n".join(parts)
+
+
+def _instructions(guidance: Guidance) -> list[str]:
+    if not guidance.instructions:
+        return []
+    return [f"Instructions of the user for this folder:\n{guidance.instructions}"]
 
 
 def _with_check(goal: Goal) -> str:
@@ -140,6 +160,7 @@ class StepFacts:
             before the history stays the same.
         lasting_at: seconds since the epoch, when these were recalled: their ages are counted to then.
         now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC; None: as local time.
+        file: the one file that the task is to write; '' for none.
     """
 
     goals: Sequence[Goal]
@@ -151,6 +172,7 @@ class StepFacts:
     lasting_at: float = 0.0
     now: float
     zone: int | None = None
+    file: str = ""
 
 
 def build(
@@ -176,7 +198,7 @@ def build(
         shorten(facts.standing, shares.standing, count),
         facts.files,
         f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}",
-        _trigger(facts.goals, facts.met, facts.failing, begun=bool(history)),
+        _trigger(facts, begun=bool(history)),
     )
     tail = "\n\n".join(part for part in parts if part)
     by_line = (count(line) + 1 for line in tail.split("\n"))  # as most lines were counted at an earlier step
@@ -191,7 +213,12 @@ def build(
     return Prompt((Message("system", system), *history, Message("user", tail)), tokens)
 
 
-def _trigger(goals: Sequence[Goal], met: Collection[int], failing: Mapping[int, str], *, begun: bool) -> str:
+def _trigger(facts: StepFacts, *, begun: bool) -> str:
+    goals, met, failing = facts.goals, facts.met, facts.failing
+    if facts.file:
+        asked = "\n".join(f"{goal.text.strip()}{_state(number, met, failing)}" for number, goal in enumerate(goals))
+        how = "anew and whole" if begun else "whole"
+        return f"{asked}\n\nWrite {facts.file} {how}, in one Markdown code block."
     listed = _numbered([f"{goal.text}{_state(number, met, failing)}" for number, goal in enumerate(goals)])
     if not begun:  # a small model asked what it did will claim to have done it
         asked = f"Use the first command for these goals:\n{listed}"

@@ -256,7 +256,7 @@ def describe(
     from autoagent.runs.history import History
     from autoagent.text.tokens import PER_MESSAGE, counter, shorten
 
-    asking = model.asking
+    asking = "file" if task.file else model.asking
     guidance = guidance or guidance_of(settings)
     count = counter(model.name)
     if texts is not None:

@@ -81,7 +81,7 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     aliases=["write_file", "create_file"],
     meant_by=["make_directory", "create_directory", "make_folder", "create_folder", "mkdir"],
     preview=_preview_write,
-    effects=Effects(),
+    effects=Effects(writes_whole=True),
     always_offered=True,
     autogpt=_AUTOGPT,
 )

@@ -81,6 +81,7 @@ class Effects:
         amends: the files that it changes stay whose they were: not all of their content is this run's.
         ends_run: the run ends with it, so that every agent has it.
         pages_results: it shows parts of an earlier step's result, which carry what that result does.
+        writes_whole: it writes its second argument, a text, to the file that its first one names, as all of it.
     """
 
     runs_programs: bool = False
@@ -90,6 +91,7 @@ class Effects:
     amends: bool = False
     ends_run: bool = False
     pages_results: bool = False
+    writes_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

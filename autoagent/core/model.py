@@ -7,9 +7,10 @@ from typing import Literal
 
 from autoagent.core.commands import Call
 
-Asking = Literal["tools", "schema", "brief", "text"]
+Asking = Literal["tools", "schema", "brief", "text", "file"]
 """How a model is asked for a command: native tool calls, a bound JSON schema, the same for the command
-alone (a small model writes down what it did as what is to do, and does it again), or JSON in plain text."""
+alone (a small model writes down what it did as what is to do, and does it again), JSON in plain text, or for
+the text of the one file that its task is to write."""
 
 
 @dataclass(frozen=True, slots=True)

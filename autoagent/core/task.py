@@ -19,9 +19,13 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Who the agent is and what it is to reach: what `ai_settings.yaml` holds. `budget` is in USD, 0 for none."""
+    """Who the agent is and what it is to reach: what `ai_settings.yaml` holds. `budget` is in USD, 0 for none.
+
+    With a `file`, that is all it writes: each reply is the text of it, and the end is when its checks pass.
+    """
 
     name: str
     role: str
     goals: tuple[Goal, ...]
     budget: float = 0.0
+    file: str = ""

@@ -54,6 +54,7 @@ from autoagent.text.redaction import TOLD, holds_mask
 from autoagent.text.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
 
 OPENING = "Use the first command."  # a small model would take a statement here for the text it should write
+FILE_OPENING = "Write the file."
 _NOTHING = "(no result)"
 _KEPT_FAILURES = 3
 _DONE_SHOWN = 10
@@ -151,7 +152,10 @@ class History:
         if not self._begun:
             return []
         assert self._started is not None, "a run's first event is RunStarted"
-        found = [Message("user", self._opening)]
+        opening = self._opening
+        if self._started.asking == "file":
+            opening = opening.replace(OPENING, FILE_OPENING, 1)
+        found = [Message("user", opening)]
         for reply in _replies(self._exchanges):
             if isinstance(reply[0].reply, str):
                 found.append(Message("assistant", reply[0].reply))
@@ -351,6 +355,8 @@ class History:
             if self._started.native:
                 call, first = event.call, {THOUGHTS[0]: event.thoughts.text}
                 return self._rendered_call(event.step, call.name, first, call.args, self._message_limit)
+            if self._started.asking == "file":
+                return shorten(event.text, self._message_limit, self._count)
             return self._rendered_thought(event)
         limit = self._message_limit // 4
         if self._started.native and (wanted := native_calls.read(event.text)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.events import Ended, Event, Labelled, Returned, RunStarted, Thought
+from autoagent.core.events import Decided, Ended, Event, Labelled, Returned, RunStarted, Thought
 from autoagent.core.memory import PRIVATE, Origin
 from autoagent.core.outcome import Outcome
 from autoagent.core.task import Task
@@ -15,15 +15,15 @@ class SubAgentState:
     """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
 
     `outcome` is None while it runs, `start` how it began; `changed` holds the workspace paths it has changed, in that
-    order. `origin` is what its words come from, after what it has read; what its task comes from, whoever started it
-    had read before.
+    order; `wrote` is the text of its newest call, if that has one. `origin` is what its words come from, after what it
+    has read; what its task comes from, whoever started it had read before.
     """
 
     def __init__(self, key: str, task: Task | None = None) -> None:
         self.key = key
         self.task = task or Task("an agent", "", ())
         self.step = 0
-        self.said = ""
+        self.said = self.wrote = ""
         self.changed: dict[str, None] = {}
         self.began = False
         self.outcome: Outcome | None = None
@@ -47,6 +47,9 @@ class SubAgentState:
                 self.start, self.outcome = event, None
             case Thought():
                 self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
+                self.wrote = str(event.call.args.get("text", ""))
+            case Decided(args=args) if args is not None:
+                self.wrote = str(args.get("text", ""))
             case Returned():
                 self.changed |= dict.fromkeys(event.meta.changed)
                 self.said = event.meta.finished or self.said

@@ -70,7 +70,18 @@ class Execution:
                 yield from self.snapshot()
         if interrupted:
             yield from self._user.interrupted()
-        return result.meta
+        return (yield from self.ended(result.ok and not interrupted, result.meta))
+
+    def ended(self, ok: bool, meta: ResultMeta) -> Generator[Event, None, ResultMeta]:
+        """Return what a result carries, the end with it where the one file of the task is written, as it is to be."""
+        state = self._state
+        file, goals = state.start.task.file, state.start.task.goals
+        if not (file and ok):
+            return meta
+        if any(goal.check and number not in state.goals.met for number, goal in enumerate(goals)):
+            yield from self._check_goals()
+        met = all(state.goals.met.get(number) for number, goal in enumerate(goals) if goal.check)
+        return replace(meta, finished=f"{file} is written.") if met else meta
 
     def cut_off(self, call: Call) -> Events:
         """Record a call that was running when the program ended: nobody knows its result, but what it left is seen."""

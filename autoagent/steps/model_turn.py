@@ -130,7 +130,7 @@ class ModelTurn:
 
         return self._model.complete(
             prompt.messages,
-            commands=self._offered,
+            commands=() if self._state.start.asking == "file" else self._offered,
             max_tokens=self._state.history.reply_tokens,
             at_most=budget.allowance(sent, self._model.price),
             listener=Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),

@@ -47,6 +47,7 @@ def build_step_prompt(
         lasting_at=history.lasting_at,
         now=moment.now,
         zone=moment.zone,
+        file=start.task.file,
     )
     return build(
         start.system,

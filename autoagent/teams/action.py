@@ -23,13 +23,15 @@ class Action:
     """An action, for a class of one's own to derive from; its `run` is asynchronous or not, and may `_aask`.
 
     One with an `instruction` needs no class: it asks the model with that. With `commands` it works as an agent instead,
-    with these commands alone, until it says that it is done; what it says then is its result. A `check` is a shell
+    with these commands alone, until it says that it is done; what it says then is its result. With a `file` the answer
+    is the text of that, which the program writes as if by write_to_file, and is the result. A `check` is a shell
     command that exits 0 once the work is done: as long as it does not, the agent goes on.
     """
 
     name: str = ""
     instruction: str = ""
     commands: tuple[str, ...] = ()
+    file: str = ""
     check: str = ""
     desc: str = ""
 
@@ -54,6 +56,8 @@ class Action:
         messages = next((given for given in args if isinstance(given, Sequence) and not isinstance(given, str)), ())
         texts = [given for given in args if isinstance(given, str)]
         prompt = self._filled([*messages, *(Message(text) for text in texts)])
+        if self.file:
+            return await self.write_file(prompt)
         if self.commands:
             return await self.use_commands(prompt)
         return await self._aask(prompt)
@@ -66,6 +70,15 @@ class Action:
         """
         goal = Goal(task, (self.check if check is None else check) or None)
         return self._hired.turn.use_commands(goal, tuple(commands or self.commands), self.name)
+
+    async def write_file(self, task: str, file: str | None = None, check: str | None = None) -> str:
+        """Ask the model for the text of a file, this one or that of the action; return the name and the text.
+
+        It answers in a Markdown code block, and that is written as if by write_to_file, guarded and authorized. As long
+        as the `check`, or that of the action, does not pass, the model is asked again.
+        """
+        goal = Goal(task, (self.check if check is None else check) or None)
+        return self._hired.turn.use_commands(goal, (), self.name, file=file or self.file)
 
     async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
         """Ask the model of the role, who it is in front; `system_msgs` take the place of that."""

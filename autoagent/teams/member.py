@@ -29,6 +29,7 @@ from autoagent.core.protocols import Model
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import reply_tokens
 from autoagent.models.watch import Watch
+from autoagent.reply.file_reply import in_block
 from autoagent.runs.budget import Budget
 from autoagent.runs.subagent_state import SubAgentState
 from autoagent.subagents.mailbox import DECIDED
@@ -46,11 +47,16 @@ _CARRIED_ON = (*DECIDED, "failed")  # ends of an agent that its role can tell th
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """What all roles of a team share. `ask_person(role, prompt)` asks whoever sits at the terminal."""
+    """What all roles of a team share.
+
+    `commands` finds those of these names, `writing` are those of an agent that writes one file alone.
+    `ask_person(role, prompt)` asks whoever sits at the terminal.
+    """
 
     pool: WorkerPool
     open_model: Callable[[str], Model]
     commands: Callable[[Sequence[str]], tuple[Any, ...]]
+    writing: tuple[Any, ...]
     ask_person: Callable[[Role, str], str]
     reply_tokens: int
     interruptible: Callable[[], AbstractContextManager[object]]
@@ -174,13 +180,13 @@ class Member:
         self._charge()
         return recorded.text
 
-    def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str) -> str:
+    def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "") -> str:
         self._agents += 1
         key = f"{self.key}.{self.now.number}.{self._agents}"
         state = self._office.pool.former(key)
         outcome = state.outcome if state else None
         if state is None or outcome is None or outcome.status not in DECIDED:
-            worker = self._hire(key, goal, commands)
+            worker = self._hire(key, goal, commands, file)
             assert worker.thread is not None
             worker.thread.join()
             assert worker.outcome is not None
@@ -269,16 +275,17 @@ class Member:
         if (usage := self._model.take_usage()) != Usage():
             self.record(Spent(purpose=CUT_SHORT, usage=usage))
 
-    def _hire(self, key: str, goal: Goal, commands: Sequence[str]) -> RunningWorker:
+    def _hire(self, key: str, goal: Goal, commands: Sequence[str], file: str) -> RunningWorker:
         """Start an agent under this role, with all that is left of the turn's budget."""
         budget = self.now.budget.share(1.0, time.time())
         if budget is None:
             raise NoMoneyException(NOTHING_LEFT)
+        offered = self._office.writing if file else self._office.commands(commands)
         role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
-        described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd)
+        described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file)
         try:
             return self._office.pool.start(
-                self.order.mailbox, key, described, self._office.commands(commands), budget, self.role.rc.memory.origin
+                self.order.mailbox, key, described, offered, budget, self.role.rc.memory.origin
             )
         except CommandError as error:
             budget.give_back()
@@ -287,11 +294,18 @@ class Member:
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
         """Return what an agent of this role has come to, in words; what it has read, the role has read."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
-        said = (state.said if status == "finished" else f"This was not done ({status}): {reason}") + files
+        done = _written(state) if state.task.file else f"{state.said}{files}"
+        said = done if status == "finished" else f"This was not done ({status}): {reason}{files}"
         if state.origin != Origin():
             noted = Message(said, self.role.profile, "commands", self.role, origin=state.origin)
             self.role.rc.memory.add(noted)
         return said
+
+
+def _written(state: SubAgentState) -> str:
+    """Return the file that an agent has written, and by what it is known to be right."""
+    checks = [f"Its check passes: `{goal.check}`" for goal in state.task.goals if goal.check]
+    return "\n".join([f"{state.task.file}:", in_block(state.wrote), *checks])
 
 
 def published(message: Message) -> Published:

@@ -82,6 +82,7 @@ class TeamPlan:
             pool=opened.pool,
             open_model=lambda key: run_factory.model_of_worker(settings, console, opened.plan.model, key),
             commands=lambda names: _specs(registry, names),
+            writing=_writing(registry),
             ask_person=lambda role, prompt: ask_person(console, role, prompt, settings.unanswered_text),
             reply_tokens=settings.reply_tokens,
             interruptible=opened.interrupts.allowed,
@@ -157,7 +158,22 @@ def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Regist
     for role in team.env.roles:
         for action in role.actions:
             _specs(registry, action.commands, f"{role}, {action}: ")
+            if action.file and not any(map(_writes, registry.specs)):
+                raise SettingsError(f"{role}, {action}: no file can be written here; `autoagent commands` says why.")
     return registry
+
+
+def _writing(registry: Registry) -> tuple[CommandSpec, ...]:
+    """Return the specs of what writes a file, and of what ends an agent's run."""
+    return tuple(spec for spec in registry.specs if _writes(spec) or _ends(spec))
+
+
+def _writes(spec: CommandSpec) -> bool:
+    return spec.effects is not None and spec.effects.writes_whole
+
+
+def _ends(spec: CommandSpec) -> bool:
+    return spec.effects is not None and spec.effects.ends_run
 
 
 def _specs(registry: Registry, names: Any, whose: str = "") -> tuple[CommandSpec, ...]:
@@ -166,9 +182,7 @@ def _specs(registry: Registry, names: Any, whose: str = "") -> tuple[CommandSpec
     if unknown := [name for name in names if name not in known]:
         raise SettingsError(f"{whose}there is no command {unknown[0]!r} here; `autoagent commands` says why.")
     chosen = {known[name] for name in names}
-    return tuple(
-        spec for spec in registry.specs if spec.name in chosen or (spec.effects is not None and spec.effects.ends_run)
-    )
+    return tuple(spec for spec in registry.specs if spec.name in chosen or _ends(spec))
 
 
 def _task(plan: TeamPlan) -> Task:
@@ -183,6 +197,8 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
     """Return the event that begins the run of a team, or takes it up."""
     team, settings, began = plan.team, plan.settings, plan.began
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
+    if any(action.file for role in team.env.roles for action in role.actions):
+        names |= {spec.name for spec in registry.specs if _writes(spec)}
     task = _task(plan)
     made = {
         "definition": team.definition,

@@ -52,8 +52,8 @@ class Turn(Protocol):
     def ask(self, prompt: str, system: str, purpose: str) -> str:
         """Return the answer of the role's model, or of the person in its place."""
 
-    def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str) -> str:
-        """Work on a goal as an agent; return what it says in the end."""
+    def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "") -> str:
+        """Work on a goal as an agent; return what it says in the end, or the text of the `file` that it is to write."""
 
     def publish(self, message: Message) -> None:
         """Write a message, which all can read once the round has ended."""

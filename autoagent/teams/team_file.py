@@ -21,7 +21,7 @@ from autoagent.teams.team import Team
 TEAM_KEYS = ("name", "idea", "investment", "n_round", "roles")
 ROLE_TEXTS = ("name", "profile", "goal", "constraints", "desc")
 ROLE_KEYS = (*ROLE_TEXTS, "is_human", "may_be_human", "watch", "react_mode", "max_react_loop", "actions")
-ACTION_KEYS = ("name", "instruction", "commands", "check")
+ACTION_KEYS = ("name", "instruction", "commands", "file", "check")
 _YES, _NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
@@ -105,9 +105,13 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
             raise SettingsError(f"{entry.place}: an action has no {key}; add `{key}: ...`.")
     if "commands" in found:
         action["commands"] = found["commands"].texts()
+    if "file" in found:
+        if "commands" in found:
+            raise SettingsError(f"{found['file'].where}: an action has commands or a file, not both.")
+        action["file"] = found["file"].text()
     if "check" in found:
-        if "commands" not in found:
-            raise SettingsError(f"{found['check'].where}: only an action with commands can have a check.")
+        if "commands" not in found and "file" not in found:
+            raise SettingsError(f"{found['check'].where}: only an action with commands or a file can have a check.")
         action["check"] = found["check"].text()
     return action
 

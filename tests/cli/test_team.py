@@ -296,6 +296,44 @@ def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Callabl
     assert next(lines, None) is None
 
 
+FILE = """\
+roles:
+  - {name: Alice, profile: Coder,
+     actions: [{name: Code, instruction: "Code: {idea}", file: a.py, check: "! grep wrong a.py"}]}
+  - {name: Bob, profile: Reader, watch: [Code], actions: [{name: Read, instruction: Read it}]}
+"""
+
+
+def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], server: ScriptedServer) -> None:
+    answers = iter([
+        "It is:\n```python\nassert 0, 'wrong'\n```", "```\na\n```\nor\n```\nb\n```",
+        "```python\nprint('\\n')\n```\nThat is it.",
+    ])  # fmt: skip
+    home = team(FILE, lambda request: Reply(next(answers)) if "You are Alice" in request.prompt else None)
+    done = home.run("team", "team.yaml", "Go", "-m", "none", stdin="y\n" * 2, env=WIDE)
+    assert done.code == 0, done.text
+    assert home.read("autoagent_workspace/a.py") == "print('\\n')\n"
+    message = "a.py:\n```\nprint('\\n')\n```\nIts check passes: `! grep wrong a.py`"
+    assert said(home) == [("Alice", message), ("Bob", "Bob 1")]
+    asked_for = [request.body for request in server.requests[:3]]
+    assert not any("tools" in body or "response_format" in body for body in asked_for)
+    assert asked_for[0]["messages"][-1]["content"].endswith("Code: Go\n\nWrite a.py whole, in one Markdown code block.")
+    assert asked_for[1]["messages"][2]["content"] == "It is:\n```python\nassert 0, 'wrong'\n```"
+    assert "Its check says: exit status 1. assert 0, 'wrong'" in server.requests[1].prompt
+    assert "The reply holds 2 code blocks; answer with one that holds the whole of a.py." in server.requests[2].prompt
+    kinds = [event["type"] for event in home.log() if event["agent"] == "1.1.1"]
+    assert (kinds.count("decided"), kinds.count("started"), kinds.count("checked")) == (2, 2, 2)
+    assert home.run("replay", home.runs[0], "--verify").code == 0
+    assert "-assert 0, 'wrong'" in done.text, "as any write, it is shown before"
+
+    server._every = lambda request: Reply("```\nprint('b')\n```")
+    refused = home.run("team", "team.yaml", "Go", "-m", "none", stdin="n\n")
+    assert refused.code == 6 and home.read("autoagent_workspace/a.py") == "print('\\n')\n"
+    outside = home.write("out.yaml", FILE.replace("file: a.py", "file: ../a.py"))
+    held = home.run("team", str(outside), "Go", "-m", "none", "-c", "--n-round", "1")
+    assert not (home.folder / "a.py").exists(), held.text
+
+
 def test_what_a_writer_has_read_goes_with_its_message(team: Callable[..., Home], server: ScriptedServer) -> None:
     """The user's own file makes what is said of it private, and what is said to that."""
 
@@ -319,7 +357,8 @@ def test_what_a_writer_has_read_goes_with_its_message(team: Callable[..., Home],
         ("goal: write code", "react_mode: fast", "react_mode: 'fast' is none; use react, by_order or plan_and_act."),
         ("name: Code, ", "", "an action has no name"),
         ("instruction: Judge", "instruction: Judge, commands: [fly]", "there is no command 'fly' here"),
-        ("instruction: Judge", "instruction: Judge, check: 'true'", "check: only an action with commands can have a"),
+        ("instruction: Judge", "instruction: Judge, check: 'true'", "only an action with commands or a file can have"),
+        ("instruction: Judge", "instruction: Judge, file: a, commands: [read_file]", "commands or a file, not both"),
         ("idea:", "investment: much\nidea:", "investment: must be an amount of USD such as 1.50, not 'much'."),
         ("idea: Write a product function", "", "There is no idea: say what team.yaml is to work on."),
     ],

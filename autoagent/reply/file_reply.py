@@ -1,0 +1,70 @@
+"""From a reply that is the text of a file to the call that writes it.
+
+A small model writes code right in a Markdown code block that it gets wrong inside a string of JSON. What stands outside
+of the block are its thoughts; a reply without a block is the text itself, and so is a Markdown document that only holds
+blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from autoagent.core.commands import Call, CommandSpec
+from autoagent.core.errors import ReplyError
+from autoagent.core.model import Completion, Reply, Thoughts
+from autoagent.reply.parser import Check
+
+_MARKDOWN = (".md", ".markdown")
+_FENCE = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})(?P<info>[^`]*)")
+_THINKING = re.compile(r"\A\s*<(think(?:ing)?)>.*?</\1>", re.DOTALL)
+
+
+def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Check, call_id: str) -> Reply:
+    """Return the checked call that writes the text of a completion to the file; `writer` is the command for that.
+
+    Raises ReplyError for a reply that is cut off, empty, or holds several blocks.
+    """
+    if completion.truncated:
+        raise ReplyError(f"The reply was cut off before its end, so {file} was not written. Write a shorter one.")
+    said = _THINKING.sub("", completion.text)
+    blocks, words = _blocks(said)
+    if not blocks or _is_document(said, file):
+        blocks, words = [said], ""
+    if len(blocks) > 1:
+        raise ReplyError(f"The reply holds {len(blocks)} code blocks; answer with one that holds the whole of {file}.")
+    text = blocks[0].strip("\n")
+    if not text.strip():
+        raise ReplyError(f"The reply is empty; answer with the whole text of {file} in one code block.")
+    named, whole = (parameter.name for parameter in writer.parameters[:2])
+    call = check(Call(call_id, writer.name, {named: file, whole: text + "\n"}))
+    return Reply(Thoughts(text=words.strip()), call, completion.text)
+
+
+def in_block(text: str) -> str:
+    """Return a text in a Markdown code block that nothing in it can end."""
+    longest = max((len(marks) for marks in re.findall(r"`{3,}", text)), default=2)
+    mark = "`" * (longest + 1)
+    return f"{mark}\n{text.rstrip()}\n{mark}"
+
+
+def _is_document(said: str, file: str) -> bool:
+    """Return whether the reply is a Markdown document itself, and not one that stands in a block."""
+    return PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(said.lstrip("\n"))
+
+
+def _blocks(text: str) -> tuple[list[str], str]:
+    """Return what the code blocks of a text hold, and the words outside of them. The last block may lack its end."""
+    blocks: list[list[str]] = []
+    words: list[str] = []
+    mark = ""
+    for line in text.splitlines():
+        fence = _FENCE.fullmatch(line)
+        if not mark and fence:
+            mark = fence["mark"]
+            blocks.append([])
+        elif mark and fence and fence["mark"].startswith(mark) and not fence["info"].strip():
+            mark = ""
+        else:
+            (blocks[-1] if mark else words).append(line)
+    return ["\n".join(lines) for lines in blocks], "\n".join(words)
