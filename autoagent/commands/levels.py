@@ -52,8 +52,9 @@ def think(
 
 
 def _delegated(here: Context, task: str, context: str) -> CommandOutput:
-    result, origin = here.agents.delegate(task, context, call=here.call, origin=here.origin())
-    return CommandOutput(result, origin.labels)
+    result, meta = here.agents.delegate(task, context, call=here.call, origin=here.origin())
+    files = f"\nFiles changed: {', '.join(meta.changed)}." if meta.changed else ""
+    return CommandOutput(f"{result}{files}", meta)
 
 
 COMMANDS = (execute_task, think)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, Protocol
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
+from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.events import Event, Returned
 from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
@@ -417,8 +417,9 @@ class SubAgents(Protocol):
         Without `commands` it may use all of this agent's, except those that involve the user.
         """
 
-    def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, Origin]:
-        """Have the next level of a hierarchical run do a task; its result, once it is there, and what that comes from.
+    def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
+        """Have the next level of a hierarchical run do a task; its result, once it is there, with its labels and what
+        files have changed.
 
         `call` is the id of the call that asks for it: one that was cut off goes on where it was. Raises CommandError if
         it was not done, StopRun if the run is to end.

@@ -265,7 +265,7 @@ class ExfiltrationGuard:
         self._carried(event.meta, f"{_short(call)}, step {event.step}")
         self._mark(event)
         effects = self._effects(call)
-        if event.known and effects is not None and not effects.amends:
+        if event.known and effects is not None and not (effects.amends or effects.tells_agents):
             self._made.update(event.meta.changed)
 
     def _carried(self, meta: ResultMeta, by: str) -> None:

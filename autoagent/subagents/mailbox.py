@@ -7,10 +7,11 @@ import queue
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.commands import CommandSpec
+from autoagent.core.commands import CommandSpec, ResultMeta
 from autoagent.core.errors import CommandError, StopRun
 from autoagent.core.events import AgentMessage, Ended, Event
 from autoagent.core.levels import LEVELS, Level, without_thinking
@@ -110,7 +111,7 @@ class Mailbox:
             self._pool.stop([member], f"Ended by {self._name}.")
         return found.now()
 
-    def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, Origin]:
+    def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
         if self._depth + 1 >= len(LEVELS):
             raise CommandError("There is no level below; do it yourself.")
         level = LEVELS[self._depth + 1]
@@ -130,7 +131,7 @@ class Mailbox:
             raise StopRun(outcome)
         if outcome.status != "finished":
             raise CommandError(f"The {level.name} has not done it ({outcome.status}): {outcome.reason}")
-        return without_thinking(state.said), origin
+        return without_thinking(state.said), replace(origin.labels, changed=tuple(state.changed))
 
     def _put_to_work(self, level: Level, key: str, text: str, origin: Origin | None) -> RunningWorker:
         """Have an agent of the level below work, and wait until it has ended; with this one it ends as well."""

@@ -78,6 +78,9 @@ def test_each_level_has_its_model_its_commands_and_hands_up_its_result_alone(
     assert "I count." in thinking[-1], "the thinking is kept in the log"
     said = next(event for event in home.log() if event["type"] == "returned" and event["agent"] == "1")
     assert said["text"] == "One is 1."
+    done_by = next(event for event in home.log() if event["type"] == "returned" and not event["agent"])
+    assert done_by["text"] == "It is done.\nFiles changed: a.txt."
+    assert done_by["data"]["changed"] == ["a.txt"], "so that the checks of the goals are run, and the end looks at it"
 
 
 def test_what_a_level_may_not_is_refused_by_the_program(levels: Callable[..., Home]) -> None:

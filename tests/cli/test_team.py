@@ -408,12 +408,16 @@ def test_a_team_that_is_killed_a_hundred_times_loses_nothing(team: Callable[...,
     worker = (
         "  - {name: Alice, profile: Coder, watch: [UserRequirement, Save, A0],\n"
         "     actions: [{name: Save, instruction: Save it, commands: [write_to_file]}]}\n"
+        "  - {name: Frank, profile: Coder, watch: [UserRequirement, Save],\n"
+        "     actions: [{name: File, instruction: '{last}', file: f.txt, check: test -s f.txt}]}\n"
     )
 
     def answer(request: Request) -> Any:
         time.sleep(0.01)
         if "named R" in request.prompt[:60]:
             return Reply(f"{request.prompt.count('(P)')} words before")
+        if "You are Frank" in request.prompt:
+            return Reply("```\nis it\n```")
         return working(request)
 
     home = team("roles:\n" + roles + worker, answer)
