@@ -45,13 +45,17 @@ def own_network() -> list[str]:
     pytest.skip(reason)
 
 
-def run_offline(folder: Path, temperature: float, *goals: str) -> subprocess.CompletedProcess[str]:
-    """`autoagent` on the embedded model in an empty folder, in a network namespace that leads nowhere."""
+def run_goals(folder: Path, temperature: float, *goals: str) -> subprocess.CompletedProcess[str]:
+    """`autoagent` at work on these goals."""
     flags = [flag for goal in goals for flag in ("--ai-goal", goal)]
-    limits = ("-l", "8", "--max-seconds", "150")
     who = ("--ai-name", "Clerk", "--ai-role", "an assistant that works with files")
+    return run_offline(folder, temperature, "-l", "8", "--max-seconds", "150", *who, *flags)
+
+
+def run_offline(folder: Path, temperature: float, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`autoagent` on the embedded model in a folder of its own, in a network namespace that leads nowhere."""
     return subprocess.run(
-        [*own_network(), sys.executable, "-c", OFFLINE, "--model", "local", "-c", *limits, *who, *flags],
+        [*own_network(), sys.executable, "-c", OFFLINE, *arguments, "--model", "local", "-c"],
         cwd=folder,
         env=OWN_ENVIRONMENT | {"TEMPERATURE": str(temperature)},
         stdin=subprocess.DEVNULL,
@@ -85,7 +89,7 @@ def _facts_are_written(folder: Path, temperature: float) -> bool:
         "The oldest book is from 1482.\nMembership costs 12 euros a year.\n"
     )
     goals = ("Read notes.txt", "Write a file summary.txt that holds the facts from notes.txt")
-    done = run_offline(folder, temperature, *goals)
+    done = run_goals(folder, temperature, *goals)
     print(done.stdout, done.stderr)  # for whoever reads why none of the tries did
     summary = workspace / "summary.txt"
     written = summary.read_text() if summary.exists() else ""
@@ -103,7 +107,7 @@ def _a_module_is_written(folder: Path, temperature: float) -> bool:
         """ :: python3 -c "import greet; got = greet.greet('Bo');"""
         """ assert got == 'Hello, Bo!', f'greet has to return the text; it returned {got}'" """
     )
-    done = run_offline(folder, temperature, goal)
+    done = run_goals(folder, temperature, goal)
     print(done.stdout, done.stderr)
     check = subprocess.run(
         [sys.executable, "-c", "import greet; print(greet.greet('Ada'))"],
