@@ -56,7 +56,7 @@ class Agent:
         self._inbox = tools.inbox
         self._hooks = tools.hooks
         self._clock = policy.clock
-        self._state = RunState(start, tools.registry, policy, log, key)
+        self._state = RunState(start, tools, policy, log, key)
         self._user = Authorization(self._state, tools, policy, listener)
         self._memory = StepMemory(self._state, tools.context.memory, self._user, policy.clock)
         self._model = ModelTurn(self._state, model, tools, policy, self._user, listener, setup_usage or Usage())

@@ -50,7 +50,7 @@ class CommandService:
     """Carries out calls as steps of a run, which the console shows. Calls come from one thread."""
 
     def __init__(self, start: RunStarted, tools: Tools, policy: Policy, log: Recorder, console: Console) -> None:
-        self._state = RunState(start, tools.registry, policy, log)
+        self._state = RunState(start, tools, policy, log)
         self._state.loop_guard = LoopGuard({})  # whoever calls decides what to repeat, and has no earlier step at hand
         self._registry = tools.registry
         self._user = Authorization(self._state, tools, policy, console)

@@ -67,6 +67,8 @@ def history_until(state_dir: Path, run: str, step: int) -> WorkspaceHistory:
 
 def cut_off(state_dir: Path, run: str) -> bool:
     """Return whether a restoration was begun and is not known to be done."""
+    if not any(True for _ in read(state_dir, run, (Undone, Rewound))):
+        return False
     return bool(history_of(read(state_dir, run, (Snapshot, Undone, Rewound))).unfinished)
 
 

@@ -17,7 +17,7 @@ from autoagent.app.late_answers import LateAnswers
 from autoagent.app.plugins import RunPlugins
 from autoagent.commands.registry import Registry
 from autoagent.config.scenario_bounds import hold_workspace
-from autoagent.config.settings import Settings
+from autoagent.config.settings import Settings, user_state_path
 from autoagent.core.errors import ForUser, SettingsError, SetupError, StopRun
 from autoagent.core.event_codec import to_json
 from autoagent.core.events import Ended, Event, RunStarted, Thought
@@ -170,6 +170,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.commands.selection import all_specs
     from autoagent.memory.tick_clock import TickClock
     from autoagent.models.switchable import SwitchableModel
+    from autoagent.runs.checkpoint import Checkpoint
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.steps.run_state import Policy, Tools
@@ -206,7 +207,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
         plan.plugins.attach(context, registry)
-        log.subscribe(rulebook.add)
+        rulebook.follow(log.calls)
         if parts.ticks:
             log.listen(parts.ticks.add)
         build = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
@@ -216,7 +217,9 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             if settings.hierarchical:
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
-            tools = Tools(own, context, snapshots, inbox=late.after(pool.mailbox), hooks=plan.plugins.hooks)
+            checkpoint = Checkpoint(log, console.folds, user_state_path(os.environ) / "checkpoints.key")
+            inbox = late.after(pool.mailbox)
+            tools = Tools(own, context, snapshots, inbox=inbox, hooks=plan.plugins.hooks, checkpoint=checkpoint)
             current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
             steering = RunSteering(plan, own, current, budget, log.run, snapshots)
             authorizer = pool.leading(plan.authorizer(rulebook, None if "team" in start.settings else steering))

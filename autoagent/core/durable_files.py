@@ -14,10 +14,11 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o600) -> Iterator[BufferedRandom]:
+def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator[BufferedRandom]:
     """Yield a file to fill, which replaces `path` once the block ends well and it is on disk.
 
-    A reader and a crash see the old content or the new. Raises OSError, and leaves no partial file behind.
+    A reader and a crash see the old content or the new; after a power cut it may be neither unless `synced`.
+    Raises OSError, and leaves no partial file behind.
     """
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new")
     try:
@@ -25,7 +26,8 @@ def replacing(path: Path, mode: int = 0o600) -> Iterator[BufferedRandom]:
         with os.fdopen(descriptor, "w+b") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
         draft.replace(path)
     except BaseException:  # Ctrl-C too
         draft.unlink(missing_ok=True)

@@ -54,6 +54,8 @@ class Budget:
     One thread uses a budget; those of its shares may be other threads' at the same time.
     """
 
+    NOT_KEPT = ("limits", "time", "_shares", "_is_open")  # in a checkpoint
+
     def __init__(self, limits: RunLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.time = WorkingTime(clock)

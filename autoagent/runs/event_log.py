@@ -19,7 +19,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,9 +33,11 @@ from autoagent.core.events import (
     Acted,
     AgentMessage,
     Answered,
+    Changed,
     Decided,
     Ended,
     Event,
+    Forked,
     Hired,
     Prompted,
     Proposed,
@@ -42,15 +45,18 @@ from autoagent.core.events import (
     Recalled,
     Rejected,
     Remembered,
+    Resumed,
     Retried,
     Returned,
     Rewound,
     RoundBegan,
+    RunStarted,
     Spent,
     Started,
     SystemNotice,
     Tainted,
     Thought,
+    Undone,
 )
 from autoagent.core.model import Usage
 
@@ -78,6 +84,10 @@ _PASSING = (
     Published,
     Acted,
 )
+
+
+# What begins and ends a run, and takes it back: a few events, that several look for.
+_TURNS = (RunStarted, Resumed, Changed, Rewound, Undone, Forked, Ended)
 
 
 def runs_folder(state_dir: Path) -> Path:
@@ -147,6 +157,7 @@ class EventLog:
         self.run = run
         self.path = path
         self._seq = seq
+        self._size = 0
         self._mask = mask
         self._clock = clock
         self._rewinds: list[Rewound] = []
@@ -218,6 +229,7 @@ class EventLog:
             log = cls(path, path.parent.name, 0, mask, clock)
             log._take(os.O_CREAT | os.O_EXCL, path.with_name("events.tmp"))  # a run exists as a whole or not at all
             _write(log._file, shared)
+            log._size = len(shared)
             os.fdatasync(log._file)
             path.with_name("events.tmp").rename(path)
             _sync_folder(path.parent)
@@ -226,6 +238,23 @@ class EventLog:
             raise StateError(f"Cannot write the log {path}: {error.strerror}.") from error
         log._look_through()
         return log
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The bytes and events so far."""
+        with self._lock:
+            return self._size, self._seq
+
+    @property
+    def was_taken_back(self) -> bool:
+        """Whether some of its events do not count any more."""
+        return bool(self._rewinds)
+
+    def pieces(self, offset: int, end: int) -> Iterator[bytes]:
+        """Yield its bytes between two places. Raises OSError."""
+        while offset < end and (piece := os.pread(self._file, min(end - offset, 1 << 20), offset)):
+            offset += len(piece)
+            yield piece
 
     def masked(self, value: Any) -> Any:
         return self._mask(value)
@@ -248,6 +277,7 @@ class EventLog:
                 self._broken = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are whole."
                 raise StateError(self._broken) from error
             self._seq += 1
+            self._size += len(line) + 1
             if isinstance(stamped, Rewound):
                 self._rewinds.append(stamped)
             for hear in self._hearers:
@@ -275,9 +305,19 @@ class EventLog:
             elif isinstance(event, Returned) and call is not None and event.call_id == call.id:
                 yield call, event
 
-    def effective(self) -> Iterator[Event]:
-        """Yield the events that a resumed run continues from: those that count, except what was recalled."""
-        for event in effective(_events(self.path, EVENTS.keys() - {Recalled.type}), self._rewinds):
+    def calls(self) -> Iterator[tuple[str, Call]]:
+        """Yield the calls of all agents, each with the key of its agent, as they were asked for and as they ran."""
+        for event in effective(_events(self.path, {Thought.type, Started.type, Rewound.type}), self._rewinds):
+            if isinstance(event, (Thought, Started)):
+                yield event.agent, event.call
+
+    def effective(self, offset: int = 0, before: int = 0) -> Iterator[Event]:
+        """Yield the events that a resumed run continues from: those that count, except what was recalled.
+
+        With an `offset`, in bytes, only those from there on, where so many came `before` and none was taken back.
+        """
+        kinds = EVENTS.keys() - {Recalled.type}
+        for event in effective(_events(self.path, kinds, begin=(offset, before)), self._rewinds):
             for hear in self._listeners:
                 hear(event)
             yield event
@@ -320,10 +360,9 @@ class EventLog:
 
     def _look_through(self) -> None:
         """Count the events, and find those that take others back."""
-        for event in _lines(self.path, {Rewound.type}):
-            self._seq += 1
-            if isinstance(event, Rewound):
-                self._rewinds.append(event)
+        look = _looked_through(self.path)
+        self._seq = look.events
+        self._rewinds = [event for event in look.turns if isinstance(event, Rewound)]
 
     @property
     def _holder(self) -> Path:
@@ -340,6 +379,7 @@ class EventLog:
         if whole < size:
             os.ftruncate(self._file, whole)
             os.fdatasync(self._file)
+        self._size = whole
 
 
 def _keep_out_of_git(state_dir: Path) -> None:
@@ -392,23 +432,70 @@ _BEGINNING = re.compile(
 """How `append` begins a line. Others write JSON otherwise: such a line is read as a whole."""
 
 
-def _events(path: Path, kinds: Collection[str], *, others: bool = False) -> Iterator[Event]:
-    """Yield the events of these types; with `others` only those of sub-agents."""
-    for line in _lines(path, kinds, others=others):
+def _events(
+    path: Path, kinds: Collection[str], *, others: bool = False, begin: tuple[int, int] = (0, 0)
+) -> Iterator[Event]:
+    """Yield the events of these types; with `others` only those of sub-agents; `begin` as for `_lines`."""
+    if begin == (0, 0) and (others or all(issubclass(EVENTS[kind], _TURNS) for kind in kinds)):
+        look = _looked_through(path)
+        if not others or not look.others:
+            yield from () if others else (event for event in look.turns if event.type in kinds)
+            return
+    for line in _lines(path, kinds, others=others, begin=begin):
         if isinstance(line, Event) and line.type in kinds and (line.agent or not others):
             yield line
 
 
-def _lines(path: Path, kinds: Collection[str], *, others: bool = False) -> Iterator[Event | None]:
-    """Yield each line's event, or None for an unwanted one, of which only the beginning is read."""
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one look through a log tells: the number of its events, those of _TURNS, and whether others have any."""
+
+    events: int
+    turns: tuple[Event, ...]
+    others: bool
+
+
+def _looked_through(path: Path) -> _Look:
+    """Look through a log, once as long as it is the same. Raises StateError."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return _look_through(path)  # which says why
+    return _look_once(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _look_once(path: Path, *_: int) -> _Look:
+    return _look_through(path)
+
+
+def _look_through(path: Path) -> _Look:
+    number, others = 0, False
+    turns: list[Event] = []
+    for line in _lines(path, {kind.type for kind in _TURNS}):
+        number += 1
+        others = others or bool(line.agent if isinstance(line, Event) else line)
+        if isinstance(line, _TURNS):
+            turns.append(line)
+    return _Look(number, tuple(turns), others)
+
+
+def _lines(
+    path: Path, kinds: Collection[str], *, others: bool = False, begin: tuple[int, int] = (0, 0)
+) -> Iterator[Event | bytes]:
+    """Yield each line's event, or of an unwanted one, of which only the beginning is read, the key of its agent.
+
+    `begin` says where the first of them begins, in bytes, and how many lines come before.
+    """
     unwanted = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
     try:
         with _open_to_read(path) as file:
-            for number, line in enumerate(file, 1):
+            file.seek(begin[0])
+            for number, line in enumerate(file, begin[1] + 1):
                 begins = _BEGINNING.match(line)
                 passed = begins and (begins[1] in unwanted or (others and not begins[3]))
                 if begins and passed and int(begins[2]) == number - 1 and line.endswith(b"}\n"):
-                    yield None
+                    yield begins[3]
                     continue
                 if not line.endswith(b"\n"):
                     return  # torn by a crash, or being written this moment

@@ -35,6 +35,8 @@ Results = Callable[[], Iterable[tuple[Call, Returned]]]
 class GoalEvidence:
     """Add every event in order; ask `proofs` before the run may end."""
 
+    NOT_KEPT = ("_specs",)  # in a checkpoint
+
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
         self._root = ""

@@ -108,6 +108,8 @@ class History:
     from what the server has counted since. Time and memory of an added event do not depend on how many came before.
     """
 
+    NOT_KEPT = ("_count", "_read_on", "lasting", "lasting_at")  # in a checkpoint
+
     def __init__(self, count: Count, read_on: str = "") -> None:
         self._count = count
         self._read_on = read_on

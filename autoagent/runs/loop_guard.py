@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta
 from autoagent.core.events import Changed, Decided, Event, Feedback, Rejected, Resumed, Returned, Started, Thought
+from autoagent.text.fingerprint import fingerprint
 
 QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
 
@@ -62,6 +63,8 @@ class LoopGuard:
     that was put off. They are not offered again until another has run: a small model that is bound to what is offered
     gets out of its circle that way.
     """
+
+    NOT_KEPT = ("_specs",)  # in a checkpoint
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
@@ -126,7 +129,7 @@ class LoopGuard:
         earlier = self._results.get(call.key)
         if earlier is None or spec is None or spec.repeatable or spec.risk != "read":
             return None
-        return earlier if earlier.digest == hash(text) else None
+        return earlier if earlier.digest == fingerprint(text) else None
 
     def _repeated(self, call: Call) -> bool:
         """Note a repeat; whether it is insisted on."""
@@ -137,10 +140,10 @@ class LoopGuard:
     def _failed_again(self, call: Call, event: Returned) -> bool:
         """Return whether the call has failed as it did before, with nothing changed in between."""
         earlier = self._results.get(call.key)
-        return earlier is not None and not earlier.ok and earlier.digest == hash(event.text)
+        return earlier is not None and not earlier.ok and earlier.digest == fingerprint(event.text)
 
     def _returned(self, call: Call, event: Returned) -> None:
-        key, digest = call.key, hash(event.text)
+        key, digest = call.key, fingerprint(event.text)
         spec = self._specs.get(call.name)
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another

@@ -32,6 +32,7 @@ from autoagent.core.events import (
     Started,
     Thought,
 )
+from autoagent.text.fingerprint import fingerprint
 
 Alarm = Literal["", "model", "user", "stop"]
 """Who is to hear of a standstill now; `stop` ends the run."""
@@ -66,6 +67,8 @@ _NUMBER = re.compile(r"\d+")
 
 class Standstill:
     """Add every event in order; after each step, `alarm` says whom to tell of a standstill, and `says` what."""
+
+    NOT_KEPT = ("_specs",)  # in a checkpoint
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
@@ -139,8 +142,9 @@ class Standstill:
         has_failed = not event.ok or meta.failed
         about = call.name if has_failed else call.key  # the same failure of another call is nothing new
         text = without_varying(event.text)
-        outcome = hash((about, text, changed))
-        nearly = hash((about, _NUMBER.sub("0", _without(call, text) if has_failed else text), changed))
+        outcome = fingerprint(repr((about, text, changed)))
+        alike = _NUMBER.sub("0", _without(call, text) if has_failed else text)
+        nearly = fingerprint(repr((about, alike, changed)))
         known = self._changes if changed else self._rest
         leads_on = bool(changed) and self._state == "new"
         if leads_on:

@@ -20,6 +20,8 @@ class WorkingTime:
     Events of older programs do not say how long was worked: there all time counts between those of one process.
     """
 
+    NOT_KEPT = ("_clock", "_since", "_left_at")  # in a checkpoint
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.recorded = 0.0
         self._clock = clock

@@ -79,6 +79,8 @@ class ExfiltrationGuard:
     that of the agent that gave it. `add` raises StateError where a tainted file cannot be recorded.
     """
 
+    NOT_KEPT = ("_tainted", "_specs", "_network", "confined")  # in a checkpoint
+
     def __init__(
         self,
         tainted: TaintedFiles,
@@ -95,9 +97,15 @@ class ExfiltrationGuard:
         self._held: dict[str, None] = {}  # the private data it holds, in words
         self._made: set[str] = set()  # workspace paths of files whose whole content is this run's
         self._pending: Call | None = None
+        self._marked: dict[str, tuple[str, str, int, bool]] = {}  # the newest marks that it has made, by path
         self._agents_reach_out = True
         self._run, self._step = "", 0
         self._carried((origin or Origin()).labels, "the task it was given")
+
+    @property
+    def handed(self) -> object:
+        """What it goes by besides the events."""
+        return sorted(self._specs.items()), self._network, self.confined
 
     @property
     def source(self) -> str:
@@ -284,6 +292,12 @@ class ExfiltrationGuard:
         if source := self.source or meta.tainted_by:
             shared = self.private or (isinstance(event, Returned) and not event.known)
             self._tainted.mark(list(meta.changed), source, run=event.run, seq=event.seq, shared=shared)
+            self._marked.update(dict.fromkeys(meta.changed, (source, event.run, event.seq, shared)))
+
+    def mark_again(self) -> None:
+        """Taint what the record of tainted files has lost: all is there if that is whole."""
+        for path, (source, run, seq, shared) in self._marked.items():
+            self._tainted.mark([path], source, run=run, seq=seq, shared=shared)
 
 
 _DOES: dict[Risk, str] = {

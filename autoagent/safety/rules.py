@@ -24,7 +24,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -36,7 +36,6 @@ from autoagent.config.text_file import read_text, write_text
 from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import CommandError, SettingsError, StateError
-from autoagent.core.events import Event, Started, Thought
 from autoagent.core.tool_servers import PREFIX
 from autoagent.text.sanitize import shorten
 
@@ -269,11 +268,11 @@ class Rulebook:
         self._place = place
         self._rules = [*map(self.parse, given), *(saved.load() if saved else ())]
         self._seen: dict[tuple[str, str], Call] = {}  # by agent and id, as they were proposed last
+        self._past: Callable[[], Iterable[tuple[str, Call]]] = tuple
 
-    def add(self, event: Event) -> None:
-        """Take up an event of the run before it was resumed."""
-        if isinstance(event, (Thought, Started)):
-            self.see(event.call, event.agent)
+    def follow(self, past: Callable[[], Iterable[tuple[str, Call]]]) -> None:
+        """Learn where the calls of the run are, each with the key of its agent: read where they are wanted."""
+        self._past = past
 
     def see(self, call: Call, agent: str = "") -> None:
         """Take up a call that is proposed."""
@@ -294,7 +293,8 @@ class Rulebook:
 
     def forecast(self, rule: Rule) -> str:
         """List the calls so far that the rule would have let through, one per line."""
-        seen = list(self._seen.values())  # sub-agents propose calls meanwhile
+        before = {(agent, call.id): call for agent, call in self._past()}
+        seen = list((before | self._seen).values())  # sub-agents propose calls meanwhile
         past = [call for call in seen if self.fits(rule, call)]
         head = f"{rule} would have let through {len(past)} of the {len(seen)} calls of this run:"
         more = [f"  and {len(past) - CALLS_SHOWN} earlier ones"] if len(past) > CALLS_SHOWN else []

@@ -104,6 +104,7 @@ class ModelTurn:
                 files=moment.files,
             )
         )
+        state.keep()
         return prompt
 
     @property

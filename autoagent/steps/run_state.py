@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from time import time
@@ -15,6 +15,7 @@ from autoagent.core.hooks import NO_HOOKS, StepHooks
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Authorizer, Inbox, Recorder, Snapshots
 from autoagent.runs.budget import Budget
+from autoagent.runs.checkpoint import Checkpoint
 from autoagent.runs.final_review import FinalReview
 from autoagent.runs.goal_checks import GoalChecks
 from autoagent.runs.goal_evidence import GoalEvidence
@@ -33,7 +34,7 @@ class Tools:
     """What the agent works with.
 
     `snapshots` keeps the workspace as it was around each change, where that is wanted. `inbox` brings what other agents
-    have to say, `hooks` are what plug-ins do in the parts of a step.
+    have to say, `hooks` are what plug-ins do in the parts of a step. A long run goes on at once from its `checkpoint`.
     """
 
     registry: Registry
@@ -41,6 +42,7 @@ class Tools:
     snapshots: Snapshots | None = None
     inbox: Inbox | None = None
     hooks: StepHooks = NO_HOOKS
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class RunState:
     `key` is that of a sub-agent, whose events stand in the log of the run that started it.
     """
 
-    def __init__(self, start: RunStarted, registry: Registry, policy: Policy, log: Recorder, key: str = "") -> None:
+    def __init__(self, start: RunStarted, tools: Tools, policy: Policy, log: Recorder, key: str = "") -> None:
+        registry = tools.registry
         specs = {spec.name: spec for spec in registry.specs}
         self.start = start
         self.step = 0
@@ -87,6 +90,8 @@ class RunState:
             self.history, self.budget, self.loop_guard, self.standstill, self.review, self.resume, self.goals,
             self.evidence, self.guard,
         )  # fmt: skip
+        self._checkpoint = tools.checkpoint
+        self._registry = registry
 
     def record(self, event: Event, *, passing: bool = False) -> Event:
         """Write the event to disk, then take it up in every fold; return it as it is in the log, without secrets.
@@ -106,11 +111,26 @@ class RunState:
         What a worker has spent in an earlier process counts for its starter, of whose present budget it has a share.
         """
         folds = tuple(fold for fold in self._folds if not (self.key and fold is self.budget))
-        for event in self.log.effective():
+        kept = self._checkpoint
+        for event in kept.events(self._kept, self._fits) if kept else self.log.effective():
             if event.agent == self.key:
                 for fold in folds:
                     fold.add(event)
+        self.guard.mark_again()
         self.step = self.resume.step
+
+    def keep(self) -> None:
+        """Keep the state as of the newest event now and then, once all of them have been shown."""
+        if self._checkpoint is not None:
+            self._checkpoint.keep(self._kept, self._fits)
+
+    def _fits(self) -> str:
+        """Return what shapes the folds beside the events."""
+        return repr((self.start.model, self._registry.pages_results, self._registry.specs, self.guard.handed))
+
+    @property
+    def _kept(self) -> Mapping[str, object]:
+        return {type(fold).__name__: fold for fold in (*self._folds, self.budget.time)}
 
     def charge(self, purpose: str, usage: Usage) -> Events:
         """Record what was spent beside the steps."""

@@ -147,6 +147,11 @@ class Console:
         if broken:
             raise StateError(f"The output cannot be written: {broken}. The run is saved.")
 
+    @property
+    def folds(self) -> Mapping[str, object]:
+        """What `pass_over` leads to, by name; what it keeps besides is of the newest step alone."""
+        return {"tally": self.tally, "words": self._words, "team": self._team}
+
     def pass_over(self, event: Event) -> None:
         """Take up an event that was shown before; thoughts whose command was not started are shown once more."""
         self._take(event)

@@ -26,6 +26,8 @@ WORDS: Mapping[str, str] = {
 class RunWords:
     """Add every event of the run's own agent; `tally` is the fold over the events of all."""
 
+    NOT_KEPT = ("_tally", "_recalled")  # in a checkpoint
+
     def __init__(self, tally: RunStats) -> None:
         self._tally = tally
         self._system = 0  # tokens

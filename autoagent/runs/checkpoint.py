@@ -1,0 +1,171 @@
+"""What the folds of a run have come to by a point of its log, kept beside that so that a long run goes on at once.
+
+It is a cache: without it, all is folded anew, to the same state. It is believed only where it is sealed with this
+user's key, so that none comes with a folder, was made by this very program, for the same commands and model, and where
+the log still begins with the bytes it was made from. Runs with sub-agents, and those taken back to a step, have none.
+
+The state of a fold is its attributes but those in NOT_KEPT: what it is handed, and what no replay would bring back.
+It is pickled, as it may be any records in any containers, and unpickled only once its seal is found to be right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import pickle
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import autoagent
+from autoagent.core.durable_files import replacing
+from autoagent.core.events import Event
+from autoagent.runs.event_log import EventLog
+
+EVERY = 1500  # events, about 200 steps
+NAME = "checkpoint"
+_KEY_BYTES = 32
+_SEAL_BYTES = 32
+_LARGEST = 1 << 26  # bytes
+
+Folds = Mapping[str, object]
+"""The folds of a run, each by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Covered:
+    """The beginning of a log: its bytes, how many events that is, and its digest."""
+
+    size: int = 0
+    events: int = 0
+    digest: bytes = b""
+
+
+class Checkpoint:
+    """The checkpoint of a run, in the folder of its log; `shown` are folds that hear its events as the user sees them.
+
+    `key_file` has the user's key, and is made with the first checkpoint. Where a file cannot be read or written, there
+    is no checkpoint.
+    """
+
+    def __init__(self, log: EventLog, shown: Folds, key_file: Path) -> None:
+        self._log = log
+        self._path = log.path.with_name(NAME)
+        self._shown = shown
+        self._key_file = key_file
+        self._covered = _Covered()
+        self._hashed = hashlib.sha256()  # what is covered
+        self._is_alone = True  # no other agent has an event in the log
+        log.subscribe(self._hear)
+        log.listen(self._hear)
+
+    def keep(self, folds: Folds, fits: Callable[[], str]) -> None:
+        """Keep what the folds have come to, if the newest checkpoint is old; it is of use for the same `fits` alone."""
+        size, events = self._log.position
+        if not self._is_alone or self._log.was_taken_back or events - self._covered.events < EVERY:
+            return
+        with suppress(OSError):
+            covered = self._cover(size, events)
+            states = {name: _state_of(fold) for name, fold in (*folds.items(), *self._shown.items())}
+            body = zlib.compress(pickle.dumps((covered, _made_for(fits()), states)), 1)
+            key = _key(self._key_file) or _new_key(self._key_file)
+            with replacing(self._path, synced=False) as file:
+                file.write(_seal(key, self._log.run, body) + body)
+
+    def events(self, folds: Folds, fits: Callable[[], str]) -> Iterator[Event]:
+        """Bring the folds to where the checkpoint has them, if it is of use; yield the events that they then lack."""
+        found = self._load(fits)
+        if found is None:
+            yield from self._log.effective()
+            return
+        self._covered, states = found
+        for name, fold in (*folds.items(), *self._shown.items()):
+            vars(fold).update(states[name])
+        yield from self._log.effective(self._covered.size, self._covered.events)
+
+    def _load(self, fits: Callable[[], str]) -> tuple[_Covered, dict[str, Any]] | None:
+        key = _key(self._key_file)
+        if key is None or self._log.was_taken_back:
+            return None
+        try:
+            data = _bytes_of(self._path)
+            seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
+            if not hmac.compare_digest(seal, _seal(key, self._log.run, body)):
+                return None
+            covered, made_for, states = pickle.loads(zlib.decompress(body))  # noqa: S301 see the top
+            if made_for != _made_for(fits()) or covered.size > self._log.position[0]:
+                return None
+            if self._cover(covered.size, covered.events) == covered:
+                return covered, states
+            self._covered, self._hashed = _Covered(), hashlib.sha256()
+        except OSError:
+            pass
+        return None
+
+    def _cover(self, size: int, events: int) -> _Covered:
+        """Go on to so many bytes of the log. Raises OSError."""
+        for piece in self._log.pieces(self._covered.size, size):
+            self._hashed.update(piece)
+        self._covered = _Covered(size, events, self._hashed.digest())
+        return self._covered
+
+    def _hear(self, event: Event) -> None:
+        self._is_alone = self._is_alone and not event.agent
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Return what is in a regular file; nothing of what is larger than any checkpoint. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST else b""
+
+
+def _state_of(fold: object) -> dict[str, Any]:
+    left_out = getattr(fold, "NOT_KEPT", ())
+    return {name: value for name, value in vars(fold).items() if name not in left_out}
+
+
+def _made_for(fits: str) -> bytes:
+    return hashlib.sha256(f"{_program()}\n{fits}".encode("utf-8", "surrogatepass")).digest()
+
+
+@cache
+def _program() -> str:
+    """Return what is another for every other program: its modules are those of the very same files."""
+    top = Path(autoagent.__file__).parent
+    files = sorted(top.rglob("*.py"))
+    statuses = ((file.relative_to(top), file.stat()) for file in files)
+    found = [f"{file} {status.st_size} {status.st_mtime_ns}" for file, status in statuses]
+    return "\n".join([sys.version, *found])
+
+
+def _seal(key: bytes, run: str, body: bytes) -> bytes:
+    return hmac.digest(key, run.encode() + b"\n" + body, "sha256")
+
+
+def _key(path: Path) -> bytes | None:
+    """Return the user's key; None where there is none, or it may not be his own."""
+    try:
+        status = path.lstat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            return None
+        key = _bytes_of(path)
+    except OSError:
+        return None
+    return key if len(key) == _KEY_BYTES else None
+
+
+def _new_key(path: Path) -> bytes:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = os.urandom(_KEY_BYTES)
+    with replacing(path) as file:
+        file.write(key)
+    return key

@@ -1,0 +1,174 @@
+"""A long run goes on from its checkpoint as it would from its whole log: to the same state, with the same prompt."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from driver import GOAL, PATIENCE, Home
+from server import Answer, Reply, Request, ScriptedServer, command
+
+# The program, which keeps a checkpoint sooner, and tells what its folds have come to when it goes on.
+PROGRAM = """
+import sys
+from collections import Counter, deque
+from pathlib import Path
+
+import autoagent.runs.checkpoint as checkpoint
+from autoagent.cli import main
+from autoagent.steps.run_state import RunState
+
+def plain(value):
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, value))
+    if isinstance(value, dict):
+        return [(repr(key), plain(one)) for key, one in value.items()]
+    if isinstance(value, (list, tuple, deque)):
+        return [plain(one) for one in value]
+    if hasattr(value, "__dict__") and not callable(value):
+        left_out = {*getattr(value, "NOT_KEPT", ()), *({"_undecided"} if "tally" in vars(value) else ())}
+        return {name: plain(one) for name, one in vars(value).items() if name not in left_out}
+    return repr(value)
+
+def replay(state):
+    used = []
+    load = checkpoint.Checkpoint._load
+    checkpoint.Checkpoint._load = lambda self, fits: used.append(load(self, fits)) or used[-1]
+    replay_whole(state)
+    folds = {**state._kept, **state._checkpoint._shown}
+    lines = [f"{name} {plain(fold)}" for name, fold in folds.items()]
+    Path("state.txt").write_text("\\n".join([f"checkpoint {used[0] is not None}", *lines]))
+
+checkpoint.EVERY = 40
+replay_whole, RunState.replay = RunState.replay, replay
+main()
+"""
+
+
+def _step(number: int) -> Answer:
+    """Steps of many kinds: new files, the same again, failures, looks, a reply that is none, a command there is not."""
+    kinds: list[Answer] = [
+        command("write_to_file", filename=f"notes/{number}.txt", text=f"The {number}. note\n" * 40),
+        command("read_file", filename=f"notes/{number - 1}.txt"),
+        command("read_file", filename=f"notes/{number - 2}.txt"),
+        command("read_file", filename="nowhere.txt"),
+        Reply("What shall I do?"),
+        command("append_to_file", filename="log.txt", text=f"{number}\n"),
+        command("append_to_file", filename="log.txt", text="the same\n"),
+        command("list_files", directory="."),
+        command("no_such_command"),
+        command("execute_shell", command_line=f"echo {number}; false"),
+    ]
+    return kinds[number % len(kinds)]
+
+
+def _run(home: Home, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    environment = home._environment(None)
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=home.folder,
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+def _state(home: Home) -> list[str]:
+    return (home.folder / "state.txt").read_text().splitlines()
+
+
+def _without_time(request: Request) -> str:
+    return re.sub(r"\d\d:\d\d:\d\d \d{4}", "~", json.dumps(request.body))
+
+
+@pytest.fixture
+def long_run(served: Home, server: ScriptedServer) -> Home:
+    """A run of many kinds of steps in a small window, ended by a limit, some steps after its newest checkpoint."""
+    served.env["AUTOAGENT_WINDOW"] = "8192"
+    server.add(*(_step(number) for number in range(60)))
+    done = _run(served, *GOAL, "-c", "-l", "38", "--commands", "files,execute_shell")
+    assert done.returncode in (4, 8), done.stderr
+    assert (served.state / "runs" / served.runs[0] / "checkpoint").exists()
+    return served
+
+
+def _flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def _of_a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+SPOILT: dict[str, Callable[[Path], object]] = {
+    "deleted": Path.unlink,
+    "changed in one bit": _flipped,
+    "a link": _of_a_link,
+}
+SPOILT_OTHERWISE: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "torn": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "garbage": lambda path: path.write_bytes(os.urandom(5000)),
+    "of another key": lambda path: next(path.parents[3].rglob("checkpoints.key")).write_bytes(os.urandom(32)),
+    "without its key": lambda path: next(path.parents[3].rglob("checkpoints.key")).unlink(),
+}
+
+
+@pytest.mark.parametrize("spoilt", [SPOILT, pytest.param(SPOILT_OTHERWISE, marks=pytest.mark.slow)])
+def test_it_is_of_use_and_changes_nothing_but_time(
+    long_run: Home, server: ScriptedServer, tmp_path: Path, spoilt: dict[str, Callable[[Path], object]]
+) -> None:
+    """Whatever has become of the checkpoint, the run goes on with the same state and the same prompt."""
+    folder, run = long_run.folder, long_run.runs[0]
+    found: dict[str, tuple[list[str], str]] = {}
+    for name, spoil in {"as it is": lambda path: None, **spoilt}.items():
+        shutil.copytree(folder, tmp_path / "kept", symlinks=True)
+        spoil(long_run.state / "runs" / run / "checkpoint")
+        server.script[:] = [_step(1)]
+        asked = len(server.requests)
+        done = _run(long_run, "resume", run, "-c", "-l", "1")
+        assert "Traceback" not in done.stderr, done.stderr
+        found[name] = _state(long_run), _without_time(server.requests[asked])
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(tmp_path / "kept", folder, symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(tmp_path / "kept")
+    (used, *state), prompt = found.pop("as it is")
+    assert used == "checkpoint True"
+    for name, ((used, *other), sent) in found.items():
+        assert used == "checkpoint False", name
+        assert other == state, name
+        assert sent == prompt, name
+
+
+@pytest.mark.slow
+def test_one_that_does_not_fit_is_not_used(long_run: Home, server: ScriptedServer) -> None:
+    """Neither where the log is not the one that it was made from, nor where other commands are offered."""
+    server.script[:] = [_step(1), _step(1)]
+    _run(long_run, "resume", long_run.runs[0], "-c", "-l", "1", "--commands", "files")
+    assert _state(long_run)[0] == "checkpoint False"
+
+    log = long_run.state / "runs" / long_run.runs[0] / "events.jsonl"
+    log.write_text(log.read_text().replace("The 10. note", "The 11. note"))
+    _run(long_run, "resume", long_run.runs[0], "-c", "-l", "1")
+    assert _state(long_run)[0] == "checkpoint False"
+    assert long_run.run("replay", long_run.runs[0], "--verify").code == 1
+
+
+def test_prompts_verify_after_going_on_from_one(long_run: Home, server: ScriptedServer) -> None:
+    server.script[:] = [_step(number) for number in range(1, 4)]
+    _run(long_run, "resume", long_run.runs[0], "-c", "-l", "2")
+    assert _state(long_run)[0] == "checkpoint True"
+    assert long_run.run("replay", long_run.runs[0], "--verify").code == 0
