@@ -15,7 +15,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry, command
 from autoagent.commands.selection import all_commands, all_specs
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
-from autoagent.core.events import AgentMessage, Decided, Event, Returned, RunStarted, Started, Tainted, Thought
+from autoagent.core.events import AgentMessage, Decided, Dropped, Event, Returned, RunStarted, Started, Tainted, Thought
 from autoagent.core.memory import Origin, RetrievedMemory
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Task
@@ -472,3 +472,30 @@ def test_a_file_is_shown_in_passing_only_where_that_tells_the_run_nothing_new(tm
     assert run.guard.may_show("diary.txt")
     run.tainted.mark(["mine.txt"], PAGE)
     assert not run.guard.may_show("mine.txt")
+
+
+# A memory that the user drops ------------------------------------------------------------------------------------
+
+
+def test_a_dropped_memory_takes_with_it_what_only_it_has_brought(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.reads_own_file()
+    for id in (3, 4):
+        run.recalls(RetrievedMemory(id, "send it", 1.0, source=PAGE, trusted=False))
+    asked = run.guard.examine(proposal("execute_shell", command_line="ls"))
+    assert "memory 4" in asked.warning
+    assert asked.recalled == (3, 4)
+    run.add(Dropped(memory=4))
+    asked = run.guard.examine(proposal("execute_shell", command_line="ls"))
+    assert "memory 3" in asked.warning, "the other one is from there, too"
+    assert asked.recalled == (3,)
+    run.add(Dropped(memory=3))
+    assert run.guard.examine(proposal("execute_shell", command_line="ls")).warning == ""
+    assert run.guard.origin.trusted
+
+    run.recalls(RetrievedMemory(5, "send it", 1.0, source=PAGE, trusted=False))
+    run.browses()
+    run.add(Dropped(memory=5))
+    asked = run.guard.examine(proposal("execute_shell", command_line="ls"))
+    assert PAGE in asked.warning, "it has read the page itself"
+    assert asked.recalled == ()

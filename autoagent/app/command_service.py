@@ -187,10 +187,11 @@ def serve_commands(settings: Settings, console: Console) -> None:
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
     rulebook = run_factory.rulebook_of(settings, workspace)
     inner = Continuous() if settings.continuous else Unattended()
+    parts = MemoryParts(trusted_only=run_factory.trusts_alone(settings, registry.specs, start.task.goals))
     model: Any = ModelWhenAsked(lambda: run_factory.open_model(settings, console))
     with (
         sole_writer(workspace.root, console.warn),
-        open_context(settings, workspace, guard, model, model, MemoryParts(), ask=_nobody, say=console.say) as context,
+        open_context(settings, workspace, guard, model, model, parts, ask=_nobody, say=console.say) as context,
         EventLog.create(settings.state_dir, mask=run_factory.mask_of(settings)) as log,
         Interrupts().installed() as interrupts,
     ):

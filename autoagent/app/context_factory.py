@@ -31,7 +31,7 @@ class MemoryParts:
 
     `ranker` puts in order what it finds; `ticks`, shared by the agents of a run, takes the place of the time of day.
     `user` is the user's own memory, where the agent has it beside the folder's; `consent` asks him before the first
-    text that an agent puts into it, None where nobody can.
+    text that an agent puts into it, None where nobody can. With `trusted_only` nothing from outside is recalled.
     """
 
     embedder: Embedder | None = None
@@ -39,6 +39,7 @@ class MemoryParts:
     ticks: TickClock | None = None
     user: UserMemory | None = None
     consent: Consent | None = None
+    trusted_only: bool = False
 
 
 @contextmanager
@@ -65,7 +66,7 @@ def open_context(
     mask = run_factory.mask_of(settings)
     thinking, summarising = run_factory.ModelCaller(model, mask), run_factory.ModelCaller(fast, mask)
     ranking = run_factory.ModelCaller(parts.ranker, mask) if parts.ranker else None
-    trusted = settings.memory_trust == "trusted"
+    trusted = parts.trusted_only
     opened = open_memory(settings, say, parts.embedder, trusted_only=trusted, rerank=ranking, ticks=parts.ticks)
     with (
         closing(_with_user(opened, parts, settings, say)) as memory,

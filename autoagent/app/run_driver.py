@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -193,7 +192,8 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         run_factory.open_ranker(settings, console, model),
         TickClock() if settings.memory_ticks else None,
         user_memory(settings, usual) if settings.memory_user else None,
-        run_factory.consent_of(console, budget) if sys.stdin.isatty() else None,
+        run_factory.consent_of(console, budget),
+        run_factory.trusts_alone(settings, registry.specs, start.task.goals),
     )
     own = run_factory.own_registry(registry, settings)
     late = LateAnswers(console, settings.unanswered_text)

@@ -22,7 +22,7 @@ from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import Message, Usage
 from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.questions import Question
-from autoagent.core.task import Task
+from autoagent.core.task import Goal, Task
 from autoagent.core.window import SMALL_WINDOW
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening, parse_model
@@ -194,6 +194,13 @@ def own_registry(registry: Registry, settings: Settings) -> Registry:
         return registry
     own = {spec.name for spec in registry.specs if PLANNER.name in spec.levels}
     return registry.only(own, "the planner has it done by execute_task")
+
+
+def trusts_alone(settings: Settings, specs: Iterable[CommandSpec], goals: Sequence[Goal]) -> bool:
+    """Return whether an agent with these commands recalls nothing from outside: as it is set, or as its goals are."""
+    from autoagent.commands.selection import need_outward
+
+    return settings.memory_trust == "trusted" or (not settings.memory_trust and need_outward(specs, goals))
 
 
 def tell_choice(
@@ -403,10 +410,12 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
 def consent_of(console: Console, budget: Budget) -> Consent:
     """Return the function that asks the user whether agents may put something into his own memory; Enter means no.
 
-    What he thinks about costs no working time of the `budget`.
+    It gives None where there is no terminal. What he thinks about costs no working time of the `budget`.
     """
 
-    def ask(question: str) -> bool:
+    def ask(question: str) -> bool | None:
+        if sys.stdin.closed or not sys.stdin.isatty():
+            return None
         console.discard_typeahead()
         try:
             with budget.time.idle():

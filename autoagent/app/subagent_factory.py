@@ -52,8 +52,10 @@ def builder(
     def build(order: WorkerSpec) -> Iterator[Worker]:
         own = run_factory.model_of_worker(settings, console, model, order.key)
         embedder = parts.embedder if embedder_of(settings)[0].shared else None
-        own_parts = MemoryParts(embedder, run_factory.open_ranker(settings, console, own), parts.ticks, parts.user)
+        ranker = run_factory.open_ranker(settings, console, own)
         offered = registry.only(order.commands, "it was not handed on to this agent")
+        trusted = run_factory.trusts_alone(settings, offered.specs, order.task.goals)
+        own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted)
         described = run_factory.describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network, origin=order.origin)

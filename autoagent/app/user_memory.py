@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.memory.living_memory import LivingMemory
     from autoagent.memory.wider import WiderMemory
 
-Consent = Callable[[str], bool]
-"""Asks the user a question of yes or no; raises StateError where nobody can be asked."""
+Consent = Callable[[str], bool | None]
+"""Asks the user a question of yes or no; None where nobody can be asked."""
 
 NOT_ALLOWED = (
     "You have not allowed agents to write into your own memory: `autoagent memory --user allow` does, or an answer at "
@@ -105,9 +105,10 @@ def widened(
             return ""
         if declined:
             return DECLINED
-        if consent is None:
+        answer = consent(question(text)) if consent else None
+        if answer is None:
             return NOT_ALLOWED
-        if not consent(question(text)):
+        if not answer:
             declined = True
             return DECLINED
         try:

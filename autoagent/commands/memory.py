@@ -13,7 +13,7 @@ from autoagent.commands.registry import CommandOutput, command
 from autoagent.config.settings import Settings
 from autoagent.core.commands import DETAIL, Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
-from autoagent.core.memory import USER, RetrievedMemory, memory_name
+from autoagent.core.memory import FROM_OUTSIDE, USER, RetrievedMemory, memory_name
 from autoagent.registry.memory import BACKENDS
 from autoagent.text.quoting import name_source
 from autoagent.text.redaction import MASK
@@ -72,6 +72,8 @@ def recall(context: Context, query: Annotated[str, "what the memories are about"
         raise CommandError(f"The memory cannot be searched: {error}") from error
     memories = found.memories
     lines = [_line(number, memory) for number, memory in enumerate(memories, 1)] or ["No memory fits."]
+    if outside := sum(other.reason == FROM_OUTSIDE for other in found.left_out):
+        lines.append(f"({outside} more that may fit come from outside, and are left out in this run: MEMORY_TRUST.)")
     if found.problem:
         lines.append(f"(Searched by words alone: {found.problem})")
     if found.unranked:

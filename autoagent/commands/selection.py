@@ -91,6 +91,16 @@ def _reason(command: Command, settings: Settings) -> str:
         return str(error)
 
 
+def need_outward(specs: Iterable[CommandSpec], goals: Sequence[Goal]) -> bool:
+    """Return whether goals need one of these commands that acts outward or irreversibly, by what they declare."""
+    text = _text(goals)
+    return any(spec.outward and spec.suits(text) for spec in specs)
+
+
+def _text(goals: Sequence[Goal]) -> str:
+    return " ".join(goal.text for goal in goals).lower()
+
+
 def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], window: int) -> Registry:
     """Return the commands to offer: those the user names (names or categories, `all`), else those
     that fit the goals if the window is small, else all. What ends the run is always among them.
@@ -105,8 +115,8 @@ def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], win
         if reason := registry.switched_off.get(name):
             raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")
     if not wanted and window < SMALL_WINDOW:
-        text = " ".join(goal.text for goal in goals).lower()
-        chosen = {spec.name for spec in registry.specs if spec.always_offered or any(w in text for w in spec.keywords)}
+        text = _text(goals)
+        chosen = {spec.name for spec in registry.specs if spec.always_offered or spec.suits(text)}
     elif not wanted:
         chosen = names
     ending = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.ends_run}

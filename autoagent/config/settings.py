@@ -189,10 +189,11 @@ class Settings:
     memory_index: str = free("", "MEMORY_INDEX", help="the name of the memory; empty: the default one")
     memory_url: str = setting("", "MEMORY_URL", help="postgresql://... or redis://..., with its password", secret=True)
     memory_trust: str = setting(
-        "all",
+        "",
         "MEMORY_TRUST",
-        help="trusted: a run recalls no memory whose text comes from outside (--memory)",
-        choices={"all": "all", "trusted": "trusted"},
+        help="trusted: a run recalls no memory whose text comes from outside; all: any (--memory); empty: trusted "
+        "where its goals need commands that act outward",
+        choices={"": "", "all": "all", "trusted": "trusted"},
     )
     memory_user: bool = setting(
         True,

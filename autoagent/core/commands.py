@@ -15,6 +15,9 @@ Proof = Literal["checked", "shown", "claimed"]
 
 Risk = Literal["read", "write", "run", "network", "irreversible"]
 
+OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})
+"""The risks of what acts outward or cannot be undone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -117,6 +120,15 @@ class CommandSpec:
     stand_in: str = ""  # the command that takes its calls where it cannot be used itself
     levels: tuple[LevelName, ...] = ("executor",)  # of a hierarchical run, whose agents may have it
 
+    @property
+    def outward(self) -> bool:
+        """Whether it lets its user act outward or irreversibly; one that declares nothing is assumed to."""
+        return self.effects is None or self.risk in OUTWARD
+
+    def suits(self, text: str) -> bool:
+        """Return whether goals, in lower case, contain one of its keywords."""
+        return any(word in text for word in self.keywords)
+
     def signature(self) -> str:
         """Render the signature: `web_search(query, num_results=8)`."""
         shown = (p.name if p.required else f"{p.name}={p.default!r}" for p in self.parameters)
@@ -217,7 +229,8 @@ class Proposal:
 
     `changes`: the preview foretells a change; False if there is no preview at all. `risk` is that of this very call,
     from its arguments. `warning`: why only a fresh answer of a person may allow it; '' if nothing demands that.
-    `agent` names the sub-agent that proposes it; '' for the run's own.
+    `agent` names the sub-agent that proposes it; '' for the run's own. `recalled` are the memories by which alone text
+    from outside came into the run, where that is a part of the warning.
     """
 
     call: Call
@@ -227,6 +240,7 @@ class Proposal:
     risk: Risk = "read"
     warning: str = ""
     agent: str = ""
+    recalled: tuple[int, ...] = ()
 
     @property
     def is_diff(self) -> bool:
@@ -243,8 +257,8 @@ class Verdict:
     """The answer to a proposal.
 
     Refused with a `reason`: the reason is feedback to the model. `args`: the user edited the arguments; nothing is
-    decided yet, and the call is proposed again with them. `change`: the user changes the run first; the same then.
-    `elsewhere`: it was given from another terminal.
+    decided yet, and the call is proposed again with them. `change`: the user changes the run first; the same then,
+    unless there is a `reason`, with which it is refused after that. `elsewhere`: it was given from another terminal.
     """
 
     allowed: bool

@@ -97,9 +97,17 @@ class Recalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tainted(Labelled):
-    """A recalled memory brought new labels into the run: `untrusted` text, `private` data."""
+    """A memory recalled for the first time brought labels into the run: `untrusted` text, `private` data."""
 
     type: ClassVar[str] = "tainted"
+    memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped(Event):
+    """The user takes a recalled memory out of the run: no later prompt shows it, and what it brought is let go of."""
+
+    type: ClassVar[str] = "dropped"
     memory: int
 
 
@@ -418,8 +426,8 @@ class RoundEnded(Event):
 EVENTS: Mapping[str, type[Event]] = {
     kind.type: kind
     for kind in (
-        RunStarted, Resumed, Changed, Recalled, Tainted, Prompted, Retried, Thought, Rejected, Spent, Proposed, Decided,
-        Feedback, SystemNotice, AgentMessage, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked,
+        RunStarted, Resumed, Changed, Recalled, Tainted, Dropped, Prompted, Retried, Thought, Rejected, Spent, Proposed,
+        Decided, Feedback, SystemNotice, AgentMessage, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked,
         Remembered, Ended, Hired, RoundBegan, Answered, Published, Acted, RoundEnded,
     )
 }  # fmt: skip

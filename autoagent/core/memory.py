@@ -99,6 +99,10 @@ class RetrievedMemory:
             return self.t
 
 
+FROM_OUTSIDE = "from outside"
+"""Why a memory that fits is left out where only trusted ones are recalled."""
+
+
 def memory_name(id: int) -> str:
     """Return how a memory of a run is called: `12`, or `user:3` for one in the user's own memory."""
     return str(id) if id >= 0 else f"user:{-id}"

@@ -24,7 +24,17 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from autoagent.core.errors import ForModel, ForUser, ModelError
-from autoagent.core.memory import PINNED, SUPERSEDED, USER, Change, Dream, Recall, RetrievedMemory
+from autoagent.core.memory import (
+    FROM_OUTSIDE,
+    PINNED,
+    SUPERSEDED,
+    USER,
+    Change,
+    Dream,
+    LeftOut,
+    Recall,
+    RetrievedMemory,
+)
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import contradiction, deduplication, texts
@@ -210,15 +220,20 @@ class LivingMemory:
         if k < 1:
             return Recall()
         now, breadth = self._clock(), k * self.weights.breadth
+        outside: dict[int, RetrievedMemory] = {}
 
         def wanted(memory: RetrievedMemory) -> bool:
-            return (memory.trusted or not self._trusted_only) and meant(memory)
+            if meant(memory) and self._trusted_only and not memory.trusted:
+                outside.setdefault(memory.id, memory)
+                return False
+            return meant(memory)
 
         near, problem = self._near(query, breadth, skip, wanted)
         worded = _first(lambda count: self.store.worded(query, count, skip), breadth, wanted)
         candidates = {memory.id: memory for memory in (*near, *worded)}
         asked = self._question(query)
-        vectors = {} if problem else self.store.vectors(list(candidates))
+        barred = list(outside.values())[:breadth]
+        vectors = {} if problem else self.store.vectors([*candidates, *(memory.id for memory in barred)])
         meaning = self.store.meaning(query, vectors) if vectors else {}
         enough = ENOUGH if pushed else ENOUGH_ASKED
 
@@ -249,6 +264,8 @@ class LivingMemory:
         if pushed:
             shown = (replace(m, text=asked.passage(m.text, PASSAGE)) for m in recall.memories)
             recall = replace(recall, memories=tuple(shown))
+        if fitting := [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if fits(memory)]:
+            recall = replace(recall, left_out=(*recall.left_out, *fitting))
         return replace(recall, problem=problem)
 
     def _question(self, query: str) -> Question:

@@ -30,6 +30,7 @@ from autoagent.core.events import (
     AgentMessage,
     Checked,
     Decided,
+    Dropped,
     Event,
     Feedback,
     Forked,
@@ -137,6 +138,7 @@ class History:
         self._started: RunStarted | None = None
         self.lasting: tuple[RetrievedMemory, ...] = ()  # those that were found by the goals
         self.lasting_at = 0.0  # seconds since the epoch, when they were found
+        self.dropped: set[int] = set()  # memories that the user has taken out of the run
 
     @property
     def tokens(self) -> int:
@@ -253,6 +255,9 @@ class History:
                 self._begin(event)
             case Recalled(lasting=True):
                 self.lasting, self.lasting_at = event.memories, event.t
+            case Dropped():
+                self.dropped.add(event.memory)
+                self.lasting = tuple(memory for memory in self.lasting if memory.id != event.memory)
             case Prompted():
                 self._estimated = event.tokens
             case Retried(shortened=True):

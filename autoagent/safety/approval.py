@@ -17,6 +17,8 @@ from typing import Any, Literal, Protocol
 
 from autoagent.core.commands import Change, Parameter, Proposal, Verdict
 from autoagent.core.errors import SettingsError, StateError, StopRun
+from autoagent.core.events import Dropped
+from autoagent.core.memory import memory_name
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer
 from autoagent.core.questions import ANY_TEXT, Question, QuestionKind
@@ -106,6 +108,8 @@ _OWN_WORDS: Mapping[str, str] = {
     "help": "what can be answered",
     "quit": "save and stop",
 }
+
+_DROP = "/drop: go on without the memories that brought text from outside, or one of them (/drop 12)\n"
 
 _NEW_ARGUMENTS = "New arguments: one line of JSON, or NAME=VALUE; Enter keeps them"
 
@@ -327,12 +331,33 @@ class Ask:
                 self._terminal.say("There is no editor: set EDITOR. Alt-Enter begins a new line here.")
             elif written.strip():
                 return Verdict(False, "user", written.strip())
+        elif word == "drop":
+            return self._dropped(rest, proposal.recalled)
         elif self._steering is not None and word in self._steering.words:
             if (change := self._steering.change(word, rest.strip())) is not None:
                 return Verdict(False, "user", change=change)
         elif word not in ("help", ""):
             self._show_word(word)
         return None
+
+    def _dropped(self, which: str, recalled: Sequence[int]) -> Verdict | None:
+        """Return the verdict that takes recalled memories, all or one, out of the run.
+
+        The call is not run: it was asked for with them in the prompt.
+        """
+        dropped = [memory for memory in recalled if which in ("", memory_name(memory))]
+        if not dropped:
+            there = ", ".join(map(memory_name, recalled)) or "there is none"
+            self._terminal.say(f"/drop takes a memory that brought text from outside: {there}. Nothing was run.")
+            return None
+
+        def change(record: Callable[[Any], Any]) -> None:
+            for memory in dropped:
+                record(Dropped(memory=memory))
+
+        names = ", ".join(map(memory_name, dropped))
+        reason = f"The user has taken out of this run what came from outside by memory {names}. Decide anew without it."
+        return Verdict(False, "user (drop)", reason, change=change)
 
     def _show_word(self, word: str) -> None:
         if word in self._terminal.words:
@@ -394,8 +419,10 @@ class Ask:
 
     def _question(self, proposal: Proposal) -> str:
         if proposal.warning:
+            names = ", ".join(map(memory_name, proposal.recalled))
+            drop = f"/drop = go on without memory {names}, " if names else ""
             return (
-                f"Run it all the same? {self._yes} = yes, this once, {self._no} = stop, or type feedback "
+                f"Run it all the same? {self._yes} = yes, this once, {self._no} = stop, {drop}or type feedback "
                 "(e, d, t, ? = help)"
             )
         return (
@@ -418,6 +445,7 @@ class Ask:
             "      save a rule for such calls in every run; you see first what it lets through\n"
             "text  is feedback to the agent; the command is not run. Alt-Enter begins a new line\n"
             + "".join(f"/{word}: {what}\n" for word, what in self._words.items())
+            + (_DROP if proposal.recalled else "")
             + "Ctrl-C twice saves and stops."
         )
 

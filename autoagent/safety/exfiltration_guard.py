@@ -17,13 +17,15 @@ What a command does is declared with it (see Effects), and no command is known b
 nothing counts as the worst: its results are untrusted and private, and each of its calls needs an answer. What is shown
 of files is declared by nobody: the workspace tells the guard of all that it hands out to a call.
 
-What an untrusted run writes and remembers is untrusted in turn. Taint is never taken back within a run.
+What an untrusted run writes and remembers is untrusted in turn. Taint is never taken back within a run, but where a
+person takes a recalled memory out of it, for what only that has brought.
 
 Libraries of guards ask a model or look for patterns in a text, which an attacker can write around.
 
 Not covered: what a call within the workspace does (wrong files written, texts falsified); names of files, which are
 not taken for private data; data that leaves in the prompts to the model's own endpoint; files that the user makes
-while a run goes on at a path that this run had made; what a sub-agent's command wrote just before a crash; a person who
+while a run goes on at a path that this run had made; what the model has thought and done with a memory in its prompt
+that the user then takes out of the run; what a sub-agent's command wrote just before a crash; a person who
 answers without reading.
 """
 
@@ -32,8 +34,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from autoagent.core.commands import PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, Risk
-from autoagent.core.events import AgentMessage, Checked, Event, Returned, RunStarted, Started, Tainted, Undone
+from autoagent.core.commands import OUTWARD, PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, Risk
+from autoagent.core.events import AgentMessage, Checked, Dropped, Event, Returned, RunStarted, Started, Tainted, Undone
 from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory, memory_name
 from autoagent.core.tool_servers import PREFIX
 from autoagent.safety.tainted_files import TaintedFiles
@@ -41,7 +43,6 @@ from autoagent.text.quoting import marked, name_source
 
 __all__ = ["AccessObserver", "ExfiltrationGuard", "TaintedFiles"]
 
-OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})
 NAMED = 3  # sources and pieces of private data that a warning names
 
 
@@ -94,6 +95,8 @@ class ExfiltrationGuard:
         self._network = network
         self.confined = True
         self._sources: dict[str, str] = {}  # what tainted the run, and in words when; the newest last
+        self._brought: dict[int, str] = {}  # the source of each recalled memory that is from outside
+        self._read: set[str] = set()  # sources of what the run has read otherwise
         self._held: dict[str, None] = {}  # the private data it holds, in words
         self._made: set[str] = set()  # workspace paths of files whose whole content is this run's
         self._pending: Call | None = None
@@ -133,7 +136,9 @@ class ExfiltrationGuard:
                 ):
                     self._carried(ResultMeta(untrusted=origin), "the descriptions of its tools")
             case Tainted():
-                self._carried(event.meta, f"memory {memory_name(event.memory)}, which `{_forget(event.memory)}` drops")
+                self._carried(event.meta, _named(event.memory), event.memory)
+            case Dropped():
+                self._drop(event.memory)
             case Started():
                 self._pending = event.call
             case Returned():
@@ -147,13 +152,12 @@ class ExfiltrationGuard:
                 self._mark(event)
 
     def new_labels(self, memory: RetrievedMemory) -> ResultMeta:
-        """Return `untrusted` and `private`, as far as a recalled memory has either
-        and the run does not carry it yet: it does once that is recorded as Tainted.
+        """Return `untrusted` and `private`, as far as a recalled memory has either and the run does not carry it yet,
+        by this memory or by what it has read: it does once that is recorded as Tainted.
         """
         source = Origin(memory.source, memory.trusted).labels.untrusted
-        return ResultMeta(
-            untrusted="" if source in self._sources else source, private=memory.private and not self._held
-        )
+        known = memory.id in self._brought or source in self._read
+        return ResultMeta(untrusted="" if known else source, private=memory.private and not self._held)
 
     def observe(self, call: Call) -> AccessObserver:
         """Return the observer of all that the workspace hands out to the call, which is just about to run."""
@@ -234,7 +238,8 @@ class ExfiltrationGuard:
             f"This run has read text from outside ({_listed(self._sources.values())}) and holds private data "
             f"({_listed(self._held)}). {name} {does}: what was read may have asked for it."
         )
-        return replace(proposal, warning=warning)
+        recalled = (memory for memory, source in self._brought.items() if source not in self._read)
+        return replace(proposal, warning=warning, recalled=tuple(recalled))
 
     def _effects(self, call: Call | None) -> Effects | None:
         """Return what the command declares, or None if it declares nothing or is unknown."""
@@ -247,7 +252,7 @@ class ExfiltrationGuard:
     def _reaches_out(self, command: str) -> bool:
         """Return whether this command lets its user act outward; one that declares nothing is assumed to."""
         spec = self._specs.get(command)
-        return spec is None or spec.effects is None or spec.risk in OUTWARD
+        return spec is None or spec.outward
 
     def _is_foreign(self, command: str) -> bool:
         """Return whether an MCP server offers this command, so that its description is text from outside."""
@@ -276,13 +281,26 @@ class ExfiltrationGuard:
         if event.known and effects is not None and not (effects.amends or effects.tells_agents):
             self._made.update(event.meta.changed)
 
-    def _carried(self, meta: ResultMeta, by: str) -> None:
-        """Record that the run has read what carries these labels; `by` names it."""
+    def _carried(self, meta: ResultMeta, by: str, memory: int | None = None) -> None:
+        """Record that the run has read what carries these labels; `by` names it, `memory` is it if it was recalled."""
         for source in filter(None, (meta.untrusted, meta.quoted)):
+            if memory is None:
+                self._read.add(source)
+            else:
+                self._brought[memory] = source
             self._sources.pop(source, None)  # it is the newest now
             self._sources[source] = f"{name_source(source)}: {by}"
         if meta.private:
             self._held[by] = None
+
+    def _drop(self, memory: int) -> None:
+        """Let go of the text that only this memory has brought; private data stays what it is."""
+        source = self._brought.pop(memory, "")
+        if not source or source in self._read:
+            return
+        del self._sources[source]
+        if (other := next((id for id, known in self._brought.items() if known == source), None)) is not None:
+            self._sources[source] = f"{name_source(source)}: {_named(other)}"
 
     def _mark(self, event: Returned | AgentMessage) -> None:
         """Taint what a run changes that has read untrusted text. It may be the user's as
@@ -307,9 +325,10 @@ _DOES: dict[Risk, str] = {
 }
 
 
-def _forget(memory: int) -> str:
-    """Return the line that deletes a recalled memory."""
-    return f"autoagent memory {'--user ' if memory < 0 else ''}forget {abs(memory)}"
+def _named(memory: int) -> str:
+    """Name a recalled memory, and the line that deletes it."""
+    forget = f"autoagent memory {'--user ' if memory < 0 else ''}forget {abs(memory)}"
+    return f"memory {memory_name(memory)}, which `{forget}` drops"
 
 
 def _undeclared(call: Call) -> str:

@@ -39,7 +39,7 @@ class Authorization:
             return None
         asked = call
         verdict = yield from self._decide(proposal)
-        while verdict.args is not None or verdict.change is not None:
+        while verdict.args is not None or (verdict.change is not None and not verdict.reason):
             if verdict.change is not None:
                 yield from self._make(verdict.change)
             try:
@@ -49,6 +49,8 @@ class Authorization:
             except ReplyError as error:
                 shown = replace(proposal, preview=f"Not changed: {error}")
             verdict = yield from self._decide(shown)
+        if verdict.change is not None:
+            yield from self._make(verdict.change)
         by_user = verdict.by == "user"
         yield state.record(
             Decided(

@@ -65,6 +65,7 @@ class StepMemory:
     ) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
         """Recall by each query, and record the best of all; those that are `there` already are left out."""
         state, history = self._state, self._state.history
+        there = {*there, *history.dropped}
         room = history.shares.lasting if lasting else history.shares.recollections
         shown = {(state.place_in(run), step) for run, step in history.steps}
         found: list[Recall] = []

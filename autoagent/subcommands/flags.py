@@ -149,7 +149,7 @@ _RUN_FLAGS = (
     click.option("-m", "--use-memory", "memory_backend", metavar="NAME",
                  cls=_RegistryOption, say=_backends),
     click.option("--memory", "memory_trust", type=click.Choice(["all", "trusted"]),
-                 help="trusted: recall no memory whose text comes from outside."),
+                 help="trusted: recall no text from outside, which is the default where the goals act outward."),
     click.option("--distil", "memory_distil", type=click.Choice(["on", "off"]),
                  help="off: no call to the model at the end, to put down for later runs what was found out."),
     click.option("--allow", multiple=True, metavar="RULE", shell_complete=command_names,

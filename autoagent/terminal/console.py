@@ -25,6 +25,7 @@ from autoagent.core.event_codec import to_json
 from autoagent.core.events import (
     Changed,
     Decided,
+    Dropped,
     Ended,
     Event,
     Prompted,
@@ -38,6 +39,7 @@ from autoagent.core.events import (
     Started,
     Thought,
 )
+from autoagent.core.memory import memory_name
 from autoagent.core.questions import ANY_TEXT, Question
 from autoagent.runs.stats import RunStats
 from autoagent.terminal import highlighting, rendering
@@ -203,6 +205,8 @@ class Console:
             self._screen.lines(self._sub_agents.lines(event, page))
             return
         match event:
+            case Dropped():
+                self._screen.lines([page.said("SYSTEM:", f"Memory {memory_name(event.memory)} is out of this run.")])
             case Changed():
                 self._screen.lines([page.said("CHANGED:", event.what, "user")])
             case RunStarted():

@@ -113,7 +113,7 @@ def test_commands_say_why_they_cannot_be_used(home: Home) -> None:
     assert rows["recall"]["reason"] == "the category memory is switched off (DISABLED_COMMAND_CATEGORIES)"
     assert rows["read_file"]["reason"] == ""
     said = home.run("commands", env={"MEMORY_BACKEND": "none"}).text
-    assert "memory_add(text) [remember]" in said
+    assert "memory_add(text, about_user=False) [remember]" in said
     assert "NOT HERE: the memory is switched off (MEMORY_BACKEND=none)" in said
 
 

@@ -49,6 +49,70 @@ def test_three_ordinary_runs_do_not_infect_one_another(served: Home, server: Scr
     assert "memory" in refused[0]["reason"]
 
 
+FERRIES = "Write when the ferries leave the northern harbour"
+
+
+def about_ferries(home: Home, server: ScriptedServer, outside: Site) -> None:
+    """Let a run remember a page about ferries."""
+    server.add(command("browse_website", url=outside.url("/page"), question=""), *FINISH)
+    done = home.run(*goal("Find out when the ferries leave"), env={"AUTOAGENT_ALLOW_HOSTS": outside.allowed()})
+    assert done.code == 0
+
+
+def test_goals_that_act_outward_recall_nothing_from_outside_unless_it_is_said(
+    served: Home, server: ScriptedServer, outside: Site
+) -> None:
+    served.write("autoagent_workspace/notes.md", "Ask Kim for the budget.")
+    about_ferries(served, server, outside)
+    shell = command("execute_shell", command_line="python3 --version")
+    replies = command("recall", query="when the ferries leave the harbour"), command("read_file", filename="notes.md")
+    server.add(*replies, shell, *FINISH)
+    assert served.run(*goal(f"{FERRIES}, by a shell command")).code == 0
+    recalled = next(event for event in served.log() if event["type"] == "recalled")
+    assert recalled["memories"] == []
+    assert {other["reason"] for other in recalled["left_out"]} == {"from outside"}
+    returned = [event for event in served.log() if event["type"] == "returned"]
+    assert "No memory fits.\n(3 more that may fit come from outside" in returned[0]["text"]
+    assert returned[2]["ok"], "nothing has tainted it"
+    assert "from outside" in served.run("why", served.runs[-1], "1").text
+
+    server.add(command("read_file", filename="notes.md"), shell, *FINISH)
+    assert served.run(*goal(f"{FERRIES}, by a shell command"), "--memory", "all").code == 0
+    assert [event["by"] for event in served.log() if event["type"] == "decided" and not event["allowed"]] == ["guard"]
+
+
+def test_a_memory_that_taints_a_run_is_dropped_at_the_question(
+    served: Home, server: ScriptedServer, outside: Site
+) -> None:
+    served.write("autoagent_workspace/notes.md", "Ask Kim for the budget.")
+    about_ferries(served, server, outside)
+    read, shell = command("read_file", filename="notes.md"), command("execute_shell", command_line="echo a > a.txt")
+    server.add(read, shell, shell, *FINISH)
+    session = served.terminal(*goal(FERRIES), "-c", columns=200)
+    session.answers("/drop = go on without memory", "/drop 99")
+    session.sees("/drop takes a memory that brought text from outside: ")
+    session.answers("/drop = go on without memory", "/drop")
+    assert session.ends() == 0, session.screen
+    log = served.log()
+    tainted, dropped = ([e["memory"] for e in log if e["type"] == kind] for kind in ("tainted", "dropped"))
+    assert dropped
+    assert set(dropped) == set(tainted)
+    decided = [(event["step"], event["by"]) for event in log if event["type"] == "decided"]
+    assert decided[1:3] == [(2, "user (drop)"), (3, "continuous mode")], "the same call, asked for anew, is free"
+    assert "leave the northern harbour at nine" in server.requests[4].prompt
+    assert "leave the northern harbour at nine" not in server.requests[5].prompt
+    assert served.run("replay", served.runs[-1], "--verify").code == 0
+
+    path = served.state / "runs" / served.runs[-1] / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: next(n for n, event in enumerate(log) if event["step"] == 4)]))
+    server.script[:] = [shell, *FINISH]
+    assert served.run("resume", "-c").code == 0
+    assert not [event for event in served.log() if event["type"] == "decided" and not event["allowed"]][1:]
+    assert "leave the northern harbour at nine" not in server.requests[-1].prompt
+    assert served.run("replay", served.runs[-1], "--verify").code == 0
+
+
 def test_what_is_not_worth_it_is_not_remembered_and_nothing_twice(served: Home, server: ScriptedServer) -> None:
     server.add(
         Reply("I shall think about it."),  # no command
