@@ -91,7 +91,7 @@ def test_who_answers_as_the_model_needs_no_client_of_an_endpoint(tmp_path: Path)
         timeout=60,
     )
     try:
-        child.expect(r"\| +tiktoken\r\n")  # the last that is loaded while the user reads
+        child.expect(r"\| +autoagent.text.byte_pairs\r\n")  # the last that is loaded while the user reads
         assert "numpy" in imported(child.before)
         assert "openai" not in imported(child.before)
     finally:

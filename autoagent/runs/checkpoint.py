@@ -71,7 +71,7 @@ class Checkpoint:
         size, events = self._log.position
         if not self._is_alone or self._log.was_taken_back or events - self._covered.events < EVERY:
             return
-        with suppress(OSError):
+        with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):  # the last of what cannot be pickled
             covered = self._cover(size, events)
             states = {name: _state_of(fold) for name, fold in (*folds.items(), *self._shown.items())}
             body = zlib.compress(pickle.dumps((covered, _made_for(fits()), states)), 1)

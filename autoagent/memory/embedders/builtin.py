@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
+import json
 import re
 import zlib
 from collections import Counter
@@ -55,20 +55,19 @@ class WordLlamaEmbedder:
     scale = (0.0, 0.95)  # it knows words, not what they say together: steps of one form reach .65 whatever they say
 
     def __init__(self) -> None:
-        self._table = _load_wordllama()
+        self._table, self._tokenizer = _load_wordllama()
         # It would keep the pieces of 10,000 texts, some kilobytes each, which do not come again.
         with suppress(AttributeError):  # an older tokenizer has no such switch
-            self._table.tokenizer.model._resize_cache(0)
+            self._tokenizer.model._resize_cache(0)
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         import numpy as np
 
         vectors = np.zeros((len(texts), self.dim), dtype="<f4")
         for row, text in enumerate(texts):
-            # One by one: a batch is padded to its longest text, so that one long text would make it gigabytes; and not
-            # by the table's own `embed`, which wakes threads for it.
-            if pieces := self._table.tokenizer.encode(_readable(text), add_special_tokens=False).ids:
-                vectors[row] = self._table.embedding[pieces].mean(axis=0)
+            # One by one: a batch is padded to its longest text, so that one long text would make it gigabytes.
+            if pieces := self._tokenizer.encode(_readable(text), add_special_tokens=False).ids:
+                vectors[row] = self._table[pieces].astype("<f4").mean(axis=0)
         return _unit(vectors), Usage()
 
 
@@ -115,14 +114,27 @@ def _unit(vectors: Any) -> list[bytes]:
     return [row.tobytes() for row in vectors / np.where(lengths > 0, lengths, 1)]
 
 
-def _load_wordllama() -> Any:
-    # The package calls logging.basicConfig(level=INFO) when imported; a root handler that is already there keeps it
-    # from printing everybody's log lines to the terminal.
-    root, placeholder = logging.getLogger(), logging.NullHandler()
-    root.addHandler(placeholder)
+def _load_wordllama() -> tuple[Any, Any]:
+    """Return the table (pieces, dimensions), mapped, and the tokenizer; raises ImportError where they are missing.
+
+    The package itself would read the table as float32, 32 MB, and import what fetches others from the network.
+    """
+    spec = importlib.util.find_spec("wordllama")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("wordllama is not installed")
+    import numpy as np
+    from tokenizers import Tokenizer
+
+    folder = Path(spec.submodule_search_locations[0])
     try:
-        import wordllama
-    finally:
-        root.removeHandler(placeholder)
-    # By itself it looks for its table in another folder than its own, and then in the network.
-    return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+        weights = folder / "weights" / "l2_supercat_256.safetensors"
+        with weights.open("rb") as file:  # the length of a header of JSON, the header, the numbers
+            length = int.from_bytes(file.read(8), "little")
+            table = json.loads(file.read(length))["embedding.weight"]
+        begin, _ = table["data_offsets"]
+        mapped = np.memmap(weights, "<f2", "r", offset=8 + length + begin, shape=tuple(table["shape"]))
+    except Exception as error:  # tokenizers raises a bare Exception where there is no file
+        raise ImportError(f"wordllama has no table as it is known here: {error}") from error
+    tokenizer.no_truncation()
+    return np.asarray(mapped), tokenizer
