@@ -17,6 +17,7 @@ from autoagent.core.memory import Origin
 from autoagent.runs.event_log import read, run_ids
 from autoagent.teams.metagpt import (
     Action,
+    Context,
     Environment,
     Memory,
     Message,
@@ -160,7 +161,7 @@ class SimpleReviewer(Role):
 
 def test_the_tutorials_single_role_runs(place: Path, server: ScriptedServer) -> None:
     server.add(Reply("```python\ndef total(numbers):\n    return sum(numbers)\n```"))
-    role = RunnableCoder()
+    role = RunnableCoder(context=Context())
     result = asyncio.run(role.run("write a function that calculates the sum of a list"))
     assert (result.content, result.role, result.cause_by) == ("6", "RunnableCoder", any_to_str(SimpleRunCode))
     assert "can write a function that calculates the sum of a list." in server.requests[0].prompt

@@ -24,6 +24,7 @@ from autoagent.teams.team import Team, run_alone
 __all__ = [
     "MESSAGE_ROUTE_TO_ALL",
     "Action",
+    "Context",
     "Environment",
     "Memory",
     "Message",
@@ -40,8 +41,17 @@ __all__ = [
 logger = logging.getLogger("autoagent.teams")
 
 
+class Context:
+    """What MetaGPT's programs hand to their roles. Model, key and money are autoagent's settings: nothing here counts."""
+
+    def __init__(self, **given: Any) -> None:
+        vars(self).update(given)
+
+
 class Role(_Role):
     """A role that can also work without a team, as the only one of a team of its own."""
+
+    context: Context | None = None
 
     async def run(self, with_message: Any = None) -> Message | None:
         """Take a turn; with a message and no team, the one turn of a team of its own."""
