@@ -169,7 +169,7 @@ class Agent:
         standstill = self._state.standstill
         if alarm := standstill.alarm:
             text = standstill.says
-            if alarm == "stop":
+            if alarm == "stop" or self._state.start.task.file:  # who writes one file can try nothing else
                 raise StopRun(Outcome("stuck", text))
             advice = "The user has been told." if alarm == "user" else "Try something else."
             yield self._state.record(SystemNotice(text=f"{text} {advice}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.events import Decided, Ended, Event, Labelled, Returned, RunStarted, Thought
+from autoagent.core.events import Checked, Decided, Ended, Event, Labelled, Returned, RunStarted, Thought
 from autoagent.core.memory import PRIVATE, Origin
 from autoagent.core.outcome import Outcome
 from autoagent.core.task import Task
@@ -15,15 +15,15 @@ class SubAgentState:
     """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
 
     `outcome` is None while it runs, `start` how it began; `changed` holds the workspace paths it has changed, in that
-    order; `wrote` is the text of its newest call, if that has one. `origin` is what its words come from, after what it
-    has read; what its task comes from, whoever started it had read before.
+    order; `wrote` is the text that its newest call was given, and `failing` what a check has said since. `origin`
+    is what its words come from, after what it has read; what its task comes from, whoever started it had read before.
     """
 
     def __init__(self, key: str, task: Task | None = None) -> None:
         self.key = key
         self.task = task or Task("an agent", "", ())
         self.step = 0
-        self.said = self.wrote = ""
+        self.said = self.wrote = self.failing = self._text = ""
         self.changed: dict[str, None] = {}
         self.began = False
         self.outcome: Outcome | None = None
@@ -47,12 +47,15 @@ class SubAgentState:
                 self.start, self.outcome = event, None
             case Thought():
                 self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
-                self.wrote = str(event.call.args.get("text", ""))
+                self._text = str(event.call.args.get("text", ""))
             case Decided(args=args) if args is not None:
-                self.wrote = str(args.get("text", ""))
+                self._text = str(args.get("text", ""))
+            case Checked():
+                self.failing = "" if event.met or event.meta.untrusted else event.output
             case Returned():
                 self.changed |= dict.fromkeys(event.meta.changed)
                 self.said = event.meta.finished or self.said
+                self.wrote = self._text if event.ok else self.wrote
             case Ended():
                 self.outcome = Outcome(event.status, event.reason)
 

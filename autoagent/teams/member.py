@@ -294,18 +294,20 @@ class Member:
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
         """Return what an agent of this role has come to, in words; what it has read, the role has read."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
-        done = _written(state) if state.task.file else f"{state.said}{files}"
-        said = done if status == "finished" else f"This was not done ({status}): {reason}{files}"
+        said = f"{state.said}{files}" if status == "finished" else f"This was not done ({status}): {reason}{files}"
+        if state.task.file and state.wrote:
+            said = _written(state, "" if status == "finished" else f"This is not right yet ({status}): {reason}")
         if state.origin != Origin():
             noted = Message(said, self.role.profile, "commands", self.role, origin=state.origin)
             self.role.rc.memory.add(noted)
         return said
 
 
-def _written(state: SubAgentState) -> str:
-    """Return the file that an agent has written, and by what it is known to be right."""
-    checks = [f"Its check passes: `{goal.check}`" for goal in state.task.goals if goal.check]
-    return "\n".join([f"{state.task.file}:", in_block(state.wrote), *checks])
+def _written(state: SubAgentState, problem: str) -> str:
+    """Return the file that an agent has written, and by what it is known to be right, or the `problem` with it."""
+    how = f"fails: {state.failing}" if problem else "passes."
+    checks = [f"Its check `{goal.check}` {how}" for goal in state.task.goals if goal.check]
+    return "\n".join(filter(None, [f"{state.task.file}:", in_block(state.wrote), problem, *checks]))
 
 
 def published(message: Message) -> Published:

@@ -42,7 +42,7 @@ logger = logging.getLogger("autoagent.teams")
 
 
 class Context:
-    """What MetaGPT's programs hand to their roles. Model, key and money are autoagent's settings: nothing here counts."""
+    """What MetaGPT's programs hand to their roles; nothing here counts, as model, key and money are autoagent's."""
 
     def __init__(self, **given: Any) -> None:
         vars(self).update(given)

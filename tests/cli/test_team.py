@@ -313,7 +313,7 @@ def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], serv
     done = home.run("team", "team.yaml", "Go", "-m", "none", stdin="y\n" * 2, env=WIDE)
     assert done.code == 0, done.text
     assert home.read("autoagent_workspace/a.py") == "print('\\n')\n"
-    message = "a.py:\n```\nprint('\\n')\n```\nIts check passes: `! grep wrong a.py`"
+    message = "a.py:\n```\nprint('\\n')\n```\nIts check `! grep wrong a.py` passes."
     assert said(home) == [("Alice", message), ("Bob", "Bob 1")]
     asked_for = [request.body for request in server.requests[:3]]
     assert not any("tools" in body or "response_format" in body for body in asked_for)
@@ -326,9 +326,16 @@ def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], serv
     assert home.run("replay", home.runs[0], "--verify").code == 0
     assert "-assert 0, 'wrong'" in done.text, "as any write, it is shown before"
 
+    server.requests.clear()
+    server._every = lambda request: Reply("```\n{wrong}\n```")
+    assert home.run("team", "team.yaml", "Go", "-m", "none", "-c").code == 0
+    assert "not right yet (stuck)" in said(home)[0][1], "the others read what is wrong with it"
+    assert said(home)[0][1].endswith("Its check `! grep wrong a.py` fails: exit status 1. {wrong}")
+    assert len(server.requests) == 4 and home.read("autoagent_workspace/a.py") == "{wrong}\n"
+
     server._every = lambda request: Reply("```\nprint('b')\n```")
     refused = home.run("team", "team.yaml", "Go", "-m", "none", stdin="n\n")
-    assert refused.code == 6 and home.read("autoagent_workspace/a.py") == "print('\\n')\n"
+    assert refused.code == 6 and home.read("autoagent_workspace/a.py") == "{wrong}\n"
     outside = home.write("out.yaml", FILE.replace("file: a.py", "file: ../a.py"))
     held = home.run("team", str(outside), "Go", "-m", "none", "-c", "--n-round", "1")
     assert not (home.folder / "a.py").exists(), held.text
