@@ -32,7 +32,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # Third parties stay at the edge: a distribution's import name and the places that may use it.
 EDGES = {
-    "openai": ["models/openai/endpoint"],
+    "openai": ["models/openai/endpoint", "models/openai/late_import"],
     "httpcore2": ["models/openai/endpoint"],
     "httpx2": ["models/openai/endpoint", "models/openai/refusals", "services/mcp/"],
     "anyio": ["services/mcp/"],
@@ -244,6 +244,7 @@ OPENED = re.findall(r'"(autoagent\.[\w.]+):(\w+)"', "".join(path.read_text() for
 
 # Words that name a choice of registry/ and stand elsewhere for something else: by module, with what they mean there.
 OTHER_MEANINGS = {
+    "models/openai/late_import": {"openai"},  # the package
     "app/diagnosis": {"none"},  # no terminal
     "cli": {"replay"},  # a subcommand
     "commands/media": {"openai"},  # who draws and listens, which IMAGE_PROVIDER and AUDIO_TO_TEXT_PROVIDER choose

@@ -96,3 +96,35 @@ def test_who_answers_as_the_model_needs_no_client_of_an_endpoint(tmp_path: Path)
         assert "openai" not in imported(child.before)
     finally:
         child.close(force=True)
+
+
+LATE = """
+import sys
+from autoagent.models.openai.late_import import import_openai
+
+import_openai()
+import openai
+
+client = openai.OpenAI(api_key="sk-never-sent", base_url="http://127.0.0.1:9/v1", max_retries=0)
+try:
+    client.post("/chat/completions", body={}, cast_to=object)
+except openai.APIConnectionError:
+    pass
+assert "openai.types.responses" not in sys.modules and "openai.types.chat" not in sys.modules
+
+import pydantic
+from openai.types import Batch
+from openai.types.chat import ChatCompletion
+
+class Place(pydantic.BaseModel):
+    town: str
+
+assert openai.types.chat.ChatCompletion is ChatCompletion and openai.types.Batch is Batch
+assert openai.pydantic_function_tool(Place)["function"]["name"] == "Place"
+assert callable(client.chat.completions.create) and openai.lib.ResponseFormatT is not None
+"""
+
+
+def test_of_the_client_is_loaded_what_requests_need_and_the_rest_when_it_is_looked_for(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], env=environment(tmp_path, {}), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

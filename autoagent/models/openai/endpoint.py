@@ -1,6 +1,6 @@
 """One OpenAI-compatible endpoint: the client of the `openai` package, its time limits, and its errors as ours.
 
-The only module that imports `openai` (when it is first used: it takes half a second). Requests go through the
+The only module that uses `openai`, imported when it is first used (late_import). Requests go through the
 client's `post`, not through its typed `create`, which walks all messages anew at every call.
 
 The server is not trusted: what it sends is bounded and read by `body` and `response`, also where it says no, and a
@@ -29,6 +29,7 @@ from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai.body import LARGEST, Broken, TooLong, read_object, unpacked, within
+from autoagent.models.openai.late_import import import_openai
 from autoagent.models.openai.refusals import Refusals, Refused, error_in
 from autoagent.models.openai.response import StreamError
 from autoagent.models.openai.retry import Fault, Policy, persist
@@ -55,8 +56,8 @@ _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want 
 
 def preload() -> None:
     """Import what the first request needs, for a thread that does so while the user reads."""
+    import_openai()
     import httpcore2  # noqa: F401
-    import openai  # noqa: F401
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,7 @@ class Endpoint:
 
     def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
         """Send one request. Only here do the errors of the client become ours, or a Fault to try again."""
+        import_openai()
         import httpx2
         import openai
 
@@ -294,6 +296,7 @@ class Endpoint:
 
     @cached_property
     def _client(self) -> openai.OpenAI:
+        import_openai()
         import httpx2
         import openai
 

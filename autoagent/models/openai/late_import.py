@@ -1,0 +1,80 @@
+"""Imports the `openai` package without the models of its answers, of which nothing here is asked for.
+
+These are two thirds of what it imports, 450 modules, a quarter of a second and 11 MB; `openai.types` and the helpers of
+`openai.lib` are loaded with the first look at what is in them, by whomever. Where a release is laid out otherwise, all
+is imported as ever.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
+
+_PACKAGE = "openai"
+_LATE = ("types", "lib")
+_OF_LIB = ("pydantic_function_tool", "pydantic_responses_function_tool")  # that the package looks at by itself
+_lock = threading.Lock()
+
+
+class _Late(ModuleType):
+    """A package whose own code runs when something is looked up in it that is no module of it."""
+
+    __spec__: ModuleSpec
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(name)
+        spec = self.__spec__
+        if PathFinder.find_spec(f"{spec.name}.{name}", spec.submodule_search_locations):
+            return importlib.import_module(f"{spec.name}.{name}")
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        assert spec.loader is not None, "only what has one is made late"
+        spec.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def import_openai() -> None:
+    """Import the package, if nobody has yet. Raises ImportError where it is missing."""
+    with _lock:
+        if _PACKAGE in sys.modules:
+            return
+        try:
+            _make_late()
+            import openai
+
+            for name in _LATE:
+                setattr(openai, name, sys.modules[f"{_PACKAGE}.{name}"])
+        except Exception:  # another release
+            for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+                del sys.modules[name]
+            importlib.import_module(_PACKAGE)
+
+
+def _make_late() -> None:
+    package = find_spec(_PACKAGE)
+    if package is None:
+        return
+    for name in _LATE:
+        spec = PathFinder.find_spec(f"{_PACKAGE}.{name}", package.submodule_search_locations)
+        if spec is None or spec.loader is None or spec.submodule_search_locations is None:
+            raise ImportError(f"{_PACKAGE}.{name} is no package")
+        module = module_from_spec(spec)
+        module.__class__ = _Late
+        sys.modules[spec.name] = module
+    for name in _OF_LIB:
+        setattr(sys.modules[f"{_PACKAGE}.lib"], name, _later(name))
+
+
+def _later(name: str) -> Callable[..., Any]:
+    """Return a function that stands for one of the helpers until it is called."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(f"{_PACKAGE}.lib._tools"), name)(*args, **kwargs)
+
+    return call
