@@ -181,6 +181,9 @@ class Member:
         return recorded.text
 
     def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "") -> str:
+        if self.role.is_human:
+            yours = f"\n\n{file} is yours to write, in the workspace." if file else ""
+            return self.ask(f"{goal.text}{yours}", self.role.prefix, purpose)
         self._agents += 1
         key = f"{self.key}.{self.now.number}.{self._agents}"
         state = self._office.pool.former(key)

@@ -238,6 +238,14 @@ def test_a_person_takes_a_role(team: Callable[..., Home], server: ScriptedServer
     assert len(server.requests) == 6, "what was answered before is not asked again"
 
 
+@pytest.mark.parametrize("works", ["commands: [read_file]", "file: a.txt"])
+def test_a_person_does_the_work_of_an_agent(team: Callable[..., Home], server: ScriptedServer, works: str) -> None:
+    home = team(CHAIN.replace("instruction: Judge", f"instruction: Judge, {works}"))
+    assert home.run("team", "team.yaml", "--human", stdin="I did.\n\n").code == 0
+    assert said(home)[-1] == ("Carol", "I did.")
+    assert len(server.requests) == 2 and not home.offered(), "no model is asked in the place of a person"
+
+
 WORKERS = """\
 roles:
   - {name: Alice, profile: Coder, actions: [{name: Save, instruction: Save it, commands: [write_to_file]}]}
