@@ -11,7 +11,20 @@ from typing import Protocol
 
 from autoagent.config.scenario_bounds import hold_workspace
 from autoagent.core.errors import StateError
-from autoagent.core.events import Event, Rejected, Returned, Rewound, RunStarted, Snapshot, Started, Thought, Undone
+from autoagent.core.events import (
+    Ended,
+    Event,
+    Rejected,
+    Returned,
+    Rewound,
+    RoundBegan,
+    RoundEnded,
+    RunStarted,
+    Snapshot,
+    Started,
+    Thought,
+    Undone,
+)
 from autoagent.runs.event_log import read
 from autoagent.runs.workspace_history import WorkspaceHistory
 from autoagent.text.sanitize import escape, shorten
@@ -19,7 +32,8 @@ from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Restored, Snapshots
 
 NAMED = 10  # files named in a message
-_KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound)  # what a WorkspaceHistory goes by
+# What a WorkspaceHistory goes by.
+_KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound, RoundBegan, RoundEnded, Ended)
 
 
 class EventWriter(Protocol):

@@ -1,13 +1,16 @@
 """The history of the workspace through a run: a fold over the log that knows each state and what can be undone.
 
-Steps are the run's own; changes by a sub-agent are part of the step during which they happened.
+Steps are the run's own, and the rounds of a team; changes by a sub-agent are part of the step during which they
+happened.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoagent.core.events import Event, Returned, Rewound, Snapshot, Started, Undone
+from autoagent.core.events import Ended, Event, Returned, Rewound, RoundBegan, RoundEnded, Snapshot, Started, Undone
+
+_ROUND = "round of a team"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,13 @@ class WorkspaceHistory:
             case Snapshot():
                 self.tree, self.unfinished = event.tree, ""
                 self.first = self.first or event.tree
+                if self._running == (_ROUND, ""):
+                    self._running = (_ROUND, event.tree)
+            case RoundBegan():
+                self._running = (_ROUND, self.tree)
+            case RoundEnded() | Ended(agent="") if self._running[0] == _ROUND:
+                self._returned(event.step)
+                self._running = ("", "")
             case Started(agent=""):
                 self._running = (event.call.name, self.tree)
             case Returned(agent=""):

@@ -278,6 +278,10 @@ def test_an_action_uses_commands_that_are_authorized(team: Callable[..., Home], 
     assert "a.txt holds one line." in asked(server.requests[-1])
     labels = [event["data"] for event in home.log() if event["type"] == "published"]
     assert labels[1] == {}
+    undone = home.run("undo", home.runs[0])
+    assert undone.code == 0 and not (home.folder / "autoagent_workspace" / "a.txt").exists(), undone.text
+    assert home.run("undo", home.runs[0], "--redo").code == 0
+    assert home.read("autoagent_workspace/a.txt") == "one\n"
     home.write("autoagent_workspace/a.txt", "mine\n")
     refused = home.run("team", "team.yaml", "Save", "-m", "none", "--n-round", "1", stdin="n\n")
     assert refused.code == 6, "as at any question"
