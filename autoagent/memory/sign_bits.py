@@ -26,6 +26,7 @@ from autoagent.memory.sqlite.vectors import BLOCK, Vectors
 
 WORD = 64  # signs that are compared at once
 STRIDE = 65_536  # words of a chunk, about: intermediate results stay in the processor's cache, calls are few
+BYTE = 256  # values that a byte can tell apart
 HEAD = 8  # bytes before the checks: the checksum, and 4 that keep the words aligned
 
 
@@ -90,18 +91,24 @@ class SignBits:
         """Return the `count` rows whose signs differ least from
         the query's, shape (dim,), and all that tie; ascending.
         """
-        wanted = signs(query[np.newaxis]).T
-        differing = np.empty((len(self._bits), self.chunk), np.uint16)
-        words = np.empty((self._words, self.chunk), np.uint64)
-        ones = np.empty((self._words, self.chunk), np.uint8)
+        wanted = signs(query[np.newaxis])[0]
+        # In a byte where that holds the sum, which is twice as quick; all of 256 come to 0 there, see below.
+        differing = np.empty((len(self._bits), self.chunk), np.uint8 if self._words * WORD <= BYTE else np.uint16)
+        words, ones = np.empty(self.chunk, np.uint64), np.empty(self.chunk, np.uint8)
         for bits, total in zip(self._bits, differing, strict=True):
-            np.bitwise_xor(bits, wanted, out=words)
-            np.bitwise_count(words, out=ones)
-            np.add.reduce(ones, axis=0, dtype=np.uint16, out=total)
+            total[:] = 0
+            for column, word in zip(bits, wanted, strict=True):
+                np.bitwise_xor(column, word, out=words)
+                np.bitwise_count(words, out=ones)
+                np.add(total, ones, out=total)
         flat = differing.reshape(-1)
         if count >= len(flat):
             return np.arange(len(flat))
-        return np.flatnonzero(flat <= np.partition(flat, count - 1)[count - 1])
+        # Counting how many rows differ by how much is quicker than to sort them by it.
+        near = np.flatnonzero(flat <= int(np.searchsorted(np.bincount(flat).cumsum(), count)))
+        same = near[flat[near] == 0]
+        opposite = [row for row in same.tolist() if self._bits[row // self.chunk][0, row % self.chunk] != wanted[0]]
+        return np.setdiff1d(near, opposite, assume_unique=True) if opposite else near
 
     def sound(self, rows: NDArray[np.intp], vectors: Vectors) -> bool:
         """Return whether these are the vectors, shape (n, dim), that the rows had when their chunks were made."""

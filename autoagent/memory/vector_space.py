@@ -30,6 +30,8 @@ FETCH = 500  # rows looked up by one query
 THREADS_PAY = 2_000_000  # values, from which on the threads of `@` save more than it takes to wake them, as a median
 BITS_PAY = 20_000_000  # values (rows x dim), from which on bits are quicker than a pass over all of them
 RESCORED = 2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
+RESCORED_OF_FEW = 1_500  # of FEW rows and less, with as good a result
+FEW = 250_000
 PIECE = 1 << 18  # values copied and compared at once: what fits into the processor's cache
 SAMPLE = 64  # rows that show whether the vectors are dense
 
@@ -141,7 +143,10 @@ class VectorSpace:
             scores = newest @ query if newest.size >= THREADS_PAY else np.vecdot(newest, query)
             best = highest(scores, k)
             return best, scores[best]
-        near, step = self._bits.candidates(query, max(RESCORED, k)), max(1, PIECE // self._dim)
+        near, step = (
+            self._bits.candidates(query, max(RESCORED_OF_FEW if rows <= FEW else RESCORED, k)),
+            max(1, PIECE // self._dim),
+        )
         pieces = (self._picked(near[start : start + step], first) for start in range(0, len(near), step))
         scores = np.concatenate([np.vecdot(piece, query) for piece in chain(pieces, [newest])])
         compared = np.concatenate([near, np.arange(first, rows)])
@@ -153,10 +158,11 @@ class VectorSpace:
         found: dict[int, tuple[Any, ...]] = {}
         for some in _portions(list(rows)):
             query = (
-                f"SELECT v.row, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - our names
+                f"SELECT v.row, v.memory, {columns} FROM vectors v JOIN memories m ON m.id = v.memory "  # noqa: S608 - ours
                 f"WHERE v.space = ? AND v.row IN ({','.join('?' * len(some))})"
             )
-            found.update({row[0]: row[1:] for row in self._db.execute(query, (self._id, *some))})
+            for row, id, *rest in self._db.execute(query, (self._id, *some)):
+                found[row], self._row_of[id] = tuple(rest), row
         return found
 
     def drop_damaged(self) -> int:

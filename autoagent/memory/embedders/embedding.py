@@ -68,8 +68,9 @@ class Embedding:
         Raises as `of_query`.
         """
         query, (unrelated, related) = self.of_query(text), scale_of(self._embedder)
-        cosines = {id: float(np.vecdot(np.frombuffer(vector, FLOAT), query)) for id, vector in vectors.items()}
-        return {id: max(cosine - unrelated, 0.0) / (related - unrelated) for id, cosine in cosines.items()}
+        rows = np.frombuffer(b"".join(vectors.values()), FLOAT).reshape(len(vectors), -1)
+        near = np.maximum(np.vecdot(rows, query) - unrelated, 0.0) / (related - unrelated)
+        return dict(zip(vectors, near.tolist(), strict=True))
 
     def of_new(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Return the vectors of texts about to be kept; {} if the embedder fails, which is reported."""

@@ -25,6 +25,7 @@ from autoagent.core.finding import Finding
 FILE = "memory.db"
 LOCK = "lock"
 PAGE = 1024  # bytes; a new memory changes a row here and there, and each time the whole page is written
+CACHE = 16_384  # KiB of pages kept in memory, as they are read: texts and words of a recall lie far apart
 VERSION = 2  # of the tables, kept in SQLite's user_version; a newer one is refused, an older one brought up to it
 
 TABLES = """
@@ -86,6 +87,7 @@ def connect(folder: Path) -> sqlite3.Connection:
     # Whoever builds the memory may do so in another thread than the one that uses it later; never two at once.
     db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
+        db.execute(f"PRAGMA cache_size = -{CACHE}")
         _prepare(db, folder)
     except BaseException:  # whatever it was, the file is not left open behind it
         db.close()
