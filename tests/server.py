@@ -11,9 +11,11 @@ out how to ask (tools, schema, text) is answered without the script, as `rejects
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -126,6 +128,8 @@ class ScriptedServer:
         self.ignores = ignores
         self.models = models
         self.requests: list[Request] = []
+        self.connections = 0
+        self.open: set[socket.socket] = set()  # those that clients keep
         self.probes: list[Request] = []
         self.refused: list[Request] = []
         self.refuses: Callable[[Request], Fault | None] = lambda request: None
@@ -155,6 +159,9 @@ class ScriptedServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+        for connection in list(self.open):
+            with contextlib.suppress(OSError):  # the client has just closed it
+                connection.shutdown(socket.SHUT_RDWR)
 
     def add(self, *steps: Step) -> None:
         """More replies at the end of the script."""
@@ -250,6 +257,15 @@ class _Handler(BaseHTTPRequestHandler):
     scripted: ScriptedServer
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # or each small chunk waits 40 ms for the last one's acknowledgement
+
+    def setup(self) -> None:
+        super().setup()
+        self.scripted.connections += 1
+        self.scripted.open.add(self.connection)
+
+    def finish(self) -> None:
+        self.scripted.open.discard(self.connection)
+        super().finish()
 
     def log_message(self, *_: object) -> None:
         """Tests say themselves what went wrong."""

@@ -100,6 +100,14 @@ def test_text_streams_to_the_listener_and_comes_back_whole(server: ScriptedServe
     assert "tools" not in sent.body and "response_format" not in sent.body
 
 
+def test_one_connection_serves_all_requests(server: ScriptedServer) -> None:
+    server.add(*(Reply("Hello.") for _ in range(3)))
+    asked = model(server)
+    for _ in range(3):
+        asked.complete(HELLO, max_tokens=50)
+    assert (len(server.requests), server.connections) == (3, 1)
+
+
 def test_an_answer_that_runs_into_the_limit_is_marked(server: ScriptedServer) -> None:
     server.add(Reply("Hello th", finish="length"))
     assert model(server).complete(HELLO, max_tokens=2).truncated

@@ -39,7 +39,8 @@ def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Yield the chunks without their compression (Content-Encoding), in pieces of at most 64 KiB. Raises Broken."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
-        yield from chunks
+        for chunk in chunks:  # not `yield from`, which would close them with this: they may be read on
+            yield chunk
         return
     if encoding not in _ENCODINGS:
         raise Broken("the answer is compressed in a way that was not asked for")
