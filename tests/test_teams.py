@@ -190,6 +190,20 @@ def test_the_tutorials_three_roles_run(place: Path, server: ScriptedServer, caps
     assert [event.agent for event in log_of(place) if isinstance(event, Answered)] == ["1", "2", "3", "2"]
 
 
+def test_an_environment_runs_round_by_round(place: Path, server: ScriptedServer) -> None:
+    server._every = lambda request: Reply(f"word {len(server.requests)}")
+    env = Environment()
+    env.add_roles([SimpleCoder(), SimpleTester(), SimpleReviewer()])
+    env.publish_message(Message("write a function", "Human", UserRequirement))
+
+    async def main() -> None:
+        for _ in range(2):
+            await env.run()
+
+    asyncio.run(main())
+    assert [message.sent_from for message in env.history] == ["", "Alice", "Bob"]
+
+
 class SpeakAloud(Action):
     async def run(self, context: str, name: str, opponent_name: str) -> str:
         return await self._aask(f"You are {name}, against {opponent_name}. So far:\n{context}\nYour turn:")

@@ -12,7 +12,7 @@ from typing import Any
 
 from autoagent.core.errors import NoMoneyException
 from autoagent.teams.action import Action, UserRequirement
-from autoagent.teams.environment import Environment
+from autoagent.teams.environment import Environment as _Environment
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import ALL as MESSAGE_ROUTE_TO_ALL
 from autoagent.teams.message import Message
@@ -46,6 +46,14 @@ class Context:
 
     def __init__(self, **given: Any) -> None:
         vars(self).update(given)
+
+
+class Environment(_Environment):
+    """An environment that can also work without a team that was made of it."""
+
+    async def run(self, k: int = 1) -> None:
+        """Let its roles work for k rounds, as a team. Raises as Team.run."""
+        await Team(env=self).run(k)
 
 
 class Role(_Role):
