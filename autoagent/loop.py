@@ -188,6 +188,7 @@ class Agent:
         state.start = started  # as it is in the log: without secrets
         yield started
         yield from self._model.charge("set-up")
+        yield from self._memory.regain()
         if open_call is not None and (not began or self._only_looks(open_call)):
             return (yield from self._take_up(open_call))
         if open_call is not None:

@@ -123,9 +123,23 @@ class Memory(Protocol):
     """The memory across steps, runs and processes."""
 
     def add(
-        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
+        self,
+        text: str,
+        *,
+        kind: str = "note",
+        source: str = "",
+        trusted: bool = True,
+        run: str = "",
+        step: int = 0,
+        durable: bool = True,
     ) -> int | None:
-        """Store a text durably; its id, or None for a text without content. A text already there keeps its id."""
+        """Store a text; its id, or None for a text without content. A text already there keeps its id.
+
+        One that is not `durable` outlives its process, but may be lost in a power cut before the next one that is.
+        """
+
+    def has_lost(self, memory: int) -> bool:
+        """Return whether a memory that was stored with this id was lost in a power cut, not forgotten."""
 
     def recall(
         self,
@@ -172,12 +186,26 @@ class MemoryStore(Protocol):
     cannot be reached, read or written; those that embed raise ModelError where an endpoint fails.
     """
 
-    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
-        """Keep a text durably, with level 0; its id, or None for a text without content.
+    def put(
+        self,
+        text: str,
+        *,
+        t: float,
+        kind: str,
+        source: str,
+        trusted: bool,
+        run: str,
+        step: int,
+        durable: bool = True,
+    ) -> int | None:
+        """Keep a text, with level 0; its id, or None for a text without content. `durable` as for `change`.
 
         A text already stored keeps its id and level and gets the given time, run and step; once untrusted it stays so.
         A text in the trash is restored as if new.
         """
+
+    def gave(self, id: int) -> bool:
+        """Return whether this id was given to a memory that was not lost in a power cut, be it forgotten since."""
 
     def find(self, text: str) -> RetrievedMemory | None:
         """Return the memory with exactly this text, or None."""

@@ -173,16 +173,29 @@ class LivingMemory:
     # Remembering and recalling ----------------------------------------------------------------------------------
 
     def add(
-        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
+        self,
+        text: str,
+        *,
+        kind: str = "note",
+        source: str = "",
+        trusted: bool = True,
+        run: str = "",
+        step: int = 0,
+        durable: bool = True,
     ) -> int | None:
         """Remember a text. To be told again what one knows is to use it: it is strengthened, and its time is now."""
         known = [memory for part in texts.parts(text) if (memory := self.store.find(part))]
         now = max([self._clock(), *(memory.t for memory in known)])
-        id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step)
-        self.store.change([Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in known])
+        id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
+        changes = [Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in known]
+        self.store.change(changes, durable=durable)
         if id is not None and trusted and kind in CHOSEN and not known:
             self._supersede(id, text)
         return id
+
+    def has_lost(self, memory: int) -> bool:
+        """Return whether a memory that was stored with this id was lost in a power cut, not forgotten."""
+        return not self.store.gave(memory)
 
     def _supersede(self, id: int, text: str) -> None:
         """Mark those memories as superseded of which this one says otherwise: both are kept."""

@@ -12,9 +12,20 @@ class NoMemory:
     """Satisfies Memory: stores nothing, recalls nothing, and sleeps without a dream."""
 
     def add(
-        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
+        self,
+        text: str,
+        *,
+        kind: str = "note",
+        source: str = "",
+        trusted: bool = True,
+        run: str = "",
+        step: int = 0,
+        durable: bool = True,
     ) -> int | None:
         return None
+
+    def has_lost(self, memory: int) -> bool:
+        return False
 
     def recall(
         self,

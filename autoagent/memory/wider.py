@@ -37,11 +37,19 @@ class WiderMemory:
         self._problem = ""
 
     def add(
-        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, run: str = "", step: int = 0
+        self,
+        text: str,
+        *,
+        kind: str = "note",
+        source: str = "",
+        trusted: bool = True,
+        run: str = "",
+        step: int = 0,
+        durable: bool = True,
     ) -> int | None:
         """As Memory; a text of the kind USER goes into the user's own memory. Raises StateError where it may not."""
         if kind != USER:
-            return self._own.add(text, kind=kind, source=source, trusted=trusted, run=run, step=step)
+            return self._own.add(text, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
         if not trusted:
             raise StateError(f"Text from outside ({source}) never goes into the user's own memory.")
         if not text.strip():
@@ -52,6 +60,9 @@ class WiderMemory:
         assert user is not None
         id = user.add(text, kind=kind, source=source, run=run, step=step)
         return None if id is None else -id
+
+    def has_lost(self, memory: int) -> bool:
+        return memory >= 0 and self._own.has_lost(memory)
 
     def recall(
         self,

@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from itertools import chain, zip_longest
 
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.events import Event, Recalled, Remembered, Retried, Tainted
+from autoagent.core.events import Event, Recalled, Remembered, Retried, Rewound, Tainted
 from autoagent.core.memory import PRIVATE, LeftOut, Origin, Recall, RetrievedMemory
 from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Memory
 from autoagent.prompt import recollection_lines
+from autoagent.runs.event_log import effective
+from autoagent.runs.history import History
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.run_state import Events, RunState
 
@@ -109,7 +111,7 @@ class StepMemory:
             self._used |= acted_on
             yield from self._keep(lambda: self._memory.use(acted_on))
         if text := history.memorable:
-            yield from self._add(text, "step", origin)
+            yield from self._add(text, "step", origin, durable=False)  # the log has it, see `regain`
         said = history.feedback_in(self._state.step)
         if len(said.split()) >= SAID:
             yield from self._add(said, "feedback", Origin(PRIVATE if self._state.guard.private else ""))
@@ -145,11 +147,39 @@ class StepMemory:
                 found.add(memory.id)
         return found
 
-    def _add(self, text: str, kind: str, origin: Origin) -> Events:
+    def regain(self) -> Events:
+        """Remember those steps again that a power cut took from the memory: a step is in the log before it is there.
+
+        They count as having read all that the run had read by its end.
+        """
+        state, newest = self._state, self._state.resume.newest_memory
+        try:
+            if not newest or not self._memory.has_lost(newest):
+                return
+        except StateError as error:
+            yield state.record(Retried(reason=f"What was remembered cannot be looked at: {error}"))
+            return
+        past, lost = History(state.count), []
+        rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
+        for event in effective(state.log.events(), rewinds):
+            if event.agent == state.key:
+                past.add(event)
+                if isinstance(event, Remembered) and past.memorable and self._memory.has_lost(event.memory):
+                    lost.append((past.memorable, event.step))
+        for text, step in lost:
+            yield from self._add(text, "step", state.guard.origin, step=step)
+
+    def _add(self, text: str, kind: str, origin: Origin, *, durable: bool = True, step: int | None = None) -> Events:
         state, place = self._state, self._state.place_in(self._state.log.run)
         yield from self._keep(
             lambda: self._memory.add(
-                text, kind=kind, source=origin.source, trusted=origin.trusted, run=place, step=state.step
+                text,
+                kind=kind,
+                source=origin.source,
+                trusted=origin.trusted,
+                run=place,
+                step=state.step if step is None else step,
+                durable=durable,
             )
         )
 

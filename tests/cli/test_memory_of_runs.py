@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -131,6 +132,32 @@ def test_what_is_not_worth_it_is_not_remembered_and_nothing_twice(served: Home, 
     step = min((memory for memory in found if memory["kind"] == "step"), key=lambda memory: memory["step"])
     assert step["text"].splitlines()[0].startswith("Thought: ")
     assert step["text"].splitlines()[1].startswith("Done: write_to_file(")
+
+
+def test_a_step_that_a_power_cut_took_from_the_memory_is_remembered_once_the_run_goes_on(
+    served: Home, server: ScriptedServer
+) -> None:
+    served.run("memory", "add", "Tea is hot.")
+    memory, before = served.state / "memory", served.folder / "before"
+    shutil.copytree(memory, before)
+    steps = [command("write_to_file", filename=f"{name}.txt", text=name) for name in ("alpha", "beta", "gamma")]
+    server.add(*steps)
+    assert served.run(*goal("Write the letters"), "-l", "3").code == 4
+    kept = {found["text"] for found in listed(served)}
+    assert sum("Done: write_to_file" in text for text in kept) == 3
+    gamma = max((found for found in listed(served)), key=lambda found: int(found["id"]))["id"]
+    assert served.run("memory", "forget", str(gamma)).code == 0
+    server.add(command("do_nothing"))
+    assert served.run("resume", "-c", "-l", "1").code == 4
+    assert not any("gamma" in found["text"] for found in listed(served)), "what the user forgets stays so"
+
+    shutil.rmtree(memory)
+    shutil.copytree(before, memory)
+    server.add(command("do_nothing"))
+    assert served.run("resume", "-c", "-l", "1").code == 4
+    found = {found["text"]: found for found in listed(served)}
+    assert kept <= set(found)
+    assert [found[text]["step"] for text in sorted(kept) if "Done: write" in text] == [1, 2, 3]
 
 
 def test_what_the_user_says_is_remembered_as_such(served: Home, server: ScriptedServer) -> None:

@@ -348,9 +348,9 @@ def test_what_another_process_used_meanwhile_is_not_forgotten(tmp_path: Path) ->
 
         between: Callable[[], object] = staticmethod(lambda: None)
 
-        def change(self, changes, *, whole=False):
+        def change(self, changes, *, whole=False, durable=True):
             self.between()
-            return super().change(changes, whole=whole)
+            return super().change(changes, whole=whole, durable=durable)
 
     store = Slow(tmp_path, BagOfWords())
     now = [0.0]

@@ -108,7 +108,18 @@ class PostgresStore:
 
     # What is kept -----------------------------------------------------------------------------------------------
 
-    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
+    def put(
+        self,
+        text: str,
+        *,
+        t: float,
+        kind: str,
+        source: str,
+        trusted: bool,
+        run: str,
+        step: int,
+        durable: bool = True,
+    ) -> int | None:
         parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
             return None
@@ -192,6 +203,10 @@ class PostgresStore:
         query = f"""SELECT {COLUMNS}, 0 FROM memories m WHERE forgotten IS NULL
                     ORDER BY t DESC, id DESC LIMIT %s OFFSET %s"""  # noqa: S608 - ours
         return self._recollections(query, (None if limit < 0 else limit, offset))
+
+    def gave(self, id: int) -> bool:
+        """Nothing that the server has acknowledged is lost."""
+        return True
 
     def __len__(self) -> int:
         return int(self._rows("SELECT count(*) FROM memories WHERE forgotten IS NULL", ())[0][0])

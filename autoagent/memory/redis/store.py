@@ -98,7 +98,18 @@ class RedisStore:
 
     # What is kept -----------------------------------------------------------------------------------------------
 
-    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
+    def put(
+        self,
+        text: str,
+        *,
+        t: float,
+        kind: str,
+        source: str,
+        trusted: bool,
+        run: str,
+        step: int,
+        durable: bool = True,
+    ) -> int | None:
         parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
             return None
@@ -238,6 +249,10 @@ class RedisStore:
                 return []
             members = self._client.zrange(self._key("alive"), offset, last, desc=True)
             return list(self._memories([int(member) for member in members]).values())
+
+    def gave(self, id: int) -> bool:
+        """Nothing that the server has acknowledged is lost."""
+        return True
 
     def __len__(self) -> int:
         with self._server():

@@ -114,8 +114,19 @@ class LocalStore:
 
     # What is kept -----------------------------------------------------------------------------------------------
 
-    def put(self, text: str, *, t: float, kind: str, source: str, trusted: bool, run: str, step: int) -> int | None:
-        """Keep a text; it survives a crash or a power cut from the moment this returns."""
+    def put(
+        self,
+        text: str,
+        *,
+        t: float,
+        kind: str,
+        source: str,
+        trusted: bool,
+        run: str,
+        step: int,
+        durable: bool = True,
+    ) -> int | None:
+        """Keep a text; it survives a crash from the moment this returns, and a power cut, where it is `durable`."""
         parts = texts.parts(text)
         if not parts:
             return None
@@ -124,12 +135,19 @@ class LocalStore:
             known = {
                 "kind": kind, "source": valid(source), "trusted": trusted, "t": t, "run": run, "step": step,
             }  # fmt: skip
-            with writing(self._db, self._folder):
+            with writing(self._db, self._folder, durable=durable):
                 ids = [self._put(part, known) for part in parts]
                 if vectors:
                     by_id = zip(ids, parts, strict=True)
                     self._space().append({id: vectors[part] for id, part in by_id if part in vectors})
         return ids[0]
+
+    def gave(self, id: int) -> bool:
+        """Return whether the newest id is this one or a later one: a power cut takes the end of what is not durable."""
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'memories'"
+        with our_errors(self._folder):
+            newest = self._db.execute(query).fetchone()
+        return newest is not None and int(newest[0]) >= id
 
     def _put(self, text: str, known: Mapping[str, Any]) -> int:
         """Insert or refresh one text, within a transaction; its id."""
