@@ -20,6 +20,7 @@ from autoagent.core.model import Asking, Message
 from autoagent.core.skills import Skill
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import Shares
+from autoagent.text import code_block
 from autoagent.text.ages import ago
 from autoagent.text.quoting import EXPLANATION, Marks, defuse
 from autoagent.text.tokens import PER_MESSAGE, Count, shorten
@@ -102,7 +103,7 @@ def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, g
         *_skills(guidance.skills),
         *_instructions(guidance),
         "Performance Evaluation:\n" + _numbered(guidance.best_practices),
-        _response_format(asking),
+        _response_format(asking, listed),
     )
     return "\n\n".join(parts)
 
@@ -284,13 +285,14 @@ def _line(memory: RetrievedMemory, share: int, count: Count) -> str:
     return marks.around_line(shorten(defuse(memory.text), room, count))
 
 
-def _response_format(asking: Asking) -> str:
+def _response_format(asking: Asking, listed: Sequence[CommandSpec]) -> str:
     """Describe the response format, and show it where no schema enforces it: a small model copies the words it sees."""
     named = "text, reasoning, plan (as short bullets), criticism (of yourself), speak (one sentence for the user)"
     if asking == "tools":
         return f"Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds: {named}."
     if asking == "brief":
-        return "Response Format:\nOne JSON object with `command`, the one to use next."
+        note = f" {code_block.NOTE}" if any(p.code for spec in listed for p in spec.parameters) else ""
+        return f"Response Format:\nOne JSON object with `command`, the one to use next.{note}"
     if asking == "schema":
         return f"Response Format:\nOne JSON object: `thoughts` with {named}; then `command`, the one to use next."
     return f"Response Format:\n{command_schema.TEXT_FORM}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import struct
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,6 +191,17 @@ def test_with_commands_even_random_weights_answer_by_the_schema(
     if parsed["command"]["name"] == "choose":
         assert parsed["command"]["args"]["way"] in ("left", "right")
     assert json.dumps(parsed, ensure_ascii=False) == reply.text.strip()  # no whitespace of its own
+
+
+def test_code_follows_the_object_in_a_block_and_other_text_stands_in_it(model: LocalModel) -> None:
+    code = Parameter("code", "string", code="code")
+    run = CommandSpec("run", "Run", "code", "run", (code,))
+    placed = model.complete(HELLO, commands=[run], max_tokens=60).text
+    assert re.match(r'\{"command": \{"name": "run", "args": \{"code": "```"\}\}\}\n```[a-z]*', placed)
+    name = Parameter("name", "string", choices=("a.txt",))
+    edit = replace(run, parameters=(name, replace(code, code="")))
+    said = model.complete(HELLO, commands=[edit], max_tokens=2000).text
+    assert json.loads(said)["command"]["args"]["name"] == "a.txt"
 
 
 def test_ctrl_c_comes_through_and_the_next_call_works(model: LocalModel) -> None:

@@ -505,6 +505,15 @@ def test_a_small_model_is_shown_the_commands_alone_and_what_lies_in_the_workspac
     assert not writes.choices
 
 
+def test_a_small_model_sees_the_code_that_it_wrote_as_it_wrote_it(bench: Bench) -> None:
+    placed = '{"command": {"name": "write_to_file", "args": {"filename": "a.py", "text": "```"}}}'
+    write = f'{placed}\n```python\nprint("an oak")\n```'
+    model = ScriptedModel(finish([write]), asking="brief")
+    list(bench.agent(model).run())
+    assert (bench.workspace / "a.py").read_text() == 'print("an oak")\n'
+    assert model.prompts[1][-2].content == write
+
+
 def test_a_small_model_is_told_what_is_missing_and_what_its_files_hold_and_may_end_once_all_is_there(
     bench: Bench,
 ) -> None:

@@ -20,6 +20,7 @@ from autoagent.core.errors import ReplyError
 from autoagent.core.model import Completion, Reply, Thoughts, ToolCall, Usage
 from autoagent.reply.lenient_json import DEPTH, UnreadableJson, read_object
 from autoagent.reply.parser import parse, written
+from autoagent.reply.reply_stream import ReplyStream
 from autoagent.reply.written_reply import MOST_BRACES, find_command
 
 REPLIES = Path(__file__).parent / "replies"
@@ -106,6 +107,41 @@ def test_any_other_reply_is_refused_with_the_reason(case: dict[str, Any]) -> Non
         assert word in reason
     assert len(reason) < 400
     assert reason.isprintable()
+
+
+# Code after the object -------------------------------------------------------------------------------------------
+
+
+def shown(reply: str) -> ReplyStream:
+    stream = ReplyStream()
+    stream.feed(reply)
+    return stream
+
+
+OBJECT = '{"command": {"name": "write_to_file", "args": {"filename": "a.py", "text": "```"}}}'
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ('def f(a):\n    return {"a": f"{a}\\n"}', 'def f(a):\n    return {"a": f"{a}\\n"}\n'),
+        ('{"command": {"name": "do_nothing", "args": {}}}', '{"command": {"name": "do_nothing", "args": {}}}\n'),
+        ("<think>never ends", "<think>never ends\n"),
+        ("", ""),
+    ],
+)
+def test_code_in_a_block_after_the_object_takes_its_place_there_as_it_stands(code: str, text: str) -> None:
+    reply = understood(f"{OBJECT}\n```python\n{code}\n```")
+    assert reply.call.args == {"filename": "a.py", "text": text}
+    assert shown(f"{OBJECT}\n```python\n{code}\n```").lines == f"{code}\n```".count("\n") + 1
+
+
+def test_a_block_belongs_to_one_argument_and_only_where_it_is_meant() -> None:
+    assert "text and filename want one" in refusal(
+        '{"command": {"name": "write_to_file", "args": {"text": "```", "filename": "```"}}}\n```\nx\n```'
+    )
+    assert understood(OBJECT).call.args["text"] == "```"
+    assert understood(f"{COMMAND}\n```\nx\n```").call.args == {}
 
 
 # Limits ----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from autoagent.commands.support.encoding import decode
 from autoagent.commands.support.program_output import described, ending, has_failed
 from autoagent.commands.support.shell_lines import name_of, programs, risk_of
 from autoagent.config.settings import Settings
-from autoagent.core.commands import PLAIN, Effects, ResultMeta, Risk
+from autoagent.core.commands import CODE, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.programs import BackgroundProcess, ProcessExit
 from autoagent.workspace.gate import shown
@@ -30,7 +30,7 @@ SOURCE_LIMIT = 1_000_000  # bytes of a Python program
 LINE_LIMIT = 131_071  # bytes of a shell line: Linux takes no longer argument (MAX_ARG_STRLEN, with the null at its end)
 
 CommandLine = Annotated[str, "a shell command", "shell"]
-Code = Annotated[str, "the whole code"]
+Code = Annotated[str, "the whole code", "exact", CODE]
 
 _AUTOGPT = ("execute_code",)
 _BACKGROUND = ("server", "background", "serve")

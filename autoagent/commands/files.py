@@ -13,7 +13,7 @@ from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support import matching
 from autoagent.commands.support.diff import unified
 from autoagent.commands.support.encoding import Decoded, decode
-from autoagent.core.commands import EXISTING, Effects, ResultMeta
+from autoagent.core.commands import EXISTING, FILE_TEXT, Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
 from autoagent.text.paging import Column, FirstLine, Lines, page
@@ -31,6 +31,7 @@ MATCH_LIMIT = 200  # lines in the answer to one search
 Filename = Annotated[str, "path relative to the workspace", "path"]
 Present = Annotated[str, "path relative to the workspace", "path", EXISTING]
 Deleted = Annotated[str, "path relative to the workspace", "entry", EXISTING]
+WholeText = Annotated[str, "the whole content", "exact", FILE_TEXT]
 Directory = Annotated[str, "folder relative to the workspace", "path"]
 
 _AUTOGPT = ("file_operations",)
@@ -85,7 +86,7 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
     always_offered=True,
     autogpt=_AUTOGPT,
 )
-def write_to_file(context: Context, filename: Filename, text: Annotated[str, "the whole content"]) -> CommandOutput:
+def write_to_file(context: Context, filename: Filename, text: WholeText) -> CommandOutput:
     _refuse_mask(context, filename, text)
     context.workspace.write(filename, _encoded(text, Decoded("")))
     return _changed(context, filename, f"Wrote {_size(text)} to")

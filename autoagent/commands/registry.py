@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
 from autoagent.core.commands import (
+    CODE,
     DETAIL,
     EXISTING,
+    FILE_TEXT,
     PLAIN,
     Call,
     CommandSpec,
@@ -179,6 +181,7 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
         meaning,
         existing=EXISTING in traits,
         detail=DETAIL in traits,
+        code=CODE if CODE in traits else FILE_TEXT if FILE_TEXT in traits else "",
     )
 
 

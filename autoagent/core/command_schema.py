@@ -34,7 +34,7 @@ TEXT_FORM = (
 def arguments(spec: CommandSpec) -> dict[str, Any]:
     """Return the schema of the `args` object of one command."""
     return _object(
-        {p.name: _parameter(p) for p in spec.parameters}, required=[p.name for p in spec.parameters if p.required]
+        {p.name: parameter(p) for p in spec.parameters}, required=[p.name for p in spec.parameters if p.required]
     )
 
 
@@ -65,16 +65,17 @@ def _function(spec: CommandSpec) -> dict[str, Any]:
     return {"name": spec.name, "description": spec.label, "parameters": schema}
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
-    if parameter.schema is not None:
-        return dict(parameter.schema)
-    schema: dict[str, Any] = {"type": parameter.kind}
-    if parameter.kind == "array":
+def parameter(declared: Parameter) -> dict[str, Any]:
+    """Return the schema of the value of one argument."""
+    if declared.schema is not None:
+        return dict(declared.schema)
+    schema: dict[str, Any] = {"type": declared.kind}
+    if declared.kind == "array":
         schema["items"] = {"type": "string"}
-    if parameter.choices:
-        schema["enum"] = list(parameter.choices)
-    if parameter.help:
-        schema["description"] = parameter.help
+    if declared.choices:
+        schema["enum"] = list(declared.choices)
+    if declared.help:
+        schema["description"] = declared.help
     return schema
 
 

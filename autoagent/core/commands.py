@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 LevelName = Literal["planner", "executor", "thinker"]
 """The levels of a hierarchical run (see levels)."""
@@ -49,6 +49,7 @@ class Parameter:
 
     `schema`: its JSON schema, where the command is another program's and says more of it; a kind "any" says nothing.
     `existing`: it names a file that is in the workspace already. `detail`: a small model is better off without it.
+    `code`: its value is the code of a program, or the text of the "file" that another argument names.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Parameter:
     schema: Mapping[str, Any] | None = None
     existing: bool = False
     detail: bool = False
+    code: Literal["", "code", "file"] = ""
 
 
 EXISTING = "existing"
@@ -68,6 +70,12 @@ EXISTING = "existing"
 
 DETAIL = "detail"
 """Declares the same way of an optional argument that it is left out for a model that is asked in brief."""
+
+CODE: Final = "code"
+"""Declares the same way that an argument is the code of a program; a small model writes it in a block of its own."""
+
+FILE_TEXT: Final = "file"
+"""Declares the same way that it is the text of the file that the argument with the meaning "path" names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from autoagent.core.model import Completion, Reply, Thoughts, ToolCall
 from autoagent.reply.call_forms import echo_of_template, plain_name
 from autoagent.reply.lenient_json import UnreadableJson, excerpt, read_object
 from autoagent.reply.written_reply import find_command
+from autoagent.text import code_block
 
 # Words that stand for an argument in a template; none is the name of an HTML element, which may well be an argument.
 _PLACEHOLDERS = {
@@ -48,7 +49,24 @@ def parse(completion: Completion, check: Check, call_id: str) -> Reply:
         )
     if completion.calls:
         return _from_tool_calls(completion, check, call_id)
-    return _understood(find_command(completion.text), completion.text, check, call_id)
+    return _understood(_written_reply(completion.text), completion.text, check, call_id)
+
+
+def _written_reply(text: str) -> Mapping[str, Any]:
+    """Return the object with the command; where code follows it, with the code in its place (see text/code_block)."""
+    found = code_block.split(text)
+    if found is None:
+        return find_command(text)
+    reply, block = found
+    members = find_command(reply)
+    command = members["command"]
+    args = command.get("args") if isinstance(command, dict) else None
+    if not isinstance(args, dict) or code_block.PLACE not in args.values():
+        return find_command(text)
+    places = [name for name, value in args.items() if value == code_block.PLACE]
+    if len(places) > 1:
+        raise ReplyError(f"One code block follows the object, and {' and '.join(places)} want one; send one at a time.")
+    return {**members, "command": {**command, "args": {**args, places[0]: block.code}}}
 
 
 def written(completion: Completion) -> str:

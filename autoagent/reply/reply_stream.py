@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from autoagent.text import code_block
+
 TAIL = 2_000  # characters that are kept of the end of a value
 
 
@@ -28,6 +30,8 @@ class ReplyStream:
     _names: bool = False  # whether the next string names a value
     _inside: bool = False  # a string
     _escape: str = ""  # one that has begun
+    _fence: str = ""  # the line before the code that follows the object
+    _fenced: bool = False  # whether that is complete
 
     def feed(self, delta: str) -> None:
         """Take the next piece."""
@@ -35,6 +39,8 @@ class ReplyStream:
         for char in delta:
             if self._inside:
                 self._take(char)
+            elif not self._open and self._begins_code():
+                self._code(char)
             elif char in "{[":
                 self._open += char
                 self._names = char == "{"
@@ -48,6 +54,19 @@ class ReplyStream:
                     self.key = ""
                 else:
                     self.text, self.lines = "", 1
+
+    def _begins_code(self) -> bool:
+        """Whether the object is complete and code follows it, in whose place a mark stands."""
+        return self.key != "" and code_block.PLACE in self.done.values()
+
+    def _code(self, char: str) -> None:
+        """Take a character after the object: the line that begins the code, then the code."""
+        if not self._fenced:
+            self._fence += char
+            self._fenced = char == "\n" and code_block.PLACE in self._fence
+            self.text, self.lines = "", 1
+            return
+        self._add(char)
 
     def _take(self, char: str) -> None:
         """Take a character of a string."""
@@ -74,7 +93,11 @@ class ReplyStream:
         if self._names:
             self.key += char
         else:
-            self.text += char
-            self.lines += char == "\n"
-            if len(self.text) > 2 * TAIL:
-                self.text = self.text[-TAIL:]
+            self._add(char)
+
+    def _add(self, char: str) -> None:
+        """Add a character to the value that is shown."""
+        self.text += char
+        self.lines += char == "\n"
+        if len(self.text) > 2 * TAIL:
+            self.text = self.text[-TAIL:]

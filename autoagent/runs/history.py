@@ -49,6 +49,8 @@ from autoagent.core.events import (
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, ToolCall
 from autoagent.core.window import Shares, reply_tokens, share_out
+from autoagent.text import code_block
+from autoagent.text.code_block import CodeBlock
 from autoagent.text.paging import NOTE, ends
 from autoagent.text.quoting import Marks, defuse, name_source, split
 from autoagent.text.redaction import TOLD, holds_mask
@@ -403,8 +405,7 @@ class History:
         thoughts = {"thoughts": {name: getattr(event.thoughts, name) for name in names}} if names else {}
 
         def render(args: Mapping[str, Any]) -> str:
-            command = {"name": event.call.name, "args": args}
-            return json.dumps({**thoughts, "command": command}, ensure_ascii=False)
+            return _as_generated(event, args, thoughts)
 
         limit, count = self._message_limit, self._count
         whole = render(event.call.args)
@@ -596,6 +597,21 @@ def _with_calls(reply: Sequence[Exchange]) -> Iterator[Message]:
         yield Message("tool", "\n\n".join(exchange.user) or _NOTHING, answers=call.id)
     if beside := [result for exchange in reply for result in exchange.beside]:
         yield Message("user", "\n\n".join(beside))
+
+
+def _as_generated(event: Thought, args: Mapping[str, Any], thoughts: Mapping[str, Any]) -> str:
+    """Render a reply with these arguments, and with its code after the object if it came so."""
+
+    def reply(shown: Mapping[str, Any]) -> str:
+        return json.dumps({**thoughts, "command": {"name": event.call.name, "args": shown}}, ensure_ascii=False)
+
+    if found := code_block.split(event.text):
+        block = found[1]
+        for name, value in event.call.args.items():
+            if value == block.code and name in args:
+                placed = reply({**args, name: code_block.PLACE})
+                return code_block.join(placed, CodeBlock(block.language, args[name]))
+    return reply(args)
 
 
 def _own_words(text: str) -> str:

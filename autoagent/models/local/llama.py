@@ -1,8 +1,7 @@
 """The embedded model: a GGUF file that llama.cpp runs inside this process, through `xllamacpp`.
 
-It is asked by schema, without a probe: this runtime turns a JSON schema into a grammar (LLGuidance) and samples only
-tokens that fit it, so that even a small model cannot write a malformed command, while the native tool calls of small
-models are not reliable.
+It is asked in brief, without a probe: this runtime takes a grammar (LLGuidance) and samples only tokens that fit it, so
+that even a small model cannot write a malformed command, while the native tool calls of small models are not reliable.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
@@ -29,6 +27,7 @@ from autoagent.core.native_calls import flat
 from autoagent.core.protocols import Listener
 from autoagent.models.local import weights
 from autoagent.models.local.gguf import control_tokens, damage
+from autoagent.models.local.reply_grammar import reply_grammar
 
 if TYPE_CHECKING:
     from autoagent.registry.models import ModelOpening
@@ -41,9 +40,6 @@ _CACHE_MIB = 512  # prompts put aside while another one is worked on: the agent'
 _LOOK = 0.2  # seconds, to see which cores are busy
 _ROUNDS = 800  # characters at the end of a reply; where they repeat what is at most a quarter of that, it has no end
 _SILENCE = 3.0  # seconds without a token before the user is told what is going on
-
-# No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.
-_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 # The chat template does not tell control tokens from text, so that a file or page which holds them could end its
 # message and speak as the system. Beside those that a model file names as such there are some that it does not.
@@ -150,7 +146,7 @@ class LocalModel:
             "return_progress": True,
         }
         if commands:
-            request["grammar"] = _grammar(commands)
+            request["grammar"] = reply_grammar(commands)
         return request
 
     def _plain(self, text: str) -> str:
@@ -239,15 +235,6 @@ class _StreamedReply:
         if self.listener is not None and self.began is not None:
             left = (time.monotonic() - self.began) * (whole - done) / done if done else whole / self.speed
             self.listener.working(f"the embedded model reads {whole} tokens", left)
-
-
-def _grammar(commands: Sequence[CommandSpec]) -> str:
-    """Return the grammar of a reply with one of these commands."""
-    import xllamacpp
-
-    bound = command_schema.reply(commands, ())
-    convert: Callable[[dict[str, Any]], str] = xllamacpp.json_schema_to_grammar
-    return convert({**bound, "x-guidance": _COMPACT})
 
 
 def _mapped(error: Mapping[str, Any]) -> ModelError:

@@ -1,0 +1,78 @@
+"""The grammar of a reply with one of the offered commands, in the form that llguidance reads.
+
+    %llguidance {}
+    start: "{\"command\": {\"name\": \"" (call_0 | call_1 | …)
+
+Its lexer takes the longest match and never goes back, so what several commands begin with stands before they part. Each
+value is bound by its JSON schema; code is free, up to the line that ends its block (`autoagent/text/code_block.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autoagent.core import command_schema
+from autoagent.core.commands import CODE, CommandSpec
+from autoagent.text import code_block
+
+# No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.
+_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+_NAME = r'[^"\\\x00-\x1f]+'
+_RULES = (
+    r'block: LANGUAGE "\n" code',
+    "LANGUAGE: /[a-z]*/",
+    rf"code[lazy]: /(?s:.*)\n{code_block.PLACE}/",
+    rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.SUFFIXES)})/",
+    rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE",
+)
+
+
+def reply_grammar(commands: Sequence[CommandSpec]) -> str:
+    """Return the grammar of one compact object, after which code follows where a command declares it."""
+    names = " | ".join(f"call_{number}" for number in range(len(commands)))
+    start = f"start: {_text(_BEGIN)} ({names})"
+    calls = [f"call_{number}: {_call(spec)}" for number, spec in enumerate(commands)]
+    return "\n".join(["%llguidance {}", start, *calls, *_RULES, ""])
+
+
+def _call(spec: CommandSpec) -> str:
+    """Return the reply from the name of the command on."""
+    begin = _text(f'{spec.name}", "args": ')
+    code = next((parameter for parameter in spec.parameters if parameter.code), None)
+    file = next((parameter for parameter in spec.parameters if parameter.meaning == "path"), None)
+    if code is None or not all(parameter.required for parameter in spec.parameters):
+        return f"{begin} {_json(command_schema.arguments(spec))} {_text(_END)}"
+    place = {code.name: _text(json.dumps(code_block.PLACE))}
+    if code.code == CODE:
+        return f"{begin} {_arguments(spec, place)} {_BLOCK}"
+    assert file is not None, f"{spec.name} declares the text of a file and no file"
+    is_code = _arguments(spec, {file.name: _QUOTED.format("CODE_FILE"), **place})
+    other = _arguments(spec, {file.name: _QUOTED.format("OTHER_FILE")})
+    return f"{begin} ({is_code} {_BLOCK} | {other} {_text(_END)})"
+
+
+def _arguments(spec: CommandSpec, given: Mapping[str, str]) -> str:
+    """Return the `args` object, some of whose values are given."""
+    parts = []
+    for number, parameter in enumerate(spec.parameters):
+        parts.append(_text(f"{', ' if number else '{'}{json.dumps(parameter.name)}: "))
+        parts.append(given.get(parameter.name) or _json(command_schema.parameter(parameter)))
+    return " ".join([*parts, _text("}")])
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    return f"%json {json.dumps({**schema, 'x-guidance': _COMPACT})}"
+
+
+def _text(text: str) -> str:
+    """Return what stands for this very text."""
+    return json.dumps(text)
+
+
+_BEGIN = '{"command": {"name": "'
+_END = "}}"
+_QUOTED = r'"\"" {} "\""'
+_BLOCK = f"{_text(_END + chr(10) + code_block.PLACE)} block"

@@ -1,0 +1,47 @@
+"""A reply whose code follows its object: `{"command": {… "text": "```"}}`, then the code between lines of ```.
+
+A small model writes code right in a Markdown code block that it gets wrong inside a string of JSON. "```" stands in the
+place of the code, so that the object says by itself which argument the block is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PLACE = "```"
+"""What stands in the object where the code belongs, and what the lines around the code begin with."""
+
+NOTE = (
+    f'Code does not stand in the object: "{PLACE}" takes its place there, and the code follows the object, '
+    f"between {PLACE} lines."
+)
+"""What a model is told of it."""
+
+SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")
+"""The ends of the names of files that hold code, without the dot."""
+
+_FORM = re.compile(r"(?P<object>\{[^\n]*\})\n```(?P<language>[a-z]*)\n(?P<code>.*?)\n?```\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeBlock:
+    """The code after an object, with the newline at its end, and the language that it is said to be in."""
+
+    language: str
+    code: str
+
+
+def split(text: str) -> tuple[str, CodeBlock] | None:
+    """Return the object of a reply and the block that follows it; None if nothing does, or more than that."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return None
+    code = found["code"]
+    return found["object"], CodeBlock(found["language"], f"{code}\n" if code else "")
+
+
+def join(reply: str, block: CodeBlock) -> str:
+    """Return the reply as `split` takes it."""
+    code = block.code if block.code.endswith("\n") or not block.code else f"{block.code}\n"
+    return f"{reply}\n{PLACE}{block.language}\n{code}{PLACE}"
