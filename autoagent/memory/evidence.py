@@ -23,6 +23,8 @@ SEGMENT = 200  # characters of a piece of text that is shown or left out as a wh
 COVERED = 0.4  # of its weight is what a word counts that another piece shows already
 HEADING = 80  # characters, below which a piece says the less the shorter it is
 
+_WORD = re.compile(r"[^\W_]+")
+
 _SMALL_WORDS = (
     "a about after all also an and any are as at be been before but by can could did do does each for from get had has "
     "have how i if in into is it its let like may me more most must my need new no not now of on one only or other our "
@@ -40,7 +42,7 @@ _COMMON = frozenset(_SMALL_WORDS.split())
 
 def terms(text: str) -> list[str]:
     """Return the words of a text that say what it is about, each once, in order, as they are looked for."""
-    words = (word for word in re.findall(r"[^\W_]+", _folded(text)) if word not in _COMMON and len(word) > 1)
+    words = (word for word in _WORD.findall(_folded(text)) if word not in _COMMON and len(word) > 1)
     return list(dict.fromkeys(words))[:TERMS]
 
 
@@ -110,10 +112,10 @@ def _stem(word: str) -> str:
 
 
 def _has(folded: str, stem: str) -> bool:
-    """Return whether a word of the text begins so; of a longer stem, whether it is in the text, which is quicker."""
+    """Return whether the text has a short word, or its plural; of a longer stem, whether it is anywhere in the text."""
     if stem not in folded:
         return False
-    return len(stem) >= STEM or re.search(rf"(?<![^\W_]){re.escape(stem)}(?:e?s)?(?![^\W_])", folded) is not None
+    return len(stem) >= STEM or not {stem, f"{stem}s", f"{stem}es"}.isdisjoint(_WORD.findall(folded))
 
 
 def _pieces(text: str) -> list[str]:

@@ -306,8 +306,8 @@ class LivingMemory:
 
     def _fading(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of those memories that fall a level or are forgotten."""
-        changes = (Change(m.id, (m.t, m.level), *self.rules.weakened(m, now)) for m in memories)
-        return [change for change in changes if change.level != change.seen[1]]
+        weakened = ((memory, self.rules.weakened(memory, now)) for memory in memories)
+        return [Change(m.id, (m.t, m.level), t, level) for m, (t, level) in weakened if level != m.level]
 
     # Forgetting -------------------------------------------------------------------------------------------------
 
