@@ -1,9 +1,14 @@
 """Print docs/performance.md from what the benchmarks have measured.
 
     python benchmarks/loop.py --peers FOLDER --steps 50,500 --peer-steps 500 --json loop.json
-    python benchmarks/report.py loop.json > docs/performance.md
+    python benchmarks/first_request.py --peers FOLDER --json first.json
+    python benchmarks/resume.py --json resume.json
+    python benchmarks/local_step.py --json local.json
+    python benchmarks/ability.py --json ability.jsonl
+    python benchmarks/report.py loop.json --first first.json --resume resume.json --local local.json \\
+        --ability ability.jsonl > docs/performance.md
 
-Every figure stands beside those of the same run of the benchmark, with its date and the kind of machine.
+Every figure stands beside those of the same run of its benchmark. A section whose file is not given is left out.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ from typing import Any
 HEAD = """# What a step costs
 
 Printed by `benchmarks/report.py` from one run of `benchmarks/loop.py`, in which the agents took turns against a
-server that answers at once. Timings depend on the machine and on what else it does: compare the rows of one table.
+server that answers at once, and from the benchmarks that the other sections name. Timings depend on the machine and on
+what else it does: compare the rows of one table.
 """
 
 COLUMNS = """\
@@ -58,11 +64,65 @@ def lines(measured: dict[str, Any]) -> Iterator[str]:
     yield f"\n{FOOT}"
 
 
+def first(found: dict[str, float]) -> Iterator[str]:
+    """Yield the section on the first request."""
+    yield "\n## To the first request\n"
+    yield "From the start of the process, in a home that was used before (`benchmarks/first_request.py`).\n"
+    yield "| agent | seconds |\n|---|---|"
+    yield from (f"| {agent} | {seconds:.2f} |" for agent, seconds in found.items())
+
+
+def resume(found: dict[str, float]) -> Iterator[str]:
+    """Yield the section on going on with a long run."""
+    yield f"\n## Going on with a run of {found['steps']:,} steps\n"
+    yield f"Its log has {found['log_mb']:.0f} MB (`benchmarks/resume.py`). To the first request:\n"
+    yield "| | seconds |\n|---|---|"
+    yield f"| `autoagent resume`, from the checkpoint | {found['resumed']:.2f} |"
+    yield f"| the same without it | {found['without']:.2f} |"
+    yield f"| a new run in a new home | {found['new']:.2f} |"
+
+
+def local(found: dict[str, dict[str, float]]) -> Iterator[str]:
+    """Yield the section on the embedded model."""
+    yield "\n## A step of the embedded model\n"
+    yield "The same prompts, grammar and window, in turns (`benchmarks/local_step.py`): the first step reads all of its"
+    yield "prompt, a later one what is new in it.\n"
+    yield "| | first step, s | a later step, s |\n|---|---|---|"
+    yield from (f"| {name} | {row['first']:.1f} | {row['later']:.1f} |" for name, row in found.items())
+
+
+def ability(outcomes: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the section on what is solved."""
+    yield "\n## Tasks with a check\n"
+    yield "On the embedded model, each agent with the same limits of steps and tokens (`benchmarks/ability.py`).\n"
+    yield "| agent | solved | tokens | tokens a solved task | generated | seconds | unusable replies |"
+    yield "|---|---|---|---|---|---|---|"
+    for agent in dict.fromkeys(outcome["agent"] for outcome in outcomes):
+        own = [outcome for outcome in outcomes if outcome["agent"] == agent]
+        solved = sum(outcome["solved"] for outcome in own)
+        tokens, generated, unusable = (sum(one[name] for one in own) for name in ("tokens", "generated", "unparseable"))
+        for_each = f"{tokens // solved:,}" if solved else "none"
+        seconds = sum(outcome["seconds"] for outcome in own)
+        figures = f"{tokens:,} | {for_each} | {generated:,} | {seconds:.0f} | {unusable}"
+        yield f"| {agent} | {solved} of {len(own)} | {figures} |"
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("file", type=Path, help="what loop.py has kept with --json")
-    print("\n".join(lines(json.loads(parser.parse_args().file.read_text()))), end="")
+    sections = {"first": first, "resume": resume, "local": local}
+    for name in sections:
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help="a section more; see the module")
+    parser.add_argument("--ability", type=Path, metavar="FILE", help="the outcomes of ability.py, a line each")
+    options = parser.parse_args()
+    text = list(lines(json.loads(options.file.read_text())))
+    for name, section in sections.items():
+        if kept := getattr(options, name):
+            text += section(json.loads(kept.read_text()))
+    if options.ability:
+        text += ability([json.loads(line) for line in options.ability.read_text().splitlines()])
+    print("\n".join(text).rstrip("\n"))
 
 
 if __name__ == "__main__":
