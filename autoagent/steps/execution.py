@@ -41,7 +41,7 @@ class Execution:
         state, call = self._state, proposal.call
         changing = proposal.risk != "read"
         if changing:
-            yield from self.snapshot()
+            yield from self.snapshot(passing=True)
         before = state.resume.tree
         yield state.record(Started(call=call), passing=not changing)  # a look lost in a power cut is repeated
         began, interrupted = self._clock(), False
@@ -58,7 +58,7 @@ class Execution:
         result = yield from self._as_shown(call, result, workspace)
         seconds = self._clock() - began
         if changing:
-            yield from self.snapshot()
+            yield from self.snapshot(passing=True)
             result = self._with_changes(proposal, result, before)
         result = state.guard.label(call, result, seen)
         data = result.meta.to_json()
@@ -87,16 +87,19 @@ class Execution:
         """Record a call that was running when the program ended: nobody knows its result, but what it left is seen."""
         state, before, changed = self._state, self._state.resume.before, []
         if self._snapshots is not None and before:
-            yield from self.snapshot()
+            yield from self.snapshot(passing=True)
             with suppress(StateError):  # the user has deleted the snapshots since
                 changed = self._snapshots.changed(before, state.resume.tree)
         data = state.guard.cut_off(call, changed).to_json()
         yield state.record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
 
-    def snapshot(self) -> Events:
-        """Keep the workspace as it is, where it is not as it was when this was last done."""
+    def snapshot(self, *, passing: bool = False) -> Events:
+        """Keep the workspace as it is, where it is not as it was when this was last done.
+
+        `passing`: an event that is synced follows at once, which says what the snapshot belongs to.
+        """
         if self._snapshots is not None and (tree := self._snapshots.take()) != self._state.resume.tree:
-            yield self._state.record(Snapshot(tree=tree))
+            yield self._state.record(Snapshot(tree=tree), passing=passing)
 
     def close(self) -> Events:
         """Where snapshots are kept, end the programs that were started and keep the workspace as they leave it."""
