@@ -159,14 +159,15 @@ class StepMemory:
         except StateError as error:
             yield state.record(Retried(reason=f"What was remembered cannot be looked at: {error}"))
             return
-        past, lost = History(state.count), []
+        past = History(state.count)
+        lost: dict[str, int] = {}
         rewinds = [event for event in state.log.events() if isinstance(event, Rewound)]
         for event in effective(state.log.events(), rewinds):
             if event.agent == state.key:
                 past.add(event)
                 if isinstance(event, Remembered) and past.memorable and self._memory.has_lost(event.memory):
-                    lost.append((past.memorable, event.step))
-        for text, step in lost:
+                    lost.setdefault(past.memorable, event.step)
+        for text, step in lost.items():
             yield from self._add(text, "step", state.guard.origin, step=step)
 
     def _add(self, text: str, kind: str, origin: Origin, *, durable: bool = True, step: int | None = None) -> Events:

@@ -692,3 +692,26 @@ def test_what_was_acknowledged_survives_kill_9(folder: Path, acknowledged: int) 
         assert put(memory, "added after the crash") is not None
         assert texts_of(memory, "added after the crash", 1) == ["added after the crash"]
     assert said == []
+
+
+def test_what_is_not_durable_waits_for_no_disk_and_is_missed_once_it_is_lost(folder: Path, tmp_path: Path) -> None:
+    def waits(store: LocalStore) -> bool:
+        [(mode,)] = store._db.execute("PRAGMA synchronous")
+        return bool(mode == 2)
+
+    with LocalStore(folder, BagOfWords()) as store:
+        assert put(store, "red apples") == 1
+        assert waits(store)
+        kept = {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
+        assert put(store, "green pears", durable=False) == 2
+        assert not waits(store)
+        assert store.gave(2)
+    for name, data in kept.items():  # as a power cut leaves it
+        (folder / name).write_bytes(data)
+    (folder / "memory.db-shm").unlink(missing_ok=True)
+    with LocalStore(folder, BagOfWords()) as store:
+        assert store.gave(1)
+        assert not store.gave(2)
+        assert [memory.text for memory in store.listed()] == ["red apples"]
+        store.forget(1)
+        assert store.gave(1), "what is forgotten was not lost"
