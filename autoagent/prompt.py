@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
@@ -73,7 +74,13 @@ class Prompt:
 
 def serialise(messages: Sequence[Message]) -> str:
     """Join the messages into the one text that digests and prefixes are taken of."""
-    return "".join(f'["{m.role}", {_quoted(m.content)}{_tool_parts(m)}]\n' for m in messages)  # quicker than json.dumps
+    return "".join(map(_serialised, messages))
+
+
+@lru_cache(maxsize=256)  # most of a prompt was in the one before it
+def _serialised(message: Message) -> str:
+    quoted = _quoted(message.content)  # quicker than json.dumps
+    return f'["{message.role}", {quoted}{_tool_parts(message)}]\n'
 
 
 def _tool_parts(message: Message) -> str:

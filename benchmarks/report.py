@@ -61,7 +61,7 @@ def lines(measured: dict[str, Any]) -> Iterator[str]:
                 f"{row['last']:.1f} | {row['tokens']:,} | {row['cached']:.2f} | ${row['dollars']:.4f} "
                 f"| {row['written']:.1f} | {row['resident']:.0f} |"
             )
-    yield f"\n{FOOT}"
+    yield f"\n{FOOT}".rstrip("\n")
 
 
 def first(found: dict[str, float]) -> Iterator[str]:
