@@ -57,8 +57,7 @@ def _is_reviewed(folder: Path, temperature: float) -> bool:
     code, messages = team("code-review", folder, temperature)
     tried = "from solution import product as p; assert (p([]), p([7]), p([2, 3, 4])) == (1, 7, 24)"
     tested = "import test_solution; print('passed')"
-    written = (folder / "autoagent_workspace" / "test_solution.py").read_text()
-    asserts = 0 if "def " in written else written.count("assert")  # what it tests is the coder's function
+    asserts = (folder / "autoagent_workspace" / "test_solution.py").read_text().count("\nassert solution.product(")
     whole = [message["sent_from"] for message in messages] == ["Alice", "Bob", "Charlie"]
     passes = works(folder, "-c", f"{tried}; print('right')") == "right\n" and "passed" in works(folder, "-c", tested)
     return code == 0 and whole and asserts >= 3 and passes and bool(messages[-1]["content"].strip())
