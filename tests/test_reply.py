@@ -133,6 +133,7 @@ OBJECT = '{"command": {"name": "write_to_file", "args": {"filename": "a.py", "te
 def test_code_in_a_block_after_the_object_takes_its_place_there_as_it_stands(code: str, text: str) -> None:
     reply = understood(f"{OBJECT}\n```python\n{code}\n```")
     assert reply.call.args == {"filename": "a.py", "text": text}
+    assert understood(f"{OBJECT}\n\n```C++ \n{code}\n```\n").call.args == reply.call.args
     assert shown(f"{OBJECT}\n```python\n{code}\n```").lines == f"{code}\n```".count("\n") + 1
 
 
@@ -140,7 +141,10 @@ def test_a_block_belongs_to_one_argument_and_only_where_it_is_meant() -> None:
     assert "text and filename want one" in refusal(
         '{"command": {"name": "write_to_file", "args": {"text": "```", "filename": "```"}}}\n```\nx\n```'
     )
-    assert understood(OBJECT).call.args["text"] == "```"
+    assert "The code for 'text' is missing" in refusal(OBJECT)
+    assert "The code for 'text' is missing" in refusal(f"{OBJECT}\nx = 1\n")
+    thought = '{"thoughts": {"text": "I do nothing."}}'
+    assert understood(f"{thought}\n```json\n{COMMAND}\n```").call.name == "do_nothing"
     assert understood(f"{COMMAND}\n```\nx\n```").call.args == {}
 
 

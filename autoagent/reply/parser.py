@@ -53,20 +53,22 @@ def parse(completion: Completion, check: Check, call_id: str) -> Reply:
 
 
 def _written_reply(text: str) -> Mapping[str, Any]:
-    """Return the object with the command; where code follows it, with the code in its place (see text/code_block)."""
+    """Return the object with the command; where code follows it, with the code in its place (see text/code_block).
+
+    Raises ReplyError, also for a place that no code belongs to.
+    """
     found = code_block.split(text)
-    if found is None:
-        return find_command(text)
-    reply, block = found
-    members = find_command(reply)
+    members = find_command(found[0] if found and code_block.QUOTED in found[0] else text)
     command = members["command"]
     args = command.get("args") if isinstance(command, dict) else None
-    if not isinstance(args, dict) or code_block.PLACE not in args.values():
-        return find_command(text)
-    places = [name for name, value in args.items() if value == code_block.PLACE]
+    places = [name for name, value in args.items() if value == code_block.PLACE] if isinstance(args, dict) else []
+    if not places:
+        return members
+    if found is None:
+        raise ReplyError(f"The code for {excerpt(places[0])} is missing; it follows the object, between ``` lines.")
     if len(places) > 1:
         raise ReplyError(f"One code block follows the object, and {' and '.join(places)} want one; send one at a time.")
-    return {**members, "command": {**command, "args": {**args, places[0]: block.code}}}
+    return {**members, "command": {**command, "args": {**args, places[0]: found[1].code}}}
 
 
 def written(completion: Completion) -> str:

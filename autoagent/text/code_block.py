@@ -12,8 +12,10 @@ from dataclasses import dataclass
 PLACE = "```"
 """What stands in the object where the code belongs, and what the lines around the code begin with."""
 
+QUOTED = f'"{PLACE}"'
+
 NOTE = (
-    f'Code does not stand in the object: "{PLACE}" takes its place there, and the code follows the object, '
+    f"Code does not stand in the object: {QUOTED} takes its place there, and the code follows the object, "
     f"between {PLACE} lines."
 )
 """What a model is told of it."""
@@ -21,7 +23,7 @@ NOTE = (
 SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")
 """The ends of the names of files that hold code, without the dot."""
 
-_FORM = re.compile(r"(?P<object>\{[^\n]*\})\n```(?P<language>[a-z]*)\n(?P<code>.*?)\n?```\s*", re.DOTALL)
+_FORM = re.compile(r"(?P<object>\{[^\n]*\})\s*\n```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>.*?)\n?```\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
