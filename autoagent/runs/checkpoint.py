@@ -5,7 +5,8 @@ user's key, so that none comes with a folder, was made by this very program, for
 the log still begins with the bytes it was made from. Runs with sub-agents, and those taken back to a step, have none.
 
 The state of a fold is its attributes but those in NOT_KEPT: what it is handed, and what no replay would bring back.
-It is pickled, as it may be any records in any containers, and unpickled only once its seal is found to be right.
+It is pickled, as it may be any records in any containers, and unpickled only once its seal is found to be right, and
+the program that made it to be this one: another may have had other records, or had them elsewhere.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ EVERY = 1500  # events, about 200 steps
 NAME = "checkpoint"
 _KEY_BYTES = 32
 _SEAL_BYTES = 32
+_MADE_FOR_BYTES = 32
 _LARGEST = 1 << 26  # bytes
 
 Folds = Mapping[str, object]
@@ -66,22 +68,22 @@ class Checkpoint:
         log.subscribe(self._hear)
         log.listen(self._hear)
 
-    def keep(self, folds: Folds, fits: Callable[[], str]) -> None:
-        """Keep what the folds have come to, if the newest checkpoint is old; it is of use for the same `fits` alone."""
+    def keep(self, folds: Folds, fingerprint: Callable[[], str]) -> None:
+        """Keep what the folds have come to, if the newest is old; it is of use where the `fingerprint` is the same."""
         size, events = self._log.position
-        if not self._is_alone or self._log.was_taken_back or events - self._covered.events < EVERY:
+        if not self._is_alone or self._log.was_rewound or events - self._covered.events < EVERY:
             return
         with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):  # the last of what cannot be pickled
             covered = self._cover(size, events)
             states = {name: _state_of(fold) for name, fold in (*folds.items(), *self._shown.items())}
-            body = zlib.compress(pickle.dumps((covered, _made_for(fits()), states)), 1)
+            body = _made_for(fingerprint()) + zlib.compress(pickle.dumps((covered, states)), 1)
             key = _key(self._key_file) or _new_key(self._key_file)
             with replacing(self._path, synced=False) as file:
                 file.write(_seal(key, self._log.run, body) + body)
 
-    def events(self, folds: Folds, fits: Callable[[], str]) -> Iterator[Event]:
+    def events(self, folds: Folds, fingerprint: Callable[[], str]) -> Iterator[Event]:
         """Bring the folds to where the checkpoint has them, if it is of use; yield the events that they then lack."""
-        found = self._load(fits)
+        found = self._load(fingerprint)
         if found is None:
             yield from self._log.effective()
             return
@@ -90,23 +92,28 @@ class Checkpoint:
             vars(fold).update(states[name])
         yield from self._log.effective(self._covered.size, self._covered.events)
 
-    def _load(self, fits: Callable[[], str]) -> tuple[_Covered, dict[str, Any]] | None:
+    def _load(self, fingerprint: Callable[[], str]) -> tuple[_Covered, dict[str, Any]] | None:
         key = _key(self._key_file)
-        if key is None or self._log.was_taken_back:
+        if key is None or self._log.was_rewound:
             return None
         try:
             data = _bytes_of(self._path)
             seal, body = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
             if not hmac.compare_digest(seal, _seal(key, self._log.run, body)):
                 return None
-            covered, made_for, states = pickle.loads(zlib.decompress(body))  # noqa: S301 see the top
-            if made_for != _made_for(fits()) or covered.size > self._log.position[0]:
+            made_for, states = body[:_MADE_FOR_BYTES], body[_MADE_FOR_BYTES:]
+            if made_for != _made_for(fingerprint()):
                 return None
-            if self._cover(covered.size, covered.events) == covered:
-                return covered, states
+            return self._of_this_log(*pickle.loads(zlib.decompress(states)))  # noqa: S301 see the top
+        except Exception:  # whatever is wrong with it, the log has all, and the run must go on
             self._covered, self._hashed = _Covered(), hashlib.sha256()
-        except OSError:
-            pass
+            return None
+
+    def _of_this_log(self, covered: _Covered, states: dict[str, Any]) -> tuple[_Covered, dict[str, Any]] | None:
+        """Return what was kept if the log still begins with what it covers. Raises OSError."""
+        if covered.size <= self._log.position[0] and self._cover(covered.size, covered.events) == covered:
+            return covered, states
+        self._covered, self._hashed = _Covered(), hashlib.sha256()
         return None
 
     def _cover(self, size: int, events: int) -> _Covered:
@@ -133,13 +140,13 @@ def _state_of(fold: object) -> dict[str, Any]:
     return {name: value for name, value in vars(fold).items() if name not in left_out}
 
 
-def _made_for(fits: str) -> bytes:
-    return hashlib.sha256(f"{_program()}\n{fits}".encode("utf-8", "surrogatepass")).digest()
+def _made_for(fingerprint: str) -> bytes:
+    return hashlib.sha256(f"{_program()}\n{fingerprint}".encode("utf-8", "surrogatepass")).digest()
 
 
 @cache
 def _program() -> str:
-    """Return what is another for every other program: its modules are those of the very same files."""
+    """Return a fingerprint of the installed program."""
     top = Path(autoagent.__file__).parent
     files = sorted(top.rglob("*.py"))
     statuses = ((file.relative_to(top), file.stat()) for file in files)

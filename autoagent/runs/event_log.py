@@ -246,7 +246,7 @@ class EventLog:
             return self._size, self._seq
 
     @property
-    def was_taken_back(self) -> bool:
+    def was_rewound(self) -> bool:
         """Whether some of its events do not count any more."""
         return bool(self._rewinds)
 

@@ -106,7 +106,7 @@ class ExfiltrationGuard:
         self._carried((origin or Origin()).labels, "the task it was given")
 
     @property
-    def handed(self) -> object:
+    def configuration(self) -> object:
         """What it goes by besides the events."""
         return sorted(self._specs.items()), self._network, self.confined
 

@@ -112,7 +112,7 @@ class RunState:
         """
         folds = tuple(fold for fold in self._folds if not (self.key and fold is self.budget))
         kept = self._checkpoint
-        for event in kept.events(self._kept, self._fits) if kept else self.log.effective():
+        for event in kept.events(self._kept, self._fingerprint) if kept else self.log.effective():
             if event.agent == self.key:
                 for fold in folds:
                     fold.add(event)
@@ -122,11 +122,11 @@ class RunState:
     def keep(self) -> None:
         """Keep the state as of the newest event now and then, once all of them have been shown."""
         if self._checkpoint is not None:
-            self._checkpoint.keep(self._kept, self._fits)
+            self._checkpoint.keep(self._kept, self._fingerprint)
 
-    def _fits(self) -> str:
+    def _fingerprint(self) -> str:
         """Return what shapes the folds beside the events."""
-        return repr((self.start.model, self._registry.pages_results, self._registry.specs, self.guard.handed))
+        return repr((self.start.model, self._registry.pages_results, self._registry.specs, self.guard.configuration))
 
     @property
     def _kept(self) -> Mapping[str, object]:
