@@ -505,6 +505,16 @@ def test_a_small_model_is_shown_the_commands_alone_and_what_lies_in_the_workspac
     assert not writes.choices
 
 
+def test_a_small_model_may_run_only_what_is_a_program(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "notes.txt").write_text("oak")
+    write = say("write_to_file", filename="a.py", text="print('oak')")
+    model = ScriptedModel(finish([write]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Run it"),)).run())
+    assert "execute_python_file" not in model.offered[0]
+    assert model.specs[1]["execute_python_file"].parameters[0].choices == ("a.py",)
+
+
 def test_a_small_model_sees_the_code_that_it_wrote_as_it_wrote_it(bench: Bench) -> None:
     placed = '{"command": {"name": "write_to_file", "args": {"filename": "a.py", "text": "```"}}}'
     write = f'{placed}\n```python\nprint("an oak")\n```'

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Annotated
 
 from autoagent.commands.context import Context, in_a_shell
-from autoagent.commands.files import Present, write_to_file
+from autoagent.commands.files import write_to_file
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.encoding import decode
 from autoagent.commands.support.program_output import described, ending, has_failed
 from autoagent.commands.support.shell_lines import name_of, programs, risk_of
 from autoagent.config.settings import Settings
-from autoagent.core.commands import CODE, PLAIN, Effects, ResultMeta, Risk
+from autoagent.core.commands import CODE, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.programs import BackgroundProcess, ProcessExit
 from autoagent.workspace.gate import shown
@@ -98,7 +98,7 @@ def _preview_file(context: Context, filename: str, args: list[str] | None = None
 )
 def execute_python_file(
     context: Context,
-    filename: Present,
+    filename: Annotated[str, "path relative to the workspace", "path", EXISTING, ".py"],
     args: Annotated[list[str] | None, "arguments of the program"] = None,
 ) -> CommandOutput:
     source, text = _source(context, filename)

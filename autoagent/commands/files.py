@@ -13,7 +13,7 @@ from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support import matching
 from autoagent.commands.support.diff import unified
 from autoagent.commands.support.encoding import Decoded, decode
-from autoagent.core.commands import EXISTING, FILE_TEXT, Effects, ResultMeta
+from autoagent.core.commands import DETAIL, EXISTING, FILE_TEXT, Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
 from autoagent.text.paging import Column, FirstLine, Lines, page
@@ -263,7 +263,7 @@ def list_files(context: Context, directory: Directory = ".") -> str:
 def search_in_files(
     context: Context,
     pattern: Annotated[str, "regular expression, matched line by line", "text"],
-    directory: Annotated[str, "folder or file relative to the workspace", "path"] = ".",
+    directory: Annotated[str, "folder or file relative to the workspace", "path", DETAIL] = ".",
 ) -> str:
     texts, skipped = _searchable(context, folder_named(directory))
     try:

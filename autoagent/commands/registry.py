@@ -181,6 +181,7 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
         meaning,
         existing=EXISTING in traits,
         detail=DETAIL in traits,
+        suffix=next((trait for trait in traits if trait.startswith(".")), ""),
         code=CODE if CODE in traits else FILE_TEXT if FILE_TEXT in traits else "",
     )
 

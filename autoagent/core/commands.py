@@ -49,7 +49,8 @@ class Parameter:
 
     `schema`: its JSON schema, where the command is another program's and says more of it; a kind "any" says nothing.
     `existing`: it names a file that is in the workspace already. `detail`: a small model is better off without it.
-    `code`: its value is the code of a program, or the text of the "file" that another argument names.
+    `suffix`: what the name of that file ends with. `code`: its value is the code of a program, or the text of the "file"
+    that another argument names.
     """
 
     name: str
@@ -62,11 +63,15 @@ class Parameter:
     schema: Mapping[str, Any] | None = None
     existing: bool = False
     detail: bool = False
+    suffix: str = ""
     code: Literal["", "code", "file"] = ""
 
 
 EXISTING = "existing"
-"""Declares, after the Meaning of an argument, that it names a file which is in the workspace already."""
+"""Declares, after the Meaning of an argument, that it names a file which is in the workspace already.
+
+A trait that begins with a dot, such as ".py", says what the name of that file ends with.
+"""
 
 DETAIL = "detail"
 """Declares the same way of an optional argument that it is left out for a model that is asked in brief."""

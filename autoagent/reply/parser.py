@@ -61,9 +61,9 @@ def _written_reply(text: str) -> Mapping[str, Any]:
     members = find_command(found[0] if found and code_block.QUOTED in found[0] else text)
     command = members["command"]
     args = command.get("args") if isinstance(command, dict) else None
-    places = [name for name, value in args.items() if value == code_block.PLACE] if isinstance(args, dict) else []
-    if not places:
+    if not isinstance(args, dict) or code_block.PLACE not in args.values():
         return members
+    places = [name for name, value in args.items() if value == code_block.PLACE]
     if found is None:
         raise ReplyError(f"The code for {excerpt(places[0])} is missing; it follows the object, between ``` lines.")
     if len(places) > 1:

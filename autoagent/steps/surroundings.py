@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from autoagent.core.commands import CommandSpec, Effects
+from autoagent.core.commands import CommandSpec, Effects, Parameter
 from autoagent.core.errors import CommandError
 from autoagent.steps.run_state import RunState
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, WorkspaceEntry, shown
@@ -64,14 +64,18 @@ class Surroundings:
             return True
         if not self.cut and spec.effects is not None and spec.effects.pages_results:
             return True
-        return self.names == () and any(p.existing and p.required for p in spec.parameters)
+        return any(p.existing and p.required and self._names_for(p) == () for p in spec.parameters)
 
     def _bound(self, spec: CommandSpec) -> CommandSpec:
-        if not self.names or not any(p.existing for p in spec.parameters):
-            return spec
         return replace(
-            spec, parameters=tuple(replace(p, choices=self.names) if p.existing else p for p in spec.parameters)
+            spec, parameters=tuple(replace(p, choices=self._names_for(p) or p.choices) for p in spec.parameters)
         )
+
+    def _names_for(self, parameter: Parameter) -> tuple[str, ...] | None:
+        """Return the names that an argument can take; None if it can take others."""
+        if not parameter.existing or self.names is None:
+            return None
+        return tuple(name for name in self.names if name.endswith(parameter.suffix))
 
 
 def _ends(spec: CommandSpec) -> bool:
