@@ -49,8 +49,8 @@ class Parameter:
 
     `schema`: its JSON schema, where the command is another program's and says more of it; a kind "any" says nothing.
     `existing`: it names a file that is in the workspace already. `detail`: a small model is better off without it.
-    `suffix`: what the name of that file ends with. `code`: its value is the code of a program, or the text of the "file"
-    that another argument names.
+    `suffix`: what the name of that file ends with.
+    `code`: its value is the code of a program, or the text of the "file" that another argument names.
     """
 
     name: str
