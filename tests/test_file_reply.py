@@ -30,7 +30,12 @@ def written(text: str, file: str = "a.py", *, truncated: bool = False) -> str:
         ("a.py", "```\nx = 1", "x = 1\n"),
         ("a.py", "<think>\n```\nno\n```\n</think>\n```\nyes\n```", "yes\n"),
         ("a.py", "```html\n<think>x</think>\n```", "<think>x</think>\n"),
+        ("a.py", "```\nA = 'x\x0cy\x1c\x85\u2028'\n```", "A = 'x\x0cy\x1c\x85\u2028'\n"),
+        ("a.py", "Here:\r\n```python\r\nx = 1\r\ny = 2\r\n```\r\n", "x = 1\ny = 2\n"),
         ("a.md", "```markdown\n# A\n```", "# A\n"),
+        ("a.md", "```markdown\n# A\n```sh\nls\n```\nB\n```\ncd\n```\n```\n", "# A\n```sh\nls\n```\nB\n```\ncd\n```\n"),
+        ("a.md", "```md\r\n# A\r\n```sh\r\nls\r\n```\r\n```", "# A\n```sh\nls\n```\n"),
+        ("a.md", "````md\n```sh\nls\n````", "```sh\nls\n"),
         ("a.md", "# A\n```sh\nls\n```\n```sh\ncd\n```\n", "# A\n```sh\nls\n```\n```sh\ncd\n```\n"),
     ],
 )
@@ -39,17 +44,19 @@ def test_what_is_written(file: str, reply: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "problem"),
+    ("file", "reply", "problem"),
     [
-        ("", "empty"),
-        ("```\n```", "empty"),
-        ("```\na\n```\n```\nb\n```", "2 code blocks"),
-        ("<think>x</think>", "empty"),
+        ("a.py", "", "empty"),
+        ("a.py", "```\n```", "empty"),
+        ("a.py", "```\na\n```\n```\nb\n```", "2 code blocks"),
+        ("a.md", "```md\n# A\n```\nor\n```md\n# B\n```", "2 code blocks"),
+        ("a.md", "```md\n```", "empty"),
+        ("a.py", "<think>x</think>", "empty"),
     ],
 )
-def test_what_is_not(reply: str, problem: str) -> None:
+def test_what_is_not(file: str, reply: str, problem: str) -> None:
     with pytest.raises(ReplyError, match=problem):
-        written(reply)
+        written(reply, file)
 
 
 def test_a_reply_that_was_cut_off_is_not_written() -> None:

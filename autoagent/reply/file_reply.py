@@ -29,7 +29,9 @@ def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Ch
         raise ReplyError(f"The reply was cut off before its end, so {file} was not written. Write a shorter one.")
     said = _THINKING.sub("", completion.text)
     blocks, words = _blocks(said)
-    if not blocks or _is_document(said, file):
+    if document := _document_in_block(said, file):
+        blocks, words = [document], ""
+    elif not blocks or _is_document(said, file):
         blocks, words = [said], ""
     if len(blocks) > 1:
         raise ReplyError(f"The reply holds {len(blocks)} code blocks; answer with one that holds the whole of {file}.")
@@ -50,7 +52,32 @@ def in_block(text: str) -> str:
 
 def _is_document(said: str, file: str) -> bool:
     """Return whether the reply is a Markdown document itself, and not one that stands in a block."""
-    return PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(said.lstrip("\n"))
+    return PurePath(file).suffix.lower() in _MARKDOWN and not _FENCE.match(said.lstrip("\r\n"))
+
+
+def _document_in_block(said: str, file: str) -> str:
+    """Return the Markdown document in the block that is the whole reply, and may hold blocks itself; else ''."""
+    lines = _lines(said.strip())
+    first, last = _FENCE.fullmatch(lines[0]), _FENCE.fullmatch(lines[-1])
+    if PurePath(file).suffix.lower() not in _MARKDOWN or len(lines) == 1 or not first or not last:
+        return ""
+    inner = ""
+    for line in lines[1:-1]:
+        fence = _FENCE.fullmatch(line)
+        if not inner and fence and fence["mark"].startswith(first["mark"]):
+            inner = fence["mark"]
+        elif inner and fence and _ends(fence, inner):
+            inner = ""
+    return "\n".join(lines[1:-1]) if not inner and _ends(last, first["mark"]) else ""
+
+
+def _ends(fence: re.Match[str], mark: str) -> bool:
+    return fence["mark"].startswith(mark) and not fence["info"].strip()
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, which nothing else ends that splitlines takes for an end: a string may hold it."""
+    return text.replace("\r\n", "\n").split("\n")
 
 
 def _blocks(text: str) -> tuple[list[str], str]:
@@ -58,12 +85,12 @@ def _blocks(text: str) -> tuple[list[str], str]:
     blocks: list[list[str]] = []
     words: list[str] = []
     mark = ""
-    for line in text.splitlines():
+    for line in _lines(text):
         fence = _FENCE.fullmatch(line)
         if not mark and fence:
             mark = fence["mark"]
             blocks.append([])
-        elif mark and fence and fence["mark"].startswith(mark) and not fence["info"].strip():
+        elif mark and fence and _ends(fence, mark):
             mark = ""
         else:
             (blocks[-1] if mark else words).append(line)
