@@ -128,3 +128,49 @@ assert callable(client.chat.completions.create) and openai.lib.ResponseFormatT i
 def test_of_the_client_is_loaded_what_requests_need_and_the_rest_when_it_is_looked_for(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LATE], env=environment(tmp_path, {}), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+AT_ONCE = """
+import sys
+import threading
+from autoagent.models.openai.late_import import import_openai
+
+import_openai()
+import openai
+
+failed = []
+sys.modules["openai.types.batch"] = None  # cannot be imported
+for _ in range(2):
+    try:
+        openai.types.Batch
+    except ImportError as error:
+        failed.append(error.name)
+assert failed == ["openai.types.batch"] * 2, failed
+del sys.modules["openai.types.batch"]
+
+def look(name):
+    start.wait()
+    try:
+        getattr(openai.types, name)
+        from openai.types import Completion, VideoModel
+        from openai.types.chat import ChatCompletion
+        from openai.lib import ResponseFormatT
+    except Exception as error:
+        failed.append(error)
+
+failed.clear()
+start = threading.Barrier(8)
+threads = [threading.Thread(target=look, args=[name]) for name in ["Batch", "Embedding", "Model", "chat"] * 2]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not failed, failed
+"""
+
+
+def test_threads_may_look_for_the_rest_at_once_and_are_told_why_it_cannot_be_loaded(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AT_ONCE], env=environment(tmp_path, {}), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -20,10 +20,15 @@ _PACKAGE = "openai"
 _LATE = ("types", "lib")
 _OF_LIB = ("pydantic_function_tool", "pydantic_responses_function_tool")  # that the package looks at by itself
 _lock = threading.Lock()
+_running = threading.RLock()  # held while the code of a late package runs: one for all, as they look into each other
+_being_run: set[str] = set()  # their names
 
 
 class _Late(ModuleType):
-    """A package whose own code runs when something is looked up in it that is no module of it."""
+    """A package whose own code runs when something is looked up in it that is no module of it.
+
+    Other threads wait until it has run. Where it fails, the error is raised, and with the next look it runs again.
+    """
 
     __spec__: ModuleSpec
 
@@ -33,10 +38,22 @@ class _Late(ModuleType):
         spec = self.__spec__
         if PathFinder.find_spec(f"{spec.name}.{name}", spec.submodule_search_locations):
             return importlib.import_module(f"{spec.name}.{name}")
-        self.__class__ = ModuleType  # type: ignore[assignment]
+        with _running:
+            if spec.name in _being_run:  # its own code asks for what it has not made yet
+                raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=self)
+            if type(self) is _Late:
+                self._run()
+            return getattr(self, name)
+
+    def _run(self) -> None:
+        spec = self.__spec__
         assert spec.loader is not None, "only what has one is made late"
-        spec.loader.exec_module(self)
-        return getattr(self, name)
+        _being_run.add(spec.name)
+        try:
+            spec.loader.exec_module(self)
+        finally:
+            _being_run.remove(spec.name)
+        self.__class__ = ModuleType  # type: ignore[assignment]
 
 
 def import_openai() -> None:
