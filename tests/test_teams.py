@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 from server import Reply, Request, ScriptedServer
 
-from autoagent.core.errors import SettingsError
-from autoagent.core.events import Acted, Answered, Published, RoundEnded
+from autoagent.core.commands import Call
+from autoagent.core.errors import SettingsError, StopRun
+from autoagent.core.events import Acted, Answered, Checked, Event, Published, Returned, RoundEnded, Thought
 from autoagent.core.memory import Origin
+from autoagent.core.model import Thoughts, Usage
+from autoagent.core.task import Goal, Task
 from autoagent.runs.event_log import read, run_ids
+from autoagent.runs.subagent_state import SubAgentState
+from autoagent.teams.member import file_message
 from autoagent.teams.metagpt import (
     Action,
     Context,
@@ -340,6 +345,42 @@ def test_what_a_function_raises_reaches_the_program_and_the_run_is_saved(place: 
     ended = log_of(place)[-1]
     assert (ended.status, ended.reason) == ("failed", "ZeroDivisionError: by zero")
     assert not any(isinstance(event, RoundEnded) for event in log_of(place))
+
+
+def test_a_file_that_nothing_can_write_is_refused_in_one_line(
+    place: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Saves(Action):
+        async def run(self, messages: list[Message]) -> str:
+            return await self.write_file("Write it", file="a.txt")
+
+    server._every = lambda request: Reply("```\na\n```")
+    monkeypatch.setenv("DISABLED_COMMAND_CATEGORIES", "files")
+    role = Role("A", "Writer", actions=[Saves])
+    with pytest.raises(StopRun, match=r"^A\(Writer\), Saves: no file can be written here; .* says why\.$"):
+        asyncio.run(Team(roles=[role]).run(idea="Write"))
+    assert not server.requests and not (place / "autoagent_workspace" / "a.txt").exists()
+
+
+def test_what_is_said_of_a_check_is_what_it_came_to() -> None:
+    """It was not run where the end came before it; what it said of an earlier text is not said of this one."""
+    state = SubAgentState("1.1.1", Task("A", "Writer", (Goal("Write", "true"),), file="a.txt"))
+    call = Call("1", "save", {"name": "a.txt", "whole": "a\n"})
+
+    def message(*events: Event) -> str:
+        for event in events:
+            state.add(event)
+        return file_message(state, state.done["save"]["whole"], "Not right").splitlines()[-1]
+
+    wrote = (
+        Thought(thoughts=Thoughts(), call=call, text="", usage=Usage()),
+        Returned(call_id="1", ok=True, text="", data={"changed": ["a.txt"]}),
+    )
+    assert message(*wrote) == "Its check `true` was not run."
+    assert message(Checked(goal=0, met=False, output="exit status 1.")) == "Its check `true` fails: exit status 1."
+    assert message(*wrote) == "Its check `true` was not run."
+    assert message(Checked(goal=0, met=False, output="x", data={"untrusted": "u"})) == "Its check `true` fails."
+    assert message(Checked(goal=0, met=True)) == "Its check `true` passes."
 
 
 # Roles, messages, memories ---------------------------------------------------------------------------------------

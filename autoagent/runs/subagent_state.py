@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from autoagent.core.agents import SubAgent
 from autoagent.core.events import Checked, Decided, Ended, Event, Labelled, Returned, RunStarted, Thought
 from autoagent.core.memory import PRIVATE, Origin
@@ -15,19 +18,24 @@ class SubAgentState:
     """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
 
     `outcome` is None while it runs, `start` how it began; `changed` holds the workspace paths it has changed, in that
-    order; `wrote` is the text that its newest call was given, and `failing` what a check has said since. `origin`
-    is what its words come from, after what it has read; what its task comes from, whoever started it had read before.
+    order; `done` has of each command the arguments of its newest call that succeeded, `checked` of each goal what its
+    check has said since the newest change. `origin` is what its words come from, after what it has read; what its task
+    comes from, whoever started it had read before.
     """
 
     def __init__(self, key: str, task: Task | None = None) -> None:
         self.key = key
         self.task = task or Task("an agent", "", ())
         self.step = 0
-        self.said = self.wrote = self.failing = self._text = ""
+        self.said = ""
+        self.done: dict[str, Mapping[str, Any]] = {}
+        self.checked: dict[int, Checked] = {}
         self.changed: dict[str, None] = {}
         self.began = False
         self.outcome: Outcome | None = None
         self.start: RunStarted | None = None
+        self._command = ""
+        self._args: Mapping[str, Any] = {}
         self._commands: tuple[str, ...] = ()
         self._sources: dict[str, None] = {}
         self._private = False
@@ -47,15 +55,18 @@ class SubAgentState:
                 self.start, self.outcome = event, None
             case Thought():
                 self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
-                self._text = str(event.call.args.get("text", ""))
+                self._command, self._args = event.call.name, event.call.args
             case Decided(args=args) if args is not None:
-                self._text = str(args.get("text", ""))
+                self._args = args
             case Checked():
-                self.failing = "" if event.met or event.meta.untrusted else event.output
+                self.checked[event.goal] = event
             case Returned():
                 self.changed |= dict.fromkeys(event.meta.changed)
                 self.said = event.meta.finished or self.said
-                self.wrote = self._text if event.ok else self.wrote
+                if event.ok:
+                    self.done[self._command] = self._args
+                if event.meta.changed:
+                    self.checked.clear()
             case Ended():
                 self.outcome = Outcome(event.status, event.reason)
 

@@ -19,8 +19,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autoagent.core.errors import CommandError, ModelError, NoMoneyException, StopRun
-from autoagent.core.events import Acted, Answered, Event, Published, Spent
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import CommandError, ModelError, NoMoneyException, SettingsError, StopRun
+from autoagent.core.events import Acted, Answered, Checked, Event, Published, Spent
 from autoagent.core.memory import Origin
 from autoagent.core.model import Completion, Usage
 from autoagent.core.model import Message as PromptMessage
@@ -41,6 +42,7 @@ from autoagent.teams.role import Role
 from autoagent.text.tokens import PER_MESSAGE, counter
 
 CUT_SHORT = "replies that were cut short"
+NO_WRITER = "no file can be written here; `autoagent commands` says why."
 NOTHING_LEFT = Outcome("budget", "Nothing is left of the budget.")
 _CARRIED_ON = (*DECIDED, "failed")  # ends of an agent that its role can tell the others about
 
@@ -56,10 +58,15 @@ class Office:
     pool: WorkerPool
     open_model: Callable[[str], Model]
     commands: Callable[[Sequence[str]], tuple[Any, ...]]
-    writing: tuple[Any, ...]
+    writing: tuple[CommandSpec, ...]
     ask_person: Callable[[Role, str], str]
     reply_tokens: int
     interruptible: Callable[[], AbstractContextManager[object]]
+
+    @property
+    def writer(self) -> CommandSpec | None:
+        """What writes a file; None where no file can be written."""
+        return next((spec for spec in self.writing if spec.effects is not None and spec.effects.writes_whole), None)
 
 
 @dataclass(slots=True)
@@ -184,6 +191,8 @@ class Member:
         if self.role.is_human:
             yours = f"\n\n{file} is yours to write, in the workspace." if file else ""
             return self.ask(f"{goal.text}{yours}", self.role.prefix, purpose)
+        if file and self._office.writer is None:  # a file that its action names is looked at before the team begins
+            raise SettingsError(f"{self.role}, {purpose}: {NO_WRITER}")
         self._agents += 1
         key = f"{self.key}.{self.now.number}.{self._agents}"
         state = self._office.pool.former(key)
@@ -298,19 +307,36 @@ class Member:
         """Return what an agent of this role has come to, in words; what it has read, the role has read."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
         said = f"{state.said}{files}" if status == "finished" else f"This was not done ({status}): {reason}{files}"
-        if state.task.file and state.wrote:
-            said = _written(state, "" if status == "finished" else f"This is not right yet ({status}): {reason}")
+        if text := self._wrote(state):
+            problem = "" if status == "finished" else f"This is not right yet ({status}): {reason}"
+            said = file_message(state, text, problem)
         if state.origin != Origin():
             noted = Message(said, self.role.profile, "commands", self.role, origin=state.origin)
             self.role.rc.memory.add(noted)
         return said
 
+    def _wrote(self, state: SubAgentState) -> str:
+        """Return the text that an agent has written to its file; '' for none, and where it was to do something else."""
+        writer = self._office.writer
+        if not state.task.file or writer is None:
+            return ""
+        return str(state.done.get(writer.name, {}).get(writer.parameters[1].name, ""))
 
-def _written(state: SubAgentState, problem: str) -> str:
+
+def file_message(state: SubAgentState, text: str, problem: str) -> str:
     """Return the file that an agent has written, and by what it is known to be right, or the `problem` with it."""
-    how = f"fails: {state.failing}" if problem else "passes."
-    checks = [f"Its check `{goal.check}` {how}" for goal in state.task.goals if goal.check]
-    return "\n".join(filter(None, [f"{state.task.file}:", in_block(state.wrote), problem, *checks]))
+    goals = enumerate(state.task.goals)
+    checks = [f"Its check `{goal.check}` {_said(state.checked.get(at))}" for at, goal in goals if goal.check]
+    return "\n".join(filter(None, [f"{state.task.file}:", in_block(text), problem, *checks]))
+
+
+def _said(check: Checked | None) -> str:
+    """Return what a check has come to, in words; without what it printed where that may come from outside."""
+    if check is None:
+        return "was not run."
+    if check.met:
+        return "passes."
+    return "fails." if check.meta.untrusted else f"fails: {check.output}"
 
 
 def published(message: Message) -> Published:

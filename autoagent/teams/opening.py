@@ -149,6 +149,7 @@ def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Regist
     Raises SettingsError for a role's command that is not among them.
     """
     from autoagent.commands import selection
+    from autoagent.teams.member import NO_WRITER
 
     registry = hooked_registry(selection.available(settings, more))
     asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
@@ -159,7 +160,7 @@ def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Regist
         for action in role.actions:
             _specs(registry, action.commands, f"{role}, {action}: ")
             if action.file and not any(map(_writes, registry.specs)):
-                raise SettingsError(f"{role}, {action}: no file can be written here; `autoagent commands` says why.")
+                raise SettingsError(f"{role}, {action}: {NO_WRITER}")
     return registry
 
 
