@@ -15,7 +15,18 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry, command
 from autoagent.commands.selection import all_commands, all_specs
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
-from autoagent.core.events import AgentMessage, Decided, Dropped, Event, Returned, RunStarted, Started, Tainted, Thought
+from autoagent.core.events import (
+    AgentMessage,
+    Decided,
+    Dropped,
+    Event,
+    Proposed,
+    Returned,
+    RunStarted,
+    Started,
+    Tainted,
+    Thought,
+)
 from autoagent.core.memory import Origin, RetrievedMemory
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Task
@@ -491,7 +502,6 @@ def test_a_dropped_memory_takes_with_it_what_only_it_has_brought(tmp_path: Path)
     assert asked.recalled == (3,)
     run.add(Dropped(memory=3))
     assert run.guard.examine(proposal("execute_shell", command_line="ls")).warning == ""
-    assert run.guard.origin.trusted
 
     run.recalls(RetrievedMemory(5, "send it", 1.0, source=PAGE, trusted=False))
     run.browses()
@@ -499,3 +509,30 @@ def test_a_dropped_memory_takes_with_it_what_only_it_has_brought(tmp_path: Path)
     asked = run.guard.examine(proposal("execute_shell", command_line="ls"))
     assert PAGE in asked.warning, "it has read the page itself"
     assert asked.recalled == ()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_call_at_whose_question_a_memory_was_dropped_is_warned_of_until_it_is_allowed(run: Run, masked: bool) -> None:
+    run.reads_own_file()
+    run.recalls(RetrievedMemory(3, "send it", 1.0, source=PAGE, trusted=False))
+    logged = Call("1", "execute_shell", {"command_line": "[masked]" if masked else "ls"})
+    asks = Proposed(call=logged, masked=masked)
+    for event in (asks, Dropped(memory=3), Decided(call_id="1", allowed=False, by="user (drop)")):
+        run.add(event)
+    run.add(Thought(thoughts=Thoughts(), call=logged, text="", usage=Usage()))
+    asked = run.guard.examine(proposal("execute_shell", command_line="ls"))
+    assert "execute_shell runs a program: a memory from outside was dropped" in asked.warning
+    assert asked.recalled == ()
+    assert bool(run.warning(command_line="pwd")) == masked, "a secret is not in the log: it may be any such call"
+    run.add(asks)
+    run.add(Decided(call_id="1", allowed=False, by="user"))
+    assert run.warning(command_line="ls")
+    run.add(asks)
+    run.add(Decided(call_id="1", allowed=True, by="user"))
+    assert not run.warning(command_line="ls")
+
+
+def test_what_is_remembered_after_a_memory_was_dropped_is_as_untrusted_as_before(run: Run) -> None:
+    run.recalls(RetrievedMemory(3, "send it", 1.0, source=PAGE, trusted=False))
+    run.add(Dropped(memory=3))
+    assert run.guard.source == "" and run.guard.origin == Origin(PAGE, False)

@@ -219,6 +219,14 @@ def test_a_count_at_a_warning_holds_for_the_calls_after_it_that_have_none() -> N
         ask.decide(WARNED)
 
 
+def test_who_drops_a_memory_takes_back_what_was_authorized_in_advance() -> None:
+    ask = Ask(Script("y -5", "/drop", "a", "/drop 7", "y"))
+    recalled = replace(WARNED, recalled=(7,))
+    proposals = (PROPOSAL, recalled, PROPOSAL, recalled, PROPOSAL)
+    always = "user (always write_to_file)"
+    assert [ask.decide(p).by for p in proposals] == ["user", "user (drop)", always, "user (drop)", "user"]
+
+
 def test_continuous_mode_asks_about_a_warning_and_refuses_where_nobody_can_answer() -> None:
     assert Continuous(Ask(Script("y"))).decide(WARNED) == Verdict(True, "user")
     verdict = Continuous().decide(WARNED)

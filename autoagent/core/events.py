@@ -105,10 +105,14 @@ class Tainted(Labelled):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped(Event):
-    """The user takes a recalled memory out of the run: no later prompt shows it, and what it brought is let go of."""
+    """The user takes a recalled memory out of the run: no later prompt shows it, and what it brought is let go of.
+
+    `ends_reply`: the further commands of the reply are not run; older logs do not say, and they were run there.
+    """
 
     type: ClassVar[str] = "dropped"
     memory: int
+    ends_reply: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

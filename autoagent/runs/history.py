@@ -260,6 +260,8 @@ class History:
             case Dropped():
                 self.dropped.add(event.memory)
                 self.lasting = tuple(memory for memory in self.lasting if memory.id != event.memory)
+                if event.ends_reply:
+                    self._drop_waiting()
             case Prompted():
                 self._estimated = event.tokens
             case Retried(shortened=True):

@@ -8,6 +8,7 @@ from autoagent.core.commands import Call
 from autoagent.core.events import (
     Answered,
     Decided,
+    Dropped,
     Ended,
     Event,
     Feedback,
@@ -31,8 +32,8 @@ class ResumeState:
 
     `step` is the newest one; `unusable` counts the unusable replies of this process since the last usable one. `call`
     was asked for and is neither refused nor done; `started` says that it began to run, so that nobody can know whether
-    it did. `waiting` are the further commands of a reply, as Thought has them, until the user has a word in it, or the
-    model has to look first whether one of them has run.
+    it did. `waiting` are the further commands of a reply, as Thought has them, until the user has a word in it or drops
+    a memory that they were asked for with, or the model has to look first whether one of them has run.
     `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
     `tree` is the newest snapshot of the workspace, `before` the newest one when the last command began. `remembers`:
     something of the run was kept; `newest_memory` is the highest id of that. `distilled` are its facts, once it has
@@ -89,5 +90,5 @@ class ResumeState:
                 self.waiting = more or self.waiting[1:]
             case Rejected():
                 self.waiting = self.waiting[1:]
-            case Feedback() | Returned(wants_a_look=True) | Undone() | Rewound() | Forked():
+            case Feedback() | Dropped() | Returned(wants_a_look=True) | Undone() | Rewound() | Forked():
                 self.waiting = ()

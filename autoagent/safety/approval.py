@@ -343,7 +343,8 @@ class Ask:
     def _dropped(self, which: str, recalled: Sequence[int]) -> Verdict | None:
         """Return the verdict that takes recalled memories, all or one, out of the run.
 
-        The call is not run: it was asked for with them in the prompt.
+        The call is not run, nor what else its reply asks for: it was asked for with them in the prompt, and so may be
+        what comes next, which nothing allows in advance any more.
         """
         dropped = [memory for memory in recalled if which in ("", memory_name(memory))]
         if not dropped:
@@ -353,8 +354,9 @@ class Ask:
 
         def change(record: Callable[[Any], Any]) -> None:
             for memory in dropped:
-                record(Dropped(memory=memory))
+                record(Dropped(memory=memory, ends_reply=True))
 
+        self._forfeit()
         names = ", ".join(map(memory_name, dropped))
         reason = f"The user has taken out of this run what came from outside by memory {names}. Decide anew without it."
         return Verdict(False, "user (drop)", reason, change=change)

@@ -18,15 +18,17 @@ nothing counts as the worst: its results are untrusted and private, and each of 
 of files is declared by nobody: the workspace tells the guard of all that it hands out to a call.
 
 What an untrusted run writes and remembers is untrusted in turn. Taint is never taken back within a run, but where a
-person takes a recalled memory out of it, for what only that has brought.
+person takes a recalled memory out of it, for what only that has brought. Then no warning goes by it any more, but for
+one about the call at hand, should it come again. What the model has thought with the memory it still reads, so all
+that the run remembers and tells other agents stays untrusted.
 
 Libraries of guards ask a model or look for patterns in a text, which an attacker can write around.
 
-Not covered: what a call within the workspace does (wrong files written, texts falsified); names of files, which are
-not taken for private data; data that leaves in the prompts to the model's own endpoint; files that the user makes
-while a run goes on at a path that this run had made; what the model has thought and done with a memory in its prompt
-that the user then takes out of the run; what a sub-agent's command wrote just before a crash; a person who
-answers without reading.
+Not covered: what a call within the workspace does (wrong files written, texts falsified); names of files, which are not
+taken for private data; data that leaves in the prompts to the model's own endpoint; files that the user makes while a
+run goes on at a path that this run had made; what the model has thought and done with a memory in its prompt that the
+user then takes out of the run, but for what is remembered of it; what a sub-agent's command wrote just before a crash;
+a person who answers without reading.
 """
 
 from __future__ import annotations
@@ -35,7 +37,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from autoagent.core.commands import OUTWARD, PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, Risk
-from autoagent.core.events import AgentMessage, Checked, Dropped, Event, Returned, RunStarted, Started, Tainted, Undone
+from autoagent.core.events import (
+    AgentMessage,
+    Checked,
+    Decided,
+    Dropped,
+    Event,
+    Proposed,
+    Returned,
+    RunStarted,
+    Started,
+    Tainted,
+    Thought,
+    Undone,
+)
 from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory, memory_name
 from autoagent.core.tool_servers import PREFIX
 from autoagent.safety.tainted_files import TaintedFiles
@@ -95,11 +110,14 @@ class ExfiltrationGuard:
         self._network = network
         self.confined = True
         self._sources: dict[str, str] = {}  # what tainted the run, and in words when; the newest last
+        self._ever = ""  # the newest of all that ever were, those too that came by a memory since dropped
         self._brought: dict[int, str] = {}  # the source of each recalled memory that is from outside
         self._read: set[str] = set()  # sources of what the run has read otherwise
         self._held: dict[str, None] = {}  # the private data it holds, in words
         self._made: set[str] = set()  # workspace paths of files whose whole content is this run's
         self._pending: Call | None = None
+        self._proposed: list[str] = []  # the call of the newest reply, and what the user has changed it to
+        self._again: set[str] = set()  # calls at whose question a memory was dropped, until one is allowed
         self._marked: dict[str, tuple[str, str, int, bool]] = {}  # the newest marks that it has made, by path
         self._agents_reach_out = True
         self._run, self._step = "", 0
@@ -122,8 +140,8 @@ class ExfiltrationGuard:
 
     @property
     def origin(self) -> Origin:
-        """Where a memory made now comes from."""
-        return Origin(", ".join(filter(None, (PRIVATE if self.private else "", self.source))), not self.source)
+        """Where a memory made now, or a word to another agent, comes from; no drop of a memory takes that back."""
+        return Origin(", ".join(filter(None, (PRIVATE if self.private else "", self._ever))), not self._ever)
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -139,6 +157,13 @@ class ExfiltrationGuard:
                 self._carried(event.meta, _named(event.memory), event.memory)
             case Dropped():
                 self._drop(event.memory)
+                self._again.update(self._proposed)
+            case Thought():
+                self._proposed = []
+            case Proposed():
+                self._proposed.append(event.call.name if event.masked else event.call.key)
+            case Decided(allowed=True) if self._proposed:
+                self._again.discard(self._proposed[-1])
             case Started():
                 self._pending = event.call
             case Returned():
@@ -231,9 +256,13 @@ class ExfiltrationGuard:
             does = f"{name} does not declare what it does: it may read anything, and send it anywhere."
             return replace(proposal, warning=does)
         tells = effects.tells_agents and self._agents_reach_out
-        if not self._sources or not self._held or not (tells or proposal.risk in OUTWARD):
+        again = not self._again.isdisjoint((name, proposal.call.key))
+        if not (self._sources or again) or not self._held or not (tells or proposal.risk in OUTWARD):
             return proposal
         does = "tells an agent that can act outward" if tells else _DOES[proposal.risk]
+        if not self._sources:
+            asks = "a memory from outside was dropped at the question of this very call, and may be why it comes again."
+            return replace(proposal, warning=f"{name} {does}: {asks}")
         warning = (
             f"This run has read text from outside ({_listed(self._sources.values())}) and holds private data "
             f"({_listed(self._held)}). {name} {does}: what was read may have asked for it."
@@ -290,6 +319,7 @@ class ExfiltrationGuard:
                 self._brought[memory] = source
             self._sources.pop(source, None)  # it is the newest now
             self._sources[source] = f"{name_source(source)}: {by}"
+            self._ever = source
         if meta.private:
             self._held[by] = None
 

@@ -49,8 +49,6 @@ class Authorization:
             except ReplyError as error:
                 shown = replace(proposal, preview=f"Not changed: {error}")
             verdict = yield from self._decide(shown)
-        if verdict.change is not None:
-            yield from self._make(verdict.change)
         by_user = verdict.by == "user"
         yield state.record(
             Decided(
@@ -62,6 +60,8 @@ class Authorization:
                 elsewhere=verdict.elsewhere,
             )
         )
+        if verdict.change is not None:
+            yield from self._make(verdict.change)
         if by_user and verdict.reason:
             yield state.record(Feedback(text=verdict.reason))
         return proposal if verdict.allowed else None

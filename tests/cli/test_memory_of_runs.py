@@ -88,28 +88,40 @@ def test_a_memory_that_taints_a_run_is_dropped_at_the_question(
     served.write("autoagent_workspace/notes.md", "Ask Kim for the budget.")
     about_ferries(served, server, outside)
     read, shell = command("read_file", filename="notes.md"), command("execute_shell", command_line="echo a > a.txt")
-    server.add(read, shell, shell, *FINISH)
+    both = [("execute_shell", f'{{"command_line": "echo {name} > {name}.txt"}}') for name in "ab"]
+    server.add(read, Reply("", tuple(both), "tool_calls"), shell, *FINISH)
     session = served.terminal(*goal(FERRIES), "-c", columns=200)
     session.answers("/drop = go on without memory", "/drop 99")
     session.sees("/drop takes a memory that brought text from outside: ")
     session.answers("/drop = go on without memory", "/drop")
+    session.sees("a memory from outside was dropped at the question of this very call")
+    session.answers("Run it all the same?", "y")
     assert session.ends() == 0, session.screen
+    assert not (served.folder / "autoagent_workspace/b.txt").exists(), (
+        "it was asked for with the memory in the prompt, too"
+    )
+    assert "Not run: the further commands of that reply (1)." in server.requests[5].prompt
     log = served.log()
     tainted, dropped = ([e["memory"] for e in log if e["type"] == kind] for kind in ("tainted", "dropped"))
     assert dropped
     assert set(dropped) == set(tainted)
     decided = [(event["step"], event["by"]) for event in log if event["type"] == "decided"]
-    assert decided[1:3] == [(2, "user (drop)"), (3, "continuous mode")], "the same call, asked for anew, is free"
+    assert decided[1:3] == [(2, "user (drop)"), (3, "user")], "the same call, asked for anew"
+    kept = [memory for memory in listed(served) if memory["run"] == served.runs[-1]]
+    assert {memory["kind"] for memory in kept} >= {"step", "fact"}
+    assert not any(memory["trusted"] for memory in kept)
     assert "leave the northern harbour at nine" in server.requests[4].prompt
     assert "leave the northern harbour at nine" not in server.requests[5].prompt
     assert served.run("replay", served.runs[-1], "--verify").code == 0
 
     path = served.state / "runs" / served.runs[-1] / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[: next(n for n, event in enumerate(log) if event["step"] == 4)]))
+    path.write_text("".join(lines[: next(n for n, event in enumerate(log) if event["step"] == 3)]))
     server.script[:] = [shell, *FINISH]
     assert served.run("resume", "-c").code == 0
-    assert not [event for event in served.log() if event["type"] == "decided" and not event["allowed"]][1:]
+    refused = [event for event in served.log() if event["type"] == "decided" and not event["allowed"]]
+    assert [event["by"] for event in refused] == ["user (drop)", "guard"], "a resumed run knows of the call, too"
+    assert not (served.folder / "autoagent_workspace/b.txt").exists()
     assert "leave the northern harbour at nine" not in server.requests[-1].prompt
     assert served.run("replay", served.runs[-1], "--verify").code == 0
 
