@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.text.tokens import _encoding, counter
+from autoagent.text.byte_pairs import LONG
+from autoagent.text.tokens import _byte_pairs, _encoding, counter
 
 ROOT = Path(__file__).parent.parent
 ENCODINGS = {"gpt-4o-mini": "o200k_base", "gpt-4": "cl100k_base"}
@@ -29,7 +30,14 @@ def test_texts_have_the_tokens_that_tiktoken_makes_of_them(model: str) -> None:
     texts = [_mixed(rng, letters) for letters in (plain, spoken) for _ in range(3000)]
     texts += [path.read_text() for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("autoagent/runs/*.py"))]
     texts += ["", "x" * 5000, "-" * 599, "=" * 601, "a1" * 400, " " * 3000, "\n" * 700, "é" * 450]
+    for letters in ("ACGT", "กขคงจฉชซญดตถทธนบปผพฟมยรลวสหอาเแโใไ", [chr(n) for n in range(0x4E00, 0x9FA5)]):
+        texts += ["".join(rng.choices(letters, k=rng.randrange(20, 300))) for _ in range(500)]
     assert [text for text in texts if count(text) != len(encoding.encode_ordinary(text))] == []
+    assert max(map(len, _byte_pairs(ENCODINGS[model])._known)) <= LONG, "what is kept is bounded"
+
+
+def test_a_million_spaces_are_counted() -> None:
+    assert counter("gpt-4o")(" " * 1_000_000) == 7813  # `encode_ordinary` panics at that
 
 
 def test_half_a_pair_of_surrogates_counts_as_what_stands_for_it() -> None:

@@ -14,7 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 PIECES = 20_000  # whose counts are kept
+LONG = 64  # bytes of a piece: the count of a longer one is not kept
 LONGEST = 600  # bytes of a piece that is counted here: merging takes the square of its length
+MERGED_HERE = 131_072  # bytes, at some microseconds each; then tiktoken, 50 times as fast, is worth its memory
+RANKS = 20_000  # of tokens of at most SHORT bytes that are kept, as merging asks for them again and again
+SHORT = 8
 
 _CHUNK = 1 << 18  # bytes of the ranks that are looked at together
 _NONE = 1 << 40  # above every rank
@@ -32,10 +36,11 @@ _IN_ASCII = {
 
 class BytePairs:
     """Counts by the `ranks` of an encoding, a line for each token in the order of their ranks that begins with it in
-    base64, and the pattern of its pieces. `count_long` counts a piece that is too long to be counted here.
+    base64, and the pattern of its pieces. `count_long` counts the bytes of a
+    piece that is too long to be counted here, and of any after many.
     """
 
-    def __init__(self, ranks: bytes, pattern: str, count_long: Callable[[str], int]) -> None:
+    def __init__(self, ranks: bytes, pattern: str, count_long: Callable[[bytes], int]) -> None:
         import numpy as np
 
         found = []
@@ -52,6 +57,8 @@ class BytePairs:
         self._split: Any = None  # any text
         self._count_long = count_long
         self._known: dict[str, int] = {}
+        self._known_ranks: dict[bytes, int] = {}
+        self._merged_here = 0  # bytes
 
     def count(self, text: str) -> int:
         """Return how many tokens the text has."""
@@ -60,9 +67,10 @@ class BytePairs:
             count = known.get(piece)
             if count is None:
                 count = self._count(piece)
-                if len(known) >= PIECES:
-                    known.clear()
-                known[piece] = count
+                if len(piece) <= LONG:
+                    if len(known) >= PIECES:
+                        known.clear()
+                    known[piece] = count
             total += count
         return total
 
@@ -76,9 +84,12 @@ class BytePairs:
 
     def _count(self, piece: str) -> int:
         data = piece.encode()
-        if len(data) > LONGEST:
-            return self._count_long(piece)
-        return 1 if self._rank(data) < _NONE else self._merged(data)
+        if self._rank(data) < _NONE:
+            return 1
+        if len(data) > LONGEST or self._merged_here >= MERGED_HERE:
+            return self._count_long(data)
+        self._merged_here += len(data)
+        return self._merged(data)
 
     def _merged(self, data: bytes) -> int:
         """Merge the neighbours whose token has the lowest rank, the first of several, until no two make one."""
@@ -95,9 +106,17 @@ class BytePairs:
         return len(parts)
 
     def _rank(self, token: bytes) -> int:
-        wanted, hashes = hash(token), self._hashes
-        at = bisect_left(hashes, wanted)
-        return self._ranks[at] if at < len(hashes) and hashes[at] == wanted else _NONE
+        known = self._known_ranks
+        rank = known.get(token)
+        if rank is None:
+            wanted, hashes = hash(token), self._hashes
+            at = bisect_left(hashes, wanted)
+            rank = self._ranks[at] if at < len(hashes) and hashes[at] == wanted else _NONE
+            if len(token) <= SHORT:
+                if len(known) >= RANKS:
+                    known.clear()
+                known[token] = rank
+        return rank
 
 
 def _in_ascii(pattern: str) -> str:

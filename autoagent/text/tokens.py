@@ -90,8 +90,8 @@ def _byte_pairs(name: str) -> BytePairs:
     assert spec is not None and spec.origin is not None, "it is a dependency"
     ranks = Path(spec.origin).with_name("data") / f"{name}.tiktoken.gz"
 
-    def count_long(piece: str) -> int:
-        return len(_encoding(name).encode_ordinary(piece))
+    def count_long(piece: bytes) -> int:
+        return len(_encoding(name)._encode_single_piece(piece))  # `encode_ordinary` panics at a million spaces
 
     return BytePairs(gzip.decompress(ranks.read_bytes()), _PATTERNS[name], count_long)
 
