@@ -187,7 +187,7 @@ def serve_commands(settings: Settings, console: Console) -> None:
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
     rulebook = run_factory.rulebook_of(settings, workspace)
     inner = Continuous() if settings.continuous else Unattended()
-    parts = MemoryParts(trusted_only=run_factory.trusts_alone(settings, registry.specs, start.task.goals))
+    parts = MemoryParts(trusted_only=run_factory.recalls_trusted_only(settings, registry.specs, start.task.goals))
     model: Any = ModelWhenAsked(lambda: run_factory.open_model(settings, console))
     with (
         sole_writer(workspace.root, console.warn),

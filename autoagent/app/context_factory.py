@@ -69,7 +69,7 @@ def open_context(
     trusted = parts.trusted_only
     opened = open_memory(settings, say, parts.embedder, trusted_only=trusted, rerank=ranking, ticks=parts.ticks)
     with (
-        closing(_with_user(opened, parts, settings, say)) as memory,
+        closing(_with_user(opened, parts, say)) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
         guard.confined = sandbox.confines
@@ -90,13 +90,13 @@ def open_context(
 
 
 def _with_user(
-    opened: LivingMemory | NoMemory, parts: MemoryParts, settings: Settings, say: Callable[[str], None]
+    opened: LivingMemory | NoMemory, parts: MemoryParts, say: Callable[[str], None]
 ) -> LivingMemory | NoMemory | WiderMemory:
     """Return the memory with the user's own beside it, if the agent has that; one that keeps nothing stays alone."""
     from autoagent.memory.none import NoMemory
 
     if isinstance(opened, NoMemory):
         return opened
-    from autoagent.app.user_memory import widened
+    from autoagent.app.user_memory import beside_folder_memory
 
-    return widened(opened, parts.user, settings, say, parts.consent)
+    return beside_folder_memory(opened, parts.user, say, parts.consent)

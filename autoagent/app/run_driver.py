@@ -193,7 +193,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         TickClock() if settings.memory_ticks else None,
         user_memory(settings, usual) if settings.memory_user else None,
         run_factory.consent_of(console, budget),
-        run_factory.trusts_alone(settings, registry.specs, start.task.goals),
+        run_factory.recalls_trusted_only(settings, registry.specs, start.task.goals),
     )
     own = run_factory.own_registry(registry, settings)
     late = LateAnswers(console, settings.unanswered_text)

@@ -196,7 +196,7 @@ def own_registry(registry: Registry, settings: Settings) -> Registry:
     return registry.only(own, "the planner has it done by execute_task")
 
 
-def trusts_alone(settings: Settings, specs: Iterable[CommandSpec], goals: Sequence[Goal]) -> bool:
+def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec], goals: Sequence[Goal]) -> bool:
     """Return whether an agent with these commands recalls nothing from outside: as it is set, or as its goals are."""
     from autoagent.commands.selection import need_outward
 

@@ -54,7 +54,7 @@ def builder(
         embedder = parts.embedder if embedder_of(settings)[0].shared else None
         ranker = run_factory.open_ranker(settings, console, own)
         offered = registry.only(order.commands, "it was not handed on to this agent")
-        trusted = run_factory.trusts_alone(settings, offered.specs, order.task.goals)
+        trusted = run_factory.recalls_trusted_only(settings, offered.specs, order.task.goals)
         own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted)
         described = run_factory.describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)

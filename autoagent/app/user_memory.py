@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoagent.app.memory_factory import lazy_embedder, weights_of
+from autoagent.app.memory_factory import lazy_embedder
 from autoagent.config.settings import Settings, user_state_path
 from autoagent.config.text_file import write_text
 from autoagent.core.errors import SettingsError, StateError
@@ -38,10 +38,11 @@ _MARK = "agents-may-add"
 
 @dataclass(frozen=True, slots=True)
 class UserMemory:
-    """Where it is, and what embeds its texts."""
+    """Where it is, what embeds its texts, and how much words count beside that in a recall; None: the usual."""
 
     folder: Path
     embedder: Embedder
+    words: float | None = None
 
     @property
     def is_there(self) -> bool:
@@ -65,29 +66,34 @@ class UserMemory:
             raise SettingsError(f"{mark} cannot be written: {error.strerror}.") from error
         write_text(mark, "Agents may put something into this memory.\n", private=True)
 
-    def open(self, settings: Settings, listen: Callable[[str], None]) -> LivingMemory:
+    def open(self, listen: Callable[[str], None]) -> LivingMemory:
         """Open it, making it first if need be; the caller closes it. Raises StateError."""
         from autoagent.core.memory import LIVES
         from autoagent.memory.dreams import Journal
         from autoagent.memory.living_memory import LifeRules, LivingMemory
+        from autoagent.memory.ranking import RankingWeights
         from autoagent.memory.sqlite.store import LocalStore
 
         store, journal = LocalStore(self.folder, self.embedder, listen), Journal(self.folder / "dreams.jsonl")
-        rules = LifeRules(lives=LIVES)  # not those of a folder, which could let it fade
-        return LivingMemory(store, journal, rules=rules, weights=weights_of(settings))
+        # Not the numbers of a folder, which could let it fade or keep it out of every prompt:
+        rules = LifeRules(lives=LIVES)
+        weights = RankingWeights() if self.words is None else RankingWeights(words=self.words)
+        return LivingMemory(store, journal, rules=rules, weights=weights)
 
 
 def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMemory:
     """Return the user's own memory, with `embedder`, the one that the settings name, where that embeds at home."""
     from autoagent.memory.lazy import LazyEmbedder
 
-    if not embedder_of(settings)[0].at_home:
+    kind = embedder_of(settings)[0]
+    if not kind.at_home:
+        kind = EMBEDDED
         embedder = LazyEmbedder(lambda: EMBEDDED.open(EmbedderOpening(settings, "", None)))
-    return UserMemory(user_state_path(os.environ) / "memory", embedder or lazy_embedder(settings))
+    return UserMemory(user_state_path(os.environ) / "memory", embedder or lazy_embedder(settings), kind.words)
 
 
-def widened(
-    own: LivingMemory, user: UserMemory | None, settings: Settings, say: Callable[[str], None], consent: Consent | None
+def beside_folder_memory(
+    own: LivingMemory, user: UserMemory | None, say: Callable[[str], None], consent: Consent | None
 ) -> WiderMemory:
     """Return a run's memory, the user's own, if any, beside the folder's; without `consent` he cannot be asked."""
     from autoagent.memory.wider import WiderMemory
@@ -95,7 +101,7 @@ def widened(
     declined = False
 
     def find(make: bool) -> LivingMemory | None:
-        return user.open(settings, say) if user and (make or user.is_there) else None
+        return user.open(say) if user and (make or user.is_there) else None
 
     def refusal(text: str) -> str:
         nonlocal declined

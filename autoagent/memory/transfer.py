@@ -259,7 +259,7 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
     return Counts(new, thrown, len(dreams), doubted=doubted)
 
 
-def trusted_alone(exported: Exported) -> Exported:
+def without_untrusted(exported: Exported) -> Exported:
     """Return the export without what comes from outside."""
     memories, trash = (tuple(m for m in part if m.trusted) for part in (exported.memories, exported.trash))
     dreams = tuple(dream for dream in exported.dreams if dream.trusted)

@@ -52,7 +52,7 @@ def _opened(
         return memory_of_user(settings, embedder)
     from autoagent.app.user_memory import user_memory
 
-    return user_memory(settings, embedder).open(settings, say)
+    return user_memory(settings, embedder).open(say)
 
 
 def _filters(command: Callable[..., None]) -> Callable[..., None]:
@@ -372,7 +372,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
             raise click.UsageError(
                 "Text from outside never goes into your own memory; add --trusted to your own export."
             )
-        exported = transfer.trusted_alone(exported)
+        exported = transfer.without_untrusted(exported)
     embedder = lazy_embedder(settings)
     if exported.vectors is not None:
         embedder = transfer.ImportedVectors(embedder, exported.vectors)

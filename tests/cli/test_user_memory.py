@@ -60,6 +60,18 @@ def test_what_is_in_it_is_recalled_in_every_folder_and_told_apart(served: Home, 
     assert of_user(served) == []
 
 
+def test_no_number_of_a_folder_ranks_it(served: Home) -> None:
+    """With these a folder could keep a preference of the user's out of every prompt, or have any in it."""
+    served.write(".env", "MEMORY_FIRMNESS=1\nMEMORY_RECENCY=0\n")
+    scores = []
+    for of_user in ((), ("--user",)):
+        assert served.run("memory", *of_user, "add", BRITISH).code == 0
+        [found] = json.loads(served.run("memory", *of_user, "search", "British spelling", "--json").out)
+        scores.append(found["score"])
+    assert scores[0] == 0.0, "of the folder's own memory the level alone counts, as it says"
+    assert scores[1] > 0.5
+
+
 def test_an_agent_is_refused_in_one_line_where_nobody_is_asked(served: Home, server: ScriptedServer) -> None:
     env = {"MEMORY_USER": "on"}
     served.write(".env", "MEMORY_USER=true\n")  # no folder has a say in it
