@@ -52,7 +52,17 @@ def _opened(
         return memory_of_user(settings, embedder)
     from autoagent.app.user_memory import user_memory
 
-    return user_memory(settings, embedder).open(say)
+    own = user_memory(settings)
+    return (dataclasses.replace(own, embedder=embedder) if embedder else own).open(say)
+
+
+def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
+    """Return what embeds the texts of the memory that is meant: never anything outside for the user's own."""
+    if not ctx.meta[_OF_USER]:
+        return lazy_embedder(settings)
+    from autoagent.app.user_memory import user_memory
+
+    return user_memory(settings).embedder
 
 
 def _filters(command: Callable[..., None]) -> Callable[..., None]:
@@ -348,7 +358,7 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
     if file.exists() and not overwrite:
         raise SettingsError(f"{file} is there already; choose another FILE, or add --overwrite.")
     settings = settings_here(ctx.obj)
-    embedder = lazy_embedder(settings)
+    embedder = _embedder(ctx, settings)
     with _opened(ctx, settings, embedder) as living:
         counts = transfer.export(living.store, embedder, living.journal, file, say)
     echo(f"Exported {_in_all(counts)} to {file}; {counts.vectors} have their vectors beside it.")
@@ -373,7 +383,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
                 "Text from outside never goes into your own memory; add --trusted to your own export."
             )
         exported = transfer.without_untrusted(exported)
-    embedder = lazy_embedder(settings)
+    embedder = _embedder(ctx, settings)
     if exported.vectors is not None:
         embedder = transfer.ImportedVectors(embedder, exported.vectors)
     with _opened(ctx, settings, embedder) as living:

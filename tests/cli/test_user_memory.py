@@ -130,3 +130,18 @@ def test_memory_commands_are_always_offered(served: Home, server: ScriptedServer
     system = server.requests[-1].prompt
     assert '"memory_add"' in system
     assert '"recall"' in system
+
+
+def test_its_vectors_are_exported_and_imported_under_the_embedder_at_home(served: Home, server: ScriptedServer) -> None:
+    served.env["EMBEDDING_MODEL"] = "text-embedding-3-small"  # the endpoint's
+    assert served.run("memory", "--user", "add", BRITISH).code == 0
+    embedder = json.loads(served.run("memory", "--user", "stats", "--json").out)["embedder"]
+    exported = served.run("memory", "--user", "export", "mine.jsonl")
+    assert "; 1 have their vectors beside it." in exported.text
+    assert json.loads(Path(served.folder, "mine.jsonl").read_text().splitlines()[0])["vectors"]["embedder"] == embedder
+
+    assert served.run("memory", "--user", "forget", "1").code == 0
+    assert "Imported 1 memories" in served.run("memory", "--user", "import", "--trusted", "mine.jsonl").text
+    assert json.loads(served.run("memory", "--user", "stats", "--json").out)["embedder"] == embedder
+    assert [memory["text"] for memory in of_user(served)] == [BRITISH]
+    assert server.requests == []
