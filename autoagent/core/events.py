@@ -335,10 +335,11 @@ class Checked(Labelled):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered(Event):
-    """The step went into the long-term memory under this id."""
+    """The step went into the long-term memory under this id; `store` tells that memory from others, '' in old logs."""
 
     type: ClassVar[str] = "remembered"
     memory: int
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,8 +138,15 @@ class Memory(Protocol):
         One that is not `durable` outlives its process, but may be lost in a power cut before the next one that is.
         """
 
-    def has_lost(self, memory: int) -> bool:
-        """Return whether a memory that was stored with this id was lost in a power cut, not forgotten."""
+    @property
+    def store_id(self) -> str:
+        """What tells the place of the memories from every other, wherever it is moved; '' where none can be lost."""
+
+    def has_lost(self, memory: int, run: str, text: str = "") -> bool:
+        """Return whether the memory that this run stored with this id was lost in a power cut, not forgotten.
+
+        Asked without its text, it may also be one that another run has stored since.
+        """
 
     def recall(
         self,
@@ -204,8 +211,15 @@ class MemoryStore(Protocol):
         A text in the trash is restored as if new.
         """
 
-    def gave(self, id: int) -> bool:
-        """Return whether this id was given to a memory that was not lost in a power cut, be it forgotten since."""
+    @property
+    def id(self) -> str:
+        """As `Memory.store_id`."""
+
+    def has_assigned(self, id: int, run: str, text: str = "") -> bool:
+        """Return whether this id was given to a memory of this run, or with this text, be it forgotten since.
+
+        One that a power cut took was not; its id may belong to a memory of another run by now.
+        """
 
     def find(self, text: str) -> RetrievedMemory | None:
         """Return the memory with exactly this text, or None."""

@@ -193,9 +193,13 @@ class LivingMemory:
             self._supersede(id, text)
         return id
 
-    def has_lost(self, memory: int) -> bool:
-        """Return whether a memory that was stored with this id was lost in a power cut, not forgotten."""
-        return not self.store.gave(memory)
+    @property
+    def store_id(self) -> str:
+        return self.store.id
+
+    def has_lost(self, memory: int, run: str, text: str = "") -> bool:
+        """As Memory."""
+        return not self.store.has_assigned(memory, run, text)
 
     def _supersede(self, id: int, text: str) -> None:
         """Mark those memories as superseded of which this one says otherwise: both are kept."""

@@ -24,7 +24,11 @@ class NoMemory:
     ) -> int | None:
         return None
 
-    def has_lost(self, memory: int) -> bool:
+    @property
+    def store_id(self) -> str:
+        return ""
+
+    def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         return False
 
     def recall(

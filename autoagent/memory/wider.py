@@ -61,8 +61,12 @@ class WiderMemory:
         id = user.add(text, kind=kind, source=source, run=run, step=step)
         return None if id is None else -id
 
-    def has_lost(self, memory: int) -> bool:
-        return memory >= 0 and self._own.has_lost(memory)
+    @property
+    def store_id(self) -> str:
+        return self._own.store_id
+
+    def has_lost(self, memory: int, run: str, text: str = "") -> bool:
+        return memory >= 0 and self._own.has_lost(memory, run, text)
 
     def recall(
         self,

@@ -36,8 +36,8 @@ class ResumeState:
     a memory that they were asked for with, or the model has to look first whether one of them has run.
     `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
     `tree` is the newest snapshot of the workspace, `before` the newest one when the last command began. `remembers`:
-    something of the run was kept; `newest_memory` is the highest id of that. `distilled` are its facts, once it has
-    come to its end, `kept` is how many were kept since.
+    something of the run was kept; `newest_memory` is the highest id of that by store. `distilled` are its facts, once
+    it has come to its end, `kept` is how many were kept since.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class ResumeState:
         self.remembers = False
         self.distilled: Answered | None = None
         self.kept = 0
-        self.newest_memory = 0
+        self.newest_memory: dict[str, int] = {}
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -82,7 +82,8 @@ class ResumeState:
                 self.distilled, self.kept = event, 0
             case Remembered():
                 self.remembers, self.kept = True, self.kept + 1
-                self.newest_memory = max(self.newest_memory, event.memory)
+                newest = self.newest_memory.get(event.store, 0)
+                self.newest_memory[event.store] = max(newest, event.memory)
 
     def _wait(self, event: Event) -> None:
         match event:

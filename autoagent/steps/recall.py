@@ -152,9 +152,11 @@ class StepMemory:
 
         They count as having read all that the run had read by its end.
         """
-        state, newest = self._state, self._state.resume.newest_memory
+        state, place = self._state, self._state.place_in(self._state.log.run)
         try:
-            if not newest or not self._memory.has_lost(newest):
+            store = self._memory.store_id
+            newest = state.resume.newest_memory.get(store) if store else None
+            if not newest or not self._memory.has_lost(newest, place):
                 return
         except StateError as error:
             yield state.record(Retried(reason=f"What was remembered cannot be looked at: {error}"))
@@ -165,8 +167,11 @@ class StepMemory:
         for event in effective(state.log.events(), rewinds):
             if event.agent == state.key:
                 past.add(event)
-                if isinstance(event, Remembered) and past.memorable and self._memory.has_lost(event.memory):
-                    lost.setdefault(past.memorable, event.step)
+                text = past.memorable
+                if not isinstance(event, Remembered) or event.store != store or not text:
+                    continue
+                if self._memory.has_lost(event.memory, place, text):
+                    lost.setdefault(text, event.step)
         for text, step in lost.items():
             yield from self._add(text, "step", state.guard.origin, step=step)
 
@@ -196,7 +201,7 @@ class StepMemory:
             yield from self._user.interrupted()
         else:
             if memory is not None:
-                yield state.record(Remembered(memory=memory))
+                yield state.record(Remembered(memory=memory, store=self._memory.store_id))
         yield from state.charge("embedding", self._memory.take_usage())
 
 

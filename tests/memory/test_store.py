@@ -705,13 +705,21 @@ def test_what_is_not_durable_waits_for_no_disk_and_is_missed_once_it_is_lost(fol
         kept = {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith("-shm")}
         assert put(store, "green pears", durable=False) == 2
         assert not waits(store)
-        assert store.gave(2)
+        assert store.has_assigned(2, "run", "green pears")
+        id = store.id
     for name, data in kept.items():  # as a power cut leaves it
         (folder / name).write_bytes(data)
     (folder / "memory.db-shm").unlink(missing_ok=True)
     with LocalStore(folder, BagOfWords()) as store:
-        assert store.gave(1)
-        assert not store.gave(2)
+        assert store.id == id
+        assert store.has_assigned(1, "run", "red apples")
+        assert not store.has_assigned(2, "run", "green pears")
+        assert put(store, "blue plums", run="another") == 2
+        assert not store.has_assigned(2, "run", "green pears"), "its id belongs to another memory by now"
+        assert store.has_assigned(2, "run", "blue plums"), "another run has stored it, too"
+        store.forget(2)
         assert [memory.text for memory in store.listed()] == ["red apples"]
         store.forget(1)
-        assert store.gave(1), "what is forgotten was not lost"
+        assert store.has_assigned(1, "run", "red apples"), "what is forgotten was not lost"
+    with LocalStore(tmp_path / "another", BagOfWords()) as store:
+        assert store.id not in ("", id)

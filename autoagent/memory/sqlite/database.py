@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -125,6 +126,17 @@ def _prepare(db: sqlite3.Connection, folder: Path) -> None:
             f"{folder / FILE} was written by a newer autoagent (version {version}, this one reads {VERSION}); "
             "update autoagent or choose another --state-dir."
         )
+
+    if not id_of(db):
+        with sole_writer_of(folder / LOCK):
+            if not id_of(db):
+                db.execute(f"PRAGMA application_id = {secrets.randbelow(2**31 - 1) + 1}")
+
+
+def id_of(db: sqlite3.Connection) -> str:
+    """Return what tells a memory from every other, drawn when it was made and kept in its file; '' where none is."""
+    number = int(db.execute("PRAGMA application_id").fetchone()[0])
+    return str(number) if number else ""
 
 
 def _version(db: sqlite3.Connection) -> int:

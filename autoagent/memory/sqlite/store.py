@@ -19,7 +19,7 @@ from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import Embedding
 from autoagent.memory.ranking import widened
-from autoagent.memory.sqlite.database import connect, may_be_written, our_errors, writing
+from autoagent.memory.sqlite.database import connect, id_of, may_be_written, our_errors, writing
 from autoagent.memory.sqlite.vectors import Damaged, Vectors
 from autoagent.memory.vector_space import VectorSpace
 from autoagent.text.sanitize import valid
@@ -67,6 +67,8 @@ FROM_TRASH = f"""
 INSERT INTO memories ({KEPT}, level) SELECT {KEPT.replace(" t,", " ?,")}, 0 FROM trash WHERE id = ? RETURNING text
 """  # noqa: S608 - our names
 
+OWNERS = "SELECT run, hash FROM memories WHERE id = ? UNION ALL SELECT run, hash FROM trash WHERE id = ?"
+
 MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
 
 ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index, none by a scan
@@ -99,6 +101,7 @@ class LocalStore:
         with our_errors(folder):
             self._db = connect(folder)
             self._reads_only = not may_be_written(folder)
+            self.id = id_of(self._db)
 
     def close(self) -> None:
         self._db.close()
@@ -142,12 +145,14 @@ class LocalStore:
                     self._space().append({id: vectors[part] for id, part in by_id if part in vectors})
         return ids[0]
 
-    def gave(self, id: int) -> bool:
-        """Return whether the newest id is this one or a later one: a power cut takes the end of what is not durable."""
-        query = "SELECT seq FROM sqlite_sequence WHERE name = 'memories'"
+    def has_assigned(self, id: int, run: str, text: str = "") -> bool:
+        """As MemoryStore: a power cut takes the end of what is not durable, and the newest ids are given anew."""
+        first = next(iter(texts.parts(text)), "")
         with our_errors(self._folder):
-            newest = self._db.execute(query).fetchone()
-        return newest is not None and int(newest[0]) >= id
+            newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'memories'").fetchone()
+            rows = self._db.execute(OWNERS, (id, id)).fetchall()
+        assigned = newest is not None and int(newest[0]) >= id
+        return assigned and all(owner == run or key == texts.hash_of(first) for owner, key in rows)
 
     def _put(self, text: str, known: Mapping[str, Any]) -> int:
         """Insert or refresh one text, within a transaction; its id."""
