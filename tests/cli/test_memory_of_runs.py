@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -278,3 +280,28 @@ def test_a_run_that_was_killed_at_its_end_asks_for_its_facts_once(served: Home, 
     assert len(server.requests) == 4
     assert [fact["text"] for fact in facts(served)] == [before[0], before[2], before[1]], "each once"
     assert served.ended()
+
+
+def test_what_a_power_cut_took_is_remembered_again_in_the_memory_it_was_in(
+    served: Home, server: ScriptedServer
+) -> None:
+    for name, text in (("a.txt", "The ferry leaves at nine."), ("b.txt", "The bridge is closed.")):
+        served.write(f"autoagent_workspace/{name}", text)
+        server.add(command("read_file", filename=name))
+    assert served.run("--ai-goal", "Read a.txt and b.txt", "-c", "-l", "2").code == 4
+    kept = [(memory["id"], memory["text"]) for memory in listed(served)]
+    assert len(kept) == 2
+
+    [file] = served.folder.rglob("memory/memory.db")
+    with closing(sqlite3.connect(file)) as db, db:  # another run has the id of what was lost
+        taken = "text = 'Swans are white.', hash = x'00', run = 'another'"
+        db.execute(f"UPDATE memories SET {taken} WHERE id = ?", (kept[0][0],))
+    server.add(command("list_files", directory="."))
+    assert served.run("resume", "-c", "-l", "1").code == 4
+    assert {text for _, text in kept} < {memory["text"] for memory in listed(served)}
+
+    server.add(*FINISH)
+    elsewhere = {"MEMORY_INDEX": "another"}
+    assert served.run("resume", "-c", env=elsewhere).code == 0
+    there = json.loads(served.run("memory", "list", "--json", env=elsewhere).out)
+    assert not {memory["text"] for memory in there} & {text for _, text in kept}
