@@ -202,6 +202,9 @@ def test_code_follows_the_object_in_a_block_and_other_text_stands_in_it(model: L
     edit = replace(run, parameters=(name, replace(code, code="")))
     said = model.complete(HELLO, commands=[edit], max_tokens=2000).text
     assert json.loads(said)["command"]["args"]["name"] == "a.txt"
+    write = replace(run, parameters=(Parameter("name", "string", meaning="path"), replace(code, code="file")))
+    begun = model.complete(HELLO, commands=[write], max_tokens=60).text
+    assert begun.startswith('{"command": {"name": "run", "args": {"name": "')
 
 
 def test_ctrl_c_comes_through_and_the_next_call_works(model: LocalModel) -> None:

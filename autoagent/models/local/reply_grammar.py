@@ -27,6 +27,8 @@ _RULES = (
     rf"code[lazy]: /(?s:.*)\n{code_block.PLACE}/",
     rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.SUFFIXES)})/",
     rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE",
+    # A string of JSON; one that begins like a block would be meant as its place.
+    rf'UNFENCED: /"([^"\\\x00-\x1f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{{4}}))*"/ & ~/"{code_block.PLACE}(?s:.*)/',
 )
 
 
@@ -50,7 +52,7 @@ def _call(spec: CommandSpec) -> str:
         return f"{begin} {_arguments(spec, place)} {_BLOCK}"
     assert file is not None, f"{spec.name} declares the text of a file and no file"
     is_code = _arguments(spec, {file.name: _QUOTED.format("CODE_FILE"), **place})
-    other = _arguments(spec, {file.name: _QUOTED.format("OTHER_FILE")})
+    other = _arguments(spec, {file.name: _QUOTED.format("OTHER_FILE"), code.name: "UNFENCED"})
     return f"{begin} ({is_code} {_BLOCK} | {other} {_text(_END)})"
 
 
