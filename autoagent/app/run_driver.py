@@ -34,6 +34,7 @@ from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.app.context_factory import MemoryParts
     from autoagent.app.folder_texts import FolderTexts
     from autoagent.commands.context import Context
     from autoagent.loop import Agent
@@ -160,14 +161,11 @@ def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
 @contextmanager
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
     """Open all that the run works with; close it again, in the reverse order, whatever happens."""
-    from autoagent.app.context_factory import MemoryParts, open_context
-    from autoagent.app.memory_factory import lazy_embedder
+    from autoagent.app.context_factory import open_context
     from autoagent.app.restoring import open_snapshots
     from autoagent.app.steering import RunSteering
     from autoagent.app.subagent_factory import builder
-    from autoagent.app.user_memory import user_memory
     from autoagent.commands.selection import all_specs
-    from autoagent.memory.tick_clock import TickClock
     from autoagent.models.switchable import SwitchableModel
     from autoagent.runs.checkpoint import Checkpoint
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
@@ -186,15 +184,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
     rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
     fast = model if plan.plugins.answer else run_factory.open_fast_model(settings, console, model)
-    of_plugin, usual = plan.plugins.embedder(), lazy_embedder(settings, console)
-    parts = MemoryParts(
-        of_plugin or usual,
-        run_factory.open_ranker(settings, console, model),
-        TickClock() if settings.memory_ticks else None,
-        user_memory(settings, usual) if settings.memory_user else None,
-        run_factory.consent_of(console, budget),
-        run_factory.recalls_trusted_only(settings, registry.specs, start.task.goals),
-    )
+    parts = _memory_parts(plan, budget)
     own = run_factory.own_registry(registry, settings)
     late = LateAnswers(console, settings.unanswered_text)
     ask = plan.plugins.asked(late.ask if settings.hierarchical else run_factory.ask_the_user(console))
@@ -228,6 +218,25 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
                 distils=run_factory.distils(settings) and not plan.plugins.answer, strict=settings.strict,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
+
+
+def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
+    """Return what the memories of the run's agents are opened with."""
+    from autoagent.app.context_factory import MemoryParts
+    from autoagent.app.memory_factory import lazy_embedder
+    from autoagent.app.user_memory import user_memory
+    from autoagent.memory.tick_clock import TickClock
+
+    settings, console = plan.settings, plan.console
+    usual = lazy_embedder(settings, console)
+    return MemoryParts(
+        plan.plugins.embedder() or usual,
+        run_factory.open_ranker(settings, console, plan.model),
+        TickClock() if settings.memory_ticks else None,
+        user_memory(settings, usual) if settings.memory_user else None,
+        run_factory.consent_of(console, budget),
+        run_factory.recalls_trusted_only(settings, plan.registry.specs, plan.start.task.goals),
+    )
 
 
 def _warn(settings: Settings, console: Console, context: Context) -> None:

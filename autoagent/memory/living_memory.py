@@ -272,18 +272,22 @@ class LivingMemory:
         if model is not None:
             recall = reranked(recall, k, query, model)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
-        rising = [] if pushed and not self.rules.pushed_is_use else self._rising(returned, now)
-        fading = [] if problem else self._fading(candidates.values(), now)
-        forgets = any(change.level is None for change in fading)
-        self.store.change(rising + fading, durable=forgets)
-        if forgets:
-            self.store.empty_trash(now - self.rules.trash)
+        used = [] if pushed and not self.rules.pushed_is_use else returned
+        self._live(used, [] if problem else candidates.values(), now)
         if pushed:
             shown = (replace(m, text=asked.passage(m.text, PASSAGE)) for m in recall.memories)
             recall = replace(recall, memories=tuple(shown))
         if fitting := [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if fits(memory)]:
             recall = replace(recall, left_out=(*recall.left_out, *fitting))
         return replace(recall, problem=problem)
+
+    def _live(self, used: Iterable[RetrievedMemory], passed_over: Iterable[RetrievedMemory], now: float) -> None:
+        """Let the memories rise that a recall used, and those fade that it found and passed over."""
+        fading = self._fading(passed_over, now)
+        forgets = any(change.level is None for change in fading)
+        self.store.change(self._rising(used, now) + fading, durable=forgets)
+        if forgets:
+            self.store.empty_trash(now - self.rules.trash)
 
     def _question(self, query: str) -> Question:
         words = terms(texts.query(query))
