@@ -178,7 +178,7 @@ RAW: dict[str, RawFault] = {
     "no content": says(b"HTTP/1.1 204 No Content\r\n\r\n"),
     "a page of a hotel's network": says(HTTP + b"Content-Type: text/html\r\nContent-Length: 13\r\n\r\n<h1>Pay!</h1>"),
 }
-CIRCLE = says(b"HTTP/1.1 307 Go\r\nLocation: /v1/chat/completions\r\nContent-Length: 0\r\n\r\n")
+CIRCLE = says(b"HTTP/1.1 307 Go\r\nLocation: /v1/chat/completions\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 ROUNDS = 21  # one more than are followed
 
 

@@ -118,7 +118,9 @@ def test_what_unpacks_to_gigabytes_is_left(
 
 
 def redirect(status: int, location: str) -> RawFault:
-    return says(f"HTTP/1.1 {status} Go\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
+    """The relay closes behind it and says so: a client that kept the connection would come back from the start."""
+    lines = [f"HTTP/1.1 {status} Go", f"Location: {location}", "Content-Length: 0", "Connection: close"]
+    return says("\r\n".join([*lines, "", ""]).encode())
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
