@@ -162,6 +162,7 @@ class StepFacts:
         goals: asked about at the very end, where a small model still has them in mind.
         standing: what was done, failed and said, and what is left of the limits; cut to its share.
         files: the line of the files in the workspace.
+        advice: how to do what the goals ask, in whole sentences; asked with them.
         met: the goals, counted from 0, that their checks find met.
         failing: the goals that their checks find not met, and what these say; its end is shown.
         lasting: the recollections by the goals; they open the first message after the system's, so that what stands
@@ -174,6 +175,7 @@ class StepFacts:
     goals: Sequence[Goal]
     standing: str = ""
     files: str = ""
+    advice: str = ""
     met: Collection[int] = ()
     failing: Mapping[int, str] = field(default_factory=dict)
     lasting: Sequence[RetrievedMemory] = ()
@@ -227,15 +229,16 @@ def _trigger(facts: StepFacts, *, begun: bool) -> str:
         asked = "\n".join(f"{goal.text.strip()}{_state(number, met, failing)}" for number, goal in enumerate(goals))
         how = "anew and whole" if begun else "whole"
         return f"{asked}\n\nWrite {facts.file} {how}, in one Markdown code block."
+    advice = f"{facts.advice} " if facts.advice else ""
     listed = _numbered([f"{goal.text}{_state(number, met, failing)}" for number, goal in enumerate(goals)])
     if not begun:  # a small model asked what it did will claim to have done it
-        asked = f"Use the first command for these goals:\n{listed}"
+        asked = f"{advice}Use the first command for these goals:\n{listed}"
     elif goals and len(met) == len(goals):
         asked = f"These goals are met, as their checks say:\n{listed}\nUse task_complete."
     else:
         asked = (
             f"The goals:\n{listed}\n"
-            "What of this is still to do? Use the one command that does it; if nothing is, use task_complete."
+            f"What of this is still to do? {advice}Use the one command that does it; if nothing is, use task_complete."
         )
     return f"{asked}\nAnswer in the response format."
 

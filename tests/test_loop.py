@@ -505,6 +505,50 @@ def test_a_small_model_is_shown_the_commands_alone_and_what_lies_in_the_workspac
     assert not writes.choices
 
 
+def test_a_small_model_sees_where_the_words_of_its_goals_stand_once_it_has_read(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "people.csv").write_text("name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n")
+    read = say("read_file", filename="people.csv")
+    write = say("write_to_file", filename="oslo.txt", text="Anna\nCara\n")
+    model = ScriptedModel(finish([read, write]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Write who lives in Oslo to oslo.txt"),)).run())
+    lines = "Lines of 'people.csv' with \"Oslo\" (2 of 5):\nAnna,Oslo\nCara,Oslo\n"
+    assert [lines in prompt[-1].content for prompt in model.prompts[:3]] == [False, True, True]
+
+
+def test_a_small_model_deletes_all_that_a_goal_wants_deleted_and_nothing_else_before(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    for name in ("x.tmp", "y.tmp", "tmp.md"):
+        (bench.workspace / name).write_text("x")
+    model = ScriptedModel(finish([say("delete_file", filename=name) for name in ("x.tmp", "y.tmp")]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Delete every file whose name ends with .tmp"),)).run())
+    assert "Ending with .tmp: 'x.tmp', 'y.tmp'." in model.prompts[0][-1].content
+    assert [specs["delete_file"].parameters[0].choices for specs in model.specs[:3]] == [
+        ("x.tmp", "y.tmp"), ("y.tmp",), ("tmp.md",),
+    ]  # fmt: skip
+    assert ["task_complete" in offered for offered in model.offered[:3]] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("goal", "advised"),
+    [
+        ("Count the lines of log.txt and write the number to count.txt", [True, True, False]),
+        ("Write count.py, which counts the lines of log.txt", [False, False, False]),
+        ("Write a letter to letter.txt", [False, False, False]),
+    ],
+)
+def test_a_small_model_is_told_to_compute_what_a_program_gets_right(
+    bench: Bench, goal: str, advised: list[bool]
+) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "log.txt").write_text("a\nb\n")
+    write = say("write_to_file", filename="count.txt", text="2\n")
+    model = ScriptedModel(finish([say("read_file", filename="log.txt"), write]), asking="brief")
+    list(bench.agent(model, goals=(Goal(goal),)).run())
+    advice = "What can be computed, compute with execute_python_code. Use the "
+    assert [advice in prompt[-1].content for prompt in model.prompts[:3]] == advised
+
+
 def test_a_small_model_may_run_only_what_is_a_program(bench: Bench) -> None:
     bench.workspace.mkdir()
     (bench.workspace / "notes.txt").write_text("oak")

@@ -179,7 +179,7 @@ def _rebuilt(
     count: Count,
     without: Collection[int] = (),
 ) -> Prompt:
-    moment = Moment(prompted.at, prompted.zone, prompted.left, prompted.files)
+    moment = Moment(prompted.at, prompted.zone, prompted.left, prompted.files, prompted.advice)
     return build_step_prompt(start, history, memories, moment, count=count, without=without)
 
 

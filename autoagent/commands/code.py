@@ -55,6 +55,15 @@ def _start():
 exec(globals().pop("_start")())
 """
 
+_COMPUTED = (  # what goals speak of that a program gets right and a model that writes it out does not
+    "comput", "calculat", "count ", "count:", "counting", "how many", "number of", "add up", "sum of", "the sum",
+    "total", "average", "median", "percent", "sort", "alphabetical", "revers", "filter", "extract", "duplicate",
+    "convert", "capital letters", "uppercase", "upper case", "lowercase", "lower case", "longest", "shortest",
+    "largest", "smallest", "highest", "lowest", "more than", "less than", "at least",
+    "csv", "column", "rows", "square", "cube", "prime", "fibonacci",
+    "multiplication", "python code",
+)  # fmt: skip
+
 
 def _preview_code(context: Context, code: str, name: str) -> str:
     filename = _code_file(name)
@@ -70,7 +79,8 @@ def _preview_code(context: Context, code: str, name: str) -> str:
     preview=_preview_code,
     repeatable=True,
     effects=Effects(runs_programs=True),
-    keywords=["comput", "calculat", "count", "sort", "filter", "convert", "average", "how many", "python code"],
+    keywords=_COMPUTED,
+    advice="What can be computed, compute with execute_python_code.",
     autogpt=_AUTOGPT,
 )
 def execute_python_code(

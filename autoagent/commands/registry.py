@@ -97,6 +97,7 @@ def command(
     category: str = "",
     effects: Effects | None = None,
     keywords: Iterable[str] = (),
+    advice: str = "",
     always_offered: bool = False,
     autogpt: Iterable[str] = (),
     meant_by: Iterable[str] = (),
@@ -111,7 +112,7 @@ def command(
     nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
     `repeatable` says that the same call may give another result although nothing changed here. A command that does not
     declare its `effects` is asked about at every call, and its results count as text from outside and as private.
-    `keywords`, `always_offered`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels` are as in
+    `keywords`, `advice`, `always_offered`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels` are as in
     CommandSpec.
     """
 
@@ -127,6 +128,7 @@ def command(
             repeatable,
             effects,
             tuple(keywords),
+            advice,
             always_offered,
             tuple(autogpt),
             tuple(meant_by),

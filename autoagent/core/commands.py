@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
@@ -125,7 +126,8 @@ class CommandSpec:
     aliases: tuple[str, ...] = ()
     repeatable: bool = False  # the same call may give another result though nothing here changed: the time, a page
     effects: Effects | None = None
-    keywords: tuple[str, ...] = ()  # offered in a small window if the goals contain one of them
+    keywords: tuple[str, ...] = ()  # offered in a small window if the goals contain a word that begins with one of them
+    advice: str = ""  # what a small model is told in each prompt, while goals that contain one of them are not reached
     always_offered: bool = False  # offered whatever the goals say
     autogpt: tuple[str, ...] = ()  # the modules of AutoGPT that it stands for, without "autogpt.commands."
     meant_by: tuple[str, ...] = ()  # names that models make up for what it does: not taken, but it is named then
@@ -139,8 +141,8 @@ class CommandSpec:
         return self.effects is None or self.risk in OUTWARD
 
     def suits(self, text: str) -> bool:
-        """Return whether goals, in lower case, contain one of its keywords."""
-        return any(word in text for word in self.keywords)
+        """Return whether a word of the goals, in lower case, begins with one of its keywords."""
+        return any(re.search(rf"(?<!\w){re.escape(word)}", text) for word in self.keywords)
 
     def signature(self) -> str:
         """Render the signature: `web_search(query, num_results=8)`."""

@@ -121,7 +121,7 @@ class Prompted(Event):
 
     `left` is its line of what is left of the limits: what sub-agents have spent by then, their own events alone say.
     `zone` are the seconds by which its local time is ahead of UTC; older logs do not say. `files` is its line of the
-    files in the workspace, where it has one.
+    files in the workspace, and `advice` what commands that suit its goals say of their use, where it has them.
     """
 
     type: ClassVar[str] = "prompted"
@@ -133,6 +133,7 @@ class Prompted(Event):
     left: str = ""
     zone: int | None = None
     files: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ class ModelTurn:
         left = state.budget.left(now)
         zone = time.localtime(now).tm_gmtoff
         self._around = look_around(self._workspace, state) if state.start.asking == "brief" else Surroundings()
-        moment = Moment(now, zone, left, self._around.text)
+        moment = Moment(now, zone, left, self._around.text, self._around.advice(self._offered))
         prompt = build_step_prompt(state.start, state.history, memories, moment, count=state.count)
         expected, reply_tokens = self._expected(prompt)
         price = self._model.price
@@ -102,6 +102,7 @@ class ModelTurn:
                 left=left,
                 zone=zone,
                 files=moment.files,
+                advice=moment.advice,
             )
         )
         state.keep()

@@ -1,4 +1,5 @@
-"""What a small model is told of its workspace in each prompt: which files lie there, and what its own hold now.
+"""What a small model is told of its workspace in each prompt: which files lie there, what its own hold now, and where
+the goals' words stand in the others.
 
 It would otherwise write them again, or take what it meant to write for what is there.
 """
@@ -11,13 +12,18 @@ from itertools import islice
 
 from autoagent.core.commands import CommandSpec, Effects, Parameter
 from autoagent.core.errors import CommandError
+from autoagent.steps.goal_words import endings_shown, left_to_delete, lines_shown
 from autoagent.steps.run_state import RunState
+from autoagent.text import code_block
+from autoagent.text.named_files import named_files
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, WorkspaceEntry, shown
 
 _NAMES_SHOWN = 20  # files and folders
 _WALKED = 100  # of which they are taken
 _TEXTS_SHOWN = 3  # the newest of the files that the run has changed
 _TEXT_SHOWN = 300  # bytes of each
+_SEARCHED = 10  # files, for the words of the goals
+_SEARCHED_SIZE = 50_000  # bytes of the largest of them
 _IDLE = 5  # commands in a row without a change, after which an agent may end with a file missing
 
 
@@ -28,12 +34,13 @@ class Surroundings:
     Attributes:
         names: of all that lies in the workspace; None if unknown, or too much to bind arguments to.
         text: for the prompt; without names from outside.
-        unfinished: whether a file that the goals name is still missing, or a check
-            of theirs fails, and the agent has been at work until now.
+        unfinished: whether a file that the goals name is still missing, or one that they want deleted still there, or a
+            check of theirs fails, and the agent has been at work until now.
         untouched: whether the goals name files, and the run has changed none.
         again: whether it is unfinished, and a call was made for a second time, with nothing changed in between.
         cut: whether a part of a result is left out, and the agent is told how to read it.
         asked: the goals, in lower case.
+        left: the names of files that the goals want deleted and that are still there.
     """
 
     names: tuple[str, ...] | None = None
@@ -43,6 +50,7 @@ class Surroundings:
     again: bool = False
     cut: bool = True
     asked: str = ""
+    left: tuple[str, ...] = ()
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands that make sense here, all if none does; where something
@@ -50,6 +58,15 @@ class Surroundings:
         """
         fitting = [self._bound(spec.in_brief()) for spec in specs if not self._rules_out(spec)]
         return fitting or list(specs)
+
+    def advice(self, specs: Sequence[CommandSpec]) -> str:
+        """Return what the commands that suit the goals say of their use, until all is there that the goals name.
+
+        It is not for goals that name a program: that is to be written, not run.
+        """
+        if not (self.unfinished or self.untouched) or any(map(code_block.is_code, named_files(self.asked))):
+            return ""
+        return " ".join(spec.advice for spec in specs if spec.advice and spec.suits(self.asked))
 
     def _rules_out(self, spec: CommandSpec) -> bool:
         if self.unfinished and _ends(spec):
@@ -67,6 +84,10 @@ class Surroundings:
         return any(p.existing and p.required and self._names_for(p) == () for p in spec.parameters)
 
     def _bound(self, spec: CommandSpec) -> CommandSpec:
+        if self.left and spec.risk == "irreversible":
+            return replace(
+                spec, parameters=tuple(replace(p, choices=self.left) if p.existing else p for p in spec.parameters)
+            )
         return replace(
             spec, parameters=tuple(replace(p, choices=self._names_for(p) or p.choices) for p in spec.parameters)
         )
@@ -99,21 +120,26 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
         return Surroundings()
     goals, review = state.start.task.goals, state.review
     missing = list(review.missing(goals, workspace.size))
-    unfinished = bool(missing or state.history.failing) and review.idle < _IDLE
     own = [entry for entry in entries if not state.guard.source_of(entry.path)]
+    names = [entry.path for entry in own if entry.kind == "file"]
+    left = left_to_delete(goals, names)
+    unfinished = bool(missing or left or state.history.failing) and review.idle < _IDLE
     newest = [path for path in reversed(state.review.changed) if state.guard.may_show(path)]
-    texts = [text for path in newest[:_TEXTS_SHOWN] if (text := _text_of(path, workspace, state))]
+    texts = [_now_holds(path, text) for path in newest[:_TEXTS_SHOWN] if (text := _text_of(path, workspace, state))]
     empty = [path for path in missing if workspace.size(path) == 0]
+    asked = " ".join(goal.text for goal in goals)
     states = {"Not there yet": [path for path in missing if path not in empty], "Empty so far": empty}
     needed = [f"{what}: {', '.join(map(shown, paths))}." for what, paths in states.items() if paths]
+    found = [*endings_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
     return Surroundings(
         tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
-        "\n".join([_listed(own), *needed, *texts]),
+        "\n".join([_listed(own), *needed, *found, *texts]),
         unfinished,
         not review.changed and review.lacks(goals, workspace.size) and review.idle < _IDLE,
         unfinished and review.again,
         state.history.reads_on,
-        " ".join(goal.text for goal in goals).lower(),
+        asked.lower(),
+        left,
     )
 
 
@@ -125,11 +151,23 @@ def _listed(entries: Sequence[WorkspaceEntry]) -> str:
     return f"In the workspace: {', '.join(names[:_NAMES_SHOWN])}{more}."
 
 
-def _text_of(path: str, workspace: Workspace, state: RunState) -> str:
-    """Return what a file holds now; '' if it is gone, empty, long or no text."""
+def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: RunState) -> dict[str, str]:
+    """Return the texts that the run did not write itself and may be shown, by path."""
+    files = (entry.path for entry in entries if entry.kind == "file" and 0 < entry.size <= _SEARCHED_SIZE)
+    others = (path for path in files if path not in state.review.changed and state.guard.may_show(path))
+    texts = {path: _text_of(path, workspace, state, _SEARCHED_SIZE) for path in islice(others, _SEARCHED)}
+    return {path: text for path, text in texts.items() if text}
+
+
+def _now_holds(path: str, text: str) -> str:
+    return f"{shown(path)} now holds:\n{text.rstrip()}"
+
+
+def _text_of(path: str, workspace: Workspace, state: RunState, most: int = _TEXT_SHOWN) -> str:
+    """Return what a file holds now; '' if it is gone, empty, no text, or of more bytes than `most`."""
     try:
-        data = workspace.read(path, _TEXT_SHOWN + 1)
-        text: str = state.log.masked(data.decode()) if len(data) <= _TEXT_SHOWN else ""
+        data = workspace.read(path, most + 1)
+        text: str = state.log.masked(data.decode()) if len(data) <= most else ""
     except (CommandError, UnicodeDecodeError):
         return ""
-    return f"{shown(path)} now holds:\n{text.rstrip()}" if text.strip() else ""
+    return text if text.strip() else ""

@@ -34,6 +34,11 @@ class CodeBlock:
     code: str
 
 
+def is_code(file: str) -> bool:
+    """Return whether a file of this name holds code."""
+    return file.rpartition(".")[2] in SUFFIXES
+
+
 def split(text: str) -> tuple[str, CodeBlock] | None:
     """Return the object of a reply and the block that follows it; None if nothing does, or more than that."""
     found = _FORM.fullmatch(text)
