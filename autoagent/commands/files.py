@@ -133,8 +133,8 @@ def append_to_file(
     return _changed(context, filename, f"Appended {_size(text)} to")
 
 
-def _preview_edit(context: Context, filename: str, old: str, new: str) -> str:
-    before, after = _edited(context, filename, old, new)
+def _preview_edit(context: Context, filename: str, old: str, new: str, everywhere: bool = False) -> str:
+    before, after, _ = _edited(context, filename, old, new, everywhere)
     return _diff(context, filename, before.text, after)
 
 
@@ -152,10 +152,12 @@ def edit_file(
     filename: Present,
     old: Annotated[str, "text that is in the file exactly once"],
     new: Annotated[str, "what takes its place"],
+    everywhere: Annotated[bool, "whether old is more than once in it, and each is replaced"] = False,
 ) -> CommandOutput:
-    before, after = _edited(context, filename, old, new)
+    before, after, count = _edited(context, filename, old, new, everywhere)
     context.workspace.write(filename, _encoded(after, before))
-    return _changed(context, filename, f"Replaced {_size(old)} by {_size(new)} in")
+    times = f" {count} times" if count > 1 else ""
+    return _changed(context, filename, f"Replaced {_size(old)} by {_size(new)}{times} in")
 
 
 def _preview_delete(context: Context, filename: str) -> str:
@@ -317,8 +319,8 @@ def _searchable(context: Context, directory: str) -> tuple[dict[str, str], list[
     return texts, skipped
 
 
-def _edited(context: Context, filename: str, old: str, new: str) -> tuple[Decoded, str]:
-    """Return the file before the edit, and its text after it."""
+def _edited(context: Context, filename: str, old: str, new: str, everywhere: bool) -> tuple[Decoded, str, int]:
+    """Return the file before the edit, its text after it, and how many passages are replaced."""
     before, cut = _text(context, filename)
     if cut:
         raise CommandError(f"{filename} is larger than {READ_LIMIT:,} bytes, too large to edit.")
@@ -333,9 +335,12 @@ def _edited(context: Context, filename: str, old: str, new: str) -> tuple[Decode
         raise CommandError("The old text is empty; give the passage that is to be replaced.")
     if count == 0:
         raise CommandError(f"The old text is not in {filename}.{_nearest(old, before.text)}")
-    if count > 1:
-        raise CommandError(f"The old text is {count} times in {filename}; give more of what stands around the one.")
-    return before, before.text.replace(old, new)
+    if count > 1 and not everywhere:
+        raise CommandError(
+            f"The old text is {count} times in {filename}; give more of what stands around the one, or replace each "
+            "with everywhere=true."
+        )
+    return before, before.text.replace(old, new), count
 
 
 def _with_line_ends_of(existing: str, text: str) -> str:

@@ -156,7 +156,12 @@ def test_edit_replaces_the_one_passage(ws: Files) -> None:
     [
         ("b = 3", "x", "The old text is not in x.py. The nearest line is 2: 'b = 2'"),
         ("completely other words", "x", "The old text is not in x.py. Read it first with read_file."),
-        ("= ", "x", "The old text is 2 times in x.py; give more of what stands around the one."),
+        (
+            "= ",
+            "x",
+            "The old text is 2 times in x.py; give more of what stands around the one, or replace each with "
+            "everywhere=true.",
+        ),
         ("", "x", "The old text is empty; give the passage that is to be replaced."),
         ("a", "a", "The old and the new text are the same; there is nothing to change."),
     ],
@@ -193,6 +198,16 @@ def test_what_is_put_into_a_file_of_mixed_line_ends_stays_as_it_is(ws: Files) ->
     (ws.root / "x").write_bytes(b"a\r\nb\n")
     ws.text("append_to_file", filename="x", text="3\n")
     assert (ws.root / "x").read_bytes() == b"a\r\nb\n3\n"
+
+
+def test_edit_replaces_each_passage_where_it_is_told_to(ws: Files) -> None:
+    (ws.root / "story.txt").write_text("a cat\nThe cat sat.\n")
+    edit = {"filename": "story.txt", "old": "cat", "new": "dog", "everywhere": True}
+    assert "-a cat\n" in ws.preview("edit_file", **edit)
+    assert ws.text("edit_file", **edit) == (
+        "Replaced 3 characters (1 line) by 3 characters (1 line) 2 times in story.txt."
+    )
+    assert ws.text("read_file", filename="story.txt") == "a dog\nThe dog sat.\n"
 
 
 def test_edit_refuses_what_it_would_damage(ws: Files) -> None:
