@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoagent.core.task import Goal
-from autoagent.steps.goal_words import endings_shown, left_to_delete, lines_shown
+from autoagent.steps.goal_words import endings_shown, left_to_delete, left_to_move, lines_shown, want_change
 from autoagent.text.named_files import named_endings
 
 PEOPLE = {"people.csv": "name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n"}
@@ -44,6 +44,35 @@ def test_the_names_with_an_ending_are_listed() -> None:
 )
 def test_what_a_goal_wants_deleted_is_what_it_says_without_a_but(goal: str, left: tuple[str, ...]) -> None:
     assert left_to_delete([Goal(goal)], ["a.tmp", "b.tmp", "tmp.md"]) == left
+
+
+@pytest.mark.parametrize(
+    ("goal", "left"),
+    [
+        ("Move all .md files into a folder docs", ("b.md",)),
+        ("Rename every .md file so that it ends with .txt", ("b.md",)),
+        ("Move all .md files but b.md into a folder docs", ()),
+        ("Move b.md into a folder docs", ()),
+    ],
+)
+def test_what_a_goal_wants_moved_is_what_the_run_has_not_moved(goal: str, left: tuple[str, ...]) -> None:
+    assert left_to_move([Goal(goal)], ["b.md", "c.txt", "docs/a.md"], {"docs/a.md"}) == left
+
+
+@pytest.mark.parametrize(
+    ("goal", "wanted"),
+    [
+        ("Fix the bug in calc.py", True),
+        ("calc.py is wrong. Mend it", True),
+        ("Read config.txt and set the port to 80", True),
+        ("Do not change c.md", False),
+        ("Add up the numbers in numbers.txt", False),
+        ("Fix the bug", False),  # in what, it does not say
+        ("Find the set of names in names.txt", False),
+    ],
+)
+def test_a_goal_that_wants_a_file_changed(goal: str, wanted: bool) -> None:
+    assert want_change([Goal(goal)]) is wanted
 
 
 def test_the_lines_with_a_word_of_the_goals_are_shown() -> None:

@@ -529,6 +529,39 @@ def test_a_small_model_deletes_all_that_a_goal_wants_deleted_and_nothing_else_be
     assert ["task_complete" in offered for offered in model.offered[:3]] == [False, False, True]
 
 
+def test_a_small_model_reads_what_its_goals_name_before_it_writes_what_hangs_on_it(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "mail.txt").write_text("ann@example.org")
+    look = say("list_files", directory=".")
+    model = ScriptedModel(finish([look, say("read_file", filename="mail.txt")]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Write the address in mail.txt to address.txt"),)).run())
+    writes = [{"write_to_file", "edit_file"} & set(offered) for offered in model.offered[:3]]
+    assert writes == [set(), set(), {"write_to_file", "edit_file"}]
+    assert "append_to_file" in model.offered[0] and "move_file" in model.offered[0]
+
+
+def test_a_small_model_is_not_kept_from_writing_by_a_file_that_cannot_be_read(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "mail.txt").write_bytes(bytes(range(256)))
+    reads = [
+        say("read_file", filename="mail.txt"),
+        say("list_files", directory="."),
+        say("search_in_files", pattern="@"),
+    ]
+    model = ScriptedModel(finish(reads), asking="brief")
+    list(bench.agent(model, goals=(Goal("Write the address in mail.txt to address.txt"),)).run())
+    assert ["write_to_file" in offered for offered in model.offered[:4]] == [False, False, False, True]
+
+
+def test_a_small_model_does_not_end_before_a_change_that_a_goal_wants(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "calc.py").write_text("def add(a, b):\n    return a - b\n")
+    steps = [say("read_file", filename="calc.py"), say("edit_file", filename="calc.py", old="a - b", new="a + b")]
+    model = ScriptedModel(finish(steps), asking="brief")
+    list(bench.agent(model, goals=(Goal("Fix the bug in calc.py"),)).run())
+    assert ["task_complete" in offered for offered in model.offered[:3]] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("goal", "advised"),
     [

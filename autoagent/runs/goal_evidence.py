@@ -41,7 +41,7 @@ class GoalEvidence:
         self._specs = specs
         self._root = ""
         self._call: Call | None = None
-        self._handled: set[str] = set()  # workspace paths that were read or changed
+        self.handled: set[str] = set()  # workspace paths that were read or changed
 
     def add(self, event: Event) -> None:
         """Take up one event."""
@@ -51,11 +51,11 @@ class GoalEvidence:
             case Started():
                 self._call = event.call
             case Returned():
-                self._handled.update(event.meta.changed)
+                self.handled.update(event.meta.changed)
                 if event.ok and not event.meta.failed and self._call is not None:
-                    self._handled.update(self._named(self._call))
+                    self.handled.update(self._named(self._call))
             case AgentMessage():
-                self._handled.update(event.meta.changed)
+                self.handled.update(event.meta.changed)
 
     def proofs(
         self,
@@ -85,7 +85,7 @@ class GoalEvidence:
         """Return whether the goal names files, and each of them was read or changed and is as the goal wants it."""
         removes = bool(_REMOVES.search(goal.text))
         files = [posixpath.normpath(path) for path in named_files(goal.text)]
-        return bool(files) and all(path in self._handled and (removes or is_there(path)) for path in files)
+        return bool(files) and all(path in self.handled and (removes or is_there(path)) for path in files)
 
     def _named(self, call: Call) -> Iterator[str]:
         """Yield the paths that a call names: its arguments that are paths, and the words of a shell line."""

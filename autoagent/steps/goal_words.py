@@ -7,7 +7,7 @@ some that do not. Beside what it picks from, it sees which do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from autoagent.core.task import Goal
 from autoagent.text.named_files import named_endings, named_files
@@ -26,10 +26,22 @@ _ANY_TEXT = re.compile(  # words of instructions rather than of what they speak 
 )
 
 _DELETES_ALL = re.compile(r"\W*(?:delete|remove|erase)\s+(?:all|every|each|any)\b", re.IGNORECASE)
+_MOVES_ALL = re.compile(r"\W*(?:move|rename)\s+(?:all|every|each|any)\b", re.IGNORECASE)
 _BUT_SOME = re.compile(
     r"\b(?:except|but|unless|without|not|no|if|when|only|older|newer|larger|smaller|empty|unused|contain\w*|hold\w*)\b",
     re.IGNORECASE,
 )
+
+_CHANGES = re.compile(  # at the beginning of a sentence or a part of one
+    r"(?:^|[.;:,]\s+|\b(?:and|then)\s+)(?:add(?!\s+up\b)|change|complete|convert|correct|edit|extend|fill|fix|implement|"
+    r"improve|insert|mend|rename|repair|replace|rewrite|set|shorten|simplify|sort|translate|update)\b",
+    re.IGNORECASE,
+)
+
+
+def want_change(goals: Sequence[Goal]) -> bool:
+    """Return whether a goal that names a file wants something changed."""
+    return any(named_files(goal.text) and _CHANGES.search(goal.text) for goal in goals)
 
 
 def endings_shown(goals: str, names: Sequence[str]) -> Iterator[str]:
@@ -41,9 +53,20 @@ def endings_shown(goals: str, names: Sequence[str]) -> Iterator[str]:
 
 def left_to_delete(goals: Sequence[Goal], names: Sequence[str]) -> tuple[str, ...]:
     """Return the names with an ending of which a goal wants all deleted, whatever else is true of them."""
-    wanted = (goal.text for goal in goals if _DELETES_ALL.match(goal.text) and not _BUT_SOME.search(goal.text))
-    endings = tuple(ending for text in wanted for ending in named_endings(text))
+    endings = tuple(ending for found in _endings_of_all(_DELETES_ALL, goals) for ending in found)
     return tuple(name for name in names if name.endswith(endings))
+
+
+def left_to_move(goals: Sequence[Goal], names: Sequence[str], made: Collection[str]) -> tuple[str, ...]:
+    """Return the names with an ending of which a goal wants all moved or renamed, without those that the run made."""
+    endings = tuple(found[0] for found in _endings_of_all(_MOVES_ALL, goals) if found)
+    return tuple(name for name in names if name.endswith(endings) and name not in made)
+
+
+def _endings_of_all(wanted: re.Pattern[str], goals: Sequence[Goal]) -> list[tuple[str, ...]]:
+    """Return the endings in each goal that wants this of all with them."""
+    texts = (goal.text for goal in goals if wanted.match(goal.text) and not _BUT_SOME.search(goal.text))
+    return [named_endings(text) for text in texts]
 
 
 def lines_shown(goals: str, texts: Mapping[str, str]) -> Iterator[str]:

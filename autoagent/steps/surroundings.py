@@ -12,7 +12,7 @@ from itertools import islice
 
 from autoagent.core.commands import CommandSpec, Effects, Parameter
 from autoagent.core.errors import CommandError
-from autoagent.steps.goal_words import endings_shown, left_to_delete, lines_shown
+from autoagent.steps.goal_words import endings_shown, left_to_delete, left_to_move, lines_shown, want_change
 from autoagent.steps.run_state import RunState
 from autoagent.text import code_block
 from autoagent.text.named_files import named_files
@@ -24,6 +24,7 @@ _TEXTS_SHOWN = 3  # the newest of the files that the run has changed
 _TEXT_SHOWN = 300  # bytes of each
 _SEARCHED = 10  # files, for the words of the goals
 _SEARCHED_SIZE = 50_000  # bytes of the largest of them
+_LOOKS = 3  # commands at the beginning, among which it is to read what the goals name
 _IDLE = 5  # commands in a row without a change, after which an agent may end with a file missing
 
 
@@ -34,12 +35,14 @@ class Surroundings:
     Attributes:
         names: of all that lies in the workspace; None if unknown, or too much to bind arguments to.
         text: for the prompt; without names from outside.
-        unfinished: whether a file that the goals name is still missing, or one that they want deleted still there, or a
-            check of theirs fails, and the agent has been at work until now.
+        unfinished: whether a file that the goals name is still missing, or one that they want deleted or moved still
+            there, or nothing is changed where they want a change, or a check of theirs fails; and the agent has been at
+            work until now.
         untouched: whether the goals name files, and the run has changed none.
         again: whether it is unfinished, and a call was made for a second time, with nothing changed in between.
         cut: whether a part of a result is left out, and the agent is told how to read it.
         asked: the goals, in lower case.
+        unread: whether the run has begun and has not yet read the files that the goals name.
         left: the names of files that the goals want deleted and that are still there.
     """
 
@@ -50,6 +53,7 @@ class Surroundings:
     again: bool = False
     cut: bool = True
     asked: str = ""
+    unread: bool = False
     left: tuple[str, ...] = ()
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
@@ -76,6 +80,8 @@ class Surroundings:
             and _only_notes(spec)
             and not any(w in self.asked for w in spec.keywords)
         ):
+            return True
+        if self.unread and _takes_for_known(spec):
             return True
         if self.again and not _changes_files(spec):
             return True
@@ -108,6 +114,12 @@ def _only_notes(spec: CommandSpec) -> bool:
     return spec.risk == "write" and spec.effects == Effects() and not _changes_files(spec)
 
 
+def _takes_for_known(spec: CommandSpec) -> bool:
+    """Whether it writes what may hang on a file that was not read: a small model makes up what that holds."""
+    writes = spec.effects is not None and spec.effects.writes_whole
+    return writes or (spec.risk == "write" and any(p.existing and p.meaning == "path" for p in spec.parameters))
+
+
 def _changes_files(spec: CommandSpec) -> bool:
     return spec.risk == "write" and any(p.meaning in ("path", "entry") for p in spec.parameters)
 
@@ -123,11 +135,13 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
     own = [entry for entry in entries if not state.guard.source_of(entry.path)]
     names = [entry.path for entry in own if entry.kind == "file"]
     left = left_to_delete(goals, names)
-    unfinished = bool(missing or left or state.history.failing) and review.idle < _IDLE
+    lacking = missing or left or left_to_move(goals, names, review.changed) or state.history.failing
+    unfinished = bool(lacking or (not review.changed and want_change(goals))) and review.idle < _IDLE
     newest = [path for path in reversed(state.review.changed) if state.guard.may_show(path)]
     texts = [_now_holds(path, text) for path in newest[:_TEXTS_SHOWN] if (text := _text_of(path, workspace, state))]
     empty = [path for path in missing if workspace.size(path) == 0]
     asked = " ".join(goal.text for goal in goals)
+    unread = any(workspace.size(path) and path not in state.evidence.handled for path in named_files(asked))
     states = {"Not there yet": [path for path in missing if path not in empty], "Empty so far": empty}
     needed = [f"{what}: {', '.join(map(shown, paths))}." for what, paths in states.items() if paths]
     found = [*endings_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
@@ -139,6 +153,7 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
         unfinished and review.again,
         state.history.reads_on,
         asked.lower(),
+        unread and not review.changed and review.idle < _LOOKS,
         left,
     )
 

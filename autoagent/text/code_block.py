@@ -23,6 +23,12 @@ NOTE = (
 SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")
 """The ends of the names of files that hold code, without the dot."""
 
+LANGUAGES = (
+    "python", "bash", "sh", "shell", "javascript", "js", "typescript", "ts", "c", "cpp", "rust", "go", "ruby", "java",
+    "sql",
+)  # fmt: skip
+"""What the first line of a block may say that it holds."""
+
 _FORM = re.compile(r"(?P<object>\{[^\n]*\})\s*\n```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>.*?)\n?```\s*", re.DOTALL)
 
 

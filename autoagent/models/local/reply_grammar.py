@@ -23,7 +23,7 @@ _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator
 _NAME = r'[^"\\\x00-\x1f]+'
 _RULES = (
     r'block: LANGUAGE "\n" code',
-    "LANGUAGE: /[a-z]*/",
+    f"LANGUAGE: /({'|'.join(code_block.LANGUAGES)})?/",  # left free, an object such as the reply's is written there
     rf"code[lazy]: /(?s:.*)\n{code_block.PLACE}/",
     rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.SUFFIXES)})/",
     rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE",
