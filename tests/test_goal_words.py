@@ -93,6 +93,7 @@ def test_a_word_is_looked_for_in_all_files_together() -> None:
     [
         ("Say when the meeting is", "The meeting is on Monday.\n"),  # in every line
         ("Read every line with care", "every\nline\nwith\ncares\n"),  # words of any instruction, and a part of one
+        ("Put all of it in one", "all\nput\none\nthe\n"),
         ("Add up the numbers in sum.txt", "sum.txt\n1\n2\n3\n"),  # the name of a file
     ],
 )

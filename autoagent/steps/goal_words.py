@@ -14,12 +14,13 @@ from autoagent.text.named_files import named_endings, named_files
 from autoagent.workspace.gate import shown
 
 _WORD = re.compile(r"[^\W_][\w-]*")
-_SHORTEST = 4  # letters of a word that is not written in capitals
+_SHORTEST = 3  # letters of a word that is not written in capitals
 _WORDS = 3  # that are shown
 _LINES = 6  # of one file with one word
 _LINE = 100  # characters of one
 _ANY_TEXT = re.compile(  # words of instructions rather than of what they speak of
-    "about|after|also|each|every|files?|find|from|have|into|lines?|list|make|most|names?|only|others?|over|read|save|"
+    "add|all|and|any|are|but|can|each|for|has|how|its|may|new|not|now|one|out|put|say|set|the|two|use|was|who|you|"
+    "about|after|also|every|files?|find|from|have|into|lines?|list|make|most|names?|only|others?|over|read|save|"
     "should|some|such|text|than|that|their|them|then|there|these|they|this|those|what|when|where|which|will|with|"
     "words?|write|your",
     re.IGNORECASE,
