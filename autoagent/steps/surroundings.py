@@ -75,11 +75,7 @@ class Surroundings:
     def _rules_out(self, spec: CommandSpec) -> bool:
         if self.unfinished and _ends(spec):
             return True
-        if (
-            (self.unfinished or self.untouched)
-            and _only_notes(spec)
-            and not any(w in self.asked for w in spec.keywords)
-        ):
+        if (self.unfinished or self.untouched) and _only_notes(spec) and not spec.suits(self.asked):
             return True
         if self.unread and _takes_for_known(spec):
             return True
