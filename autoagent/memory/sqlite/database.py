@@ -15,7 +15,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -88,7 +88,8 @@ def connect(folder: Path) -> sqlite3.Connection:
     # Whoever builds the memory may do so in another thread than the one that uses it later; never two at once.
     db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
-        db.execute(f"PRAGMA cache_size = -{CACHE}")
+        with suppress(sqlite3.DatabaseError):  # it reads the tables; whoever uses damaged ones is told, a run goes on
+            db.execute(f"PRAGMA cache_size = -{CACHE}")
         _prepare(db, folder)
     except BaseException:  # whatever it was, the file is not left open behind it
         db.close()
