@@ -12,6 +12,8 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
 ENOUGH = 1.0  # for what the program puts into a prompt unasked
 ENOUGH_ASKED = 0.3  # for who asks, and can judge what comes back
@@ -62,8 +64,8 @@ class Question:
         """Return the part of the question's words, by weight, that the text has: from 0 to 1."""
         if not self._total:
             return 0.0
-        folded = _folded(text)
-        return sum(weight for stem, weight in self._weights.items() if _has(folded, stem)) / self._total
+        words = _words(text)
+        return sum(weight for stem, weight in self._weights.items() if words.have(stem)) / self._total
 
     def passage(self, text: str, limit: int) -> str:
         """Return the pieces of the text that have most of the question's words, in their order, in `limit` characters.
@@ -73,7 +75,7 @@ class Question:
         if len(text) <= limit:
             return text
         pieces = _pieces(text)
-        held = [{stem for stem in self._weights if _has(_folded(piece), stem)} for piece in pieces]
+        held = [{stem for stem in self._weights if _words(piece).have(stem)} for piece in pieces]
         chosen: set[int] = set()
         covered: set[str] = set()
         room = limit
@@ -111,11 +113,24 @@ def _stem(word: str) -> str:
     return word[: max(STEM, len(word) - 2)]
 
 
-def _has(folded: str, stem: str) -> bool:
-    """Return whether the text has a short word, or its plural; of a longer stem, whether it is anywhere in the text."""
-    if stem not in folded:
-        return False
-    return len(stem) >= STEM or not {stem, f"{stem}s", f"{stem}es"}.isdisjoint(_WORD.findall(folded))
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """A text without case and diacritics, and the words in it."""
+
+    folded: str
+    each: frozenset[str]
+
+    def have(self, stem: str) -> bool:
+        """Return whether a short word, or its plural, is there; of a longer stem, whether it is anywhere."""
+        if stem not in self.folded:
+            return False
+        return len(stem) >= STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
+
+
+@lru_cache(maxsize=1024)  # from step to step the same memories are looked at
+def _words(text: str) -> _Words:
+    folded = _folded(text)
+    return _Words(folded, frozenset(_WORD.findall(folded)))
 
 
 def _pieces(text: str) -> list[str]:

@@ -274,12 +274,11 @@ class LivingMemory:
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [] if pushed and not self.rules.pushed_is_use else returned
         self._live(used, [] if problem else candidates.values(), now)
+        kept_out = [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if fits(memory)]
+        shown = recall.memories
         if pushed:
-            shown = (replace(m, text=asked.passage(m.text, PASSAGE)) for m in recall.memories)
-            recall = replace(recall, memories=tuple(shown))
-        if fitting := [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if fits(memory)]:
-            recall = replace(recall, left_out=(*recall.left_out, *fitting))
-        return replace(recall, problem=problem)
+            shown = tuple(replace(memory, text=asked.passage(memory.text, PASSAGE)) for memory in shown)
+        return replace(recall, memories=shown, left_out=(*recall.left_out, *kept_out), problem=problem)
 
     def _live(self, used: Iterable[RetrievedMemory], passed_over: Iterable[RetrievedMemory], now: float) -> None:
         """Let the memories rise that a recall used, and those fade that it found and passed over."""
