@@ -45,7 +45,7 @@ EDGES = {
     "sqlite3": ["memory/"],
     "onnxruntime": ["memory/embedders/minilm"],
     "tokenizers": ["memory/embedders/builtin", "memory/embedders/minilm"],
-    "yaml": ["config/yaml_file", "config/task_file"],
+    "yaml": ["config/yaml_file", "config/task_file", "text/file_forms"],
     "dotenv": ["config/dotenv"],
     "tiktoken": ["text/tokens"],
     "regex": ["text/byte_pairs"],

@@ -642,6 +642,15 @@ def test_a_small_model_that_left_a_file_empty_is_told_and_not_offered_the_end(be
     assert "task_complete" in model.offered[1]
 
 
+def test_a_small_model_mends_a_file_that_is_not_what_its_name_says_before_it_ends(bench: Bench) -> None:
+    write = [say("write_to_file", filename="a.json", text=text) for text in ("port: 1", '{"port": 1}')]
+    model = ScriptedModel(finish(write), asking="brief")
+    list(bench.agent(model, goals=(Goal("Write a.json with the port 1"),)).run())
+    assert "'a.json' now holds:\nport: 1\n'a.json' is not valid JSON: Expecting" in model.prompts[1][-1].content
+    assert "not valid" not in model.prompts[2][-1].content
+    assert ["task_complete" in offered for offered in model.offered[:3]] == [False, False, True]
+
+
 def test_a_file_in_the_folder_that_the_goal_names_is_the_one_it_means(bench: Bench) -> None:
     made = [say("write_to_file", filename=f"{folder}/index.html", text="<h1>") for folder in ("other", "site")]
     model = ScriptedModel(finish(made), asking="brief")

@@ -16,6 +16,7 @@ from autoagent.commands.support.encoding import Decoded, decode
 from autoagent.core.commands import DETAIL, EXISTING, FILE_TEXT, Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
+from autoagent.text.file_forms import form_error
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_named, shown
@@ -89,7 +90,7 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
 def write_to_file(context: Context, filename: Filename, text: WholeText) -> CommandOutput:
     _refuse_mask(context, filename, text)
     context.workspace.write(filename, _encoded(text, Decoded("")))
-    return _changed(context, filename, f"Wrote {_size(text)} to")
+    return _changed(context, filename, f"Wrote {_size(text)} to", now=text)
 
 
 def _refuse_mask(context: Context, filename: str, text: str) -> None:
@@ -124,13 +125,14 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
 def append_to_file(
     context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]
 ) -> CommandOutput:
-    before, _ = _text_so_far(context, filename)
-    data = _encoded(_with_line_ends_of(before.text, text), Decoded("", before.encoding))
+    before, cut = _text_so_far(context, filename)
+    added = _with_line_ends_of(before.text, text)
+    data = _encoded(added, Decoded("", before.encoding))
     if context.workspace.find(filename) is None:
         context.workspace.write(filename, data)
     else:
         context.workspace.append(filename, data)
-    return _changed(context, filename, f"Appended {_size(text)} to")
+    return _changed(context, filename, f"Appended {_size(text)} to", now="" if cut else before.text + added)
 
 
 def _preview_edit(context: Context, filename: str, old: str, new: str, everywhere: bool = False) -> str:
@@ -157,7 +159,7 @@ def edit_file(
     before, after, count = _edited(context, filename, old, new, everywhere)
     context.workspace.write(filename, _encoded(after, before))
     times = f" {count} times" if count > 1 else ""
-    return _changed(context, filename, f"Replaced {_size(old)} by {_size(new)}{times} in")
+    return _changed(context, filename, f"Replaced {_size(old)} by {_size(new)}{times} in", now=after)
 
 
 def _preview_delete(context: Context, filename: str) -> str:
@@ -414,9 +416,12 @@ def _diff(context: Context, filename: str, before: str, after: str) -> str:
     return unified(name, before, after, is_new=context.workspace.find(filename) is None)
 
 
-def _changed(context: Context, filename: str, done: str) -> CommandOutput:
+def _changed(context: Context, filename: str, done: str, now: str = "") -> CommandOutput:
+    """Say what was done to the file, and what is wrong with the text that it holds now."""
     name = context.workspace.display(filename)
-    return CommandOutput(f"{done} {name}.", ResultMeta(changed=(name,)))
+    wrong = form_error(name, now)
+    said = f"{done} {name}. It {wrong}." if wrong else f"{done} {name}."
+    return CommandOutput(said, ResultMeta(changed=(name,)))
 
 
 def _listed(entry: WorkspaceEntry) -> str:

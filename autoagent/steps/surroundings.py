@@ -6,7 +6,7 @@ It would otherwise write them again, or take what it meant to write for what is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -15,6 +15,7 @@ from autoagent.core.errors import CommandError
 from autoagent.steps.goal_words import endings_shown, left_to_delete, left_to_move, lines_shown, want_change
 from autoagent.steps.run_state import RunState
 from autoagent.text import code_block
+from autoagent.text.file_forms import form_error
 from autoagent.text.named_files import named_files
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, WorkspaceEntry, shown
 
@@ -36,8 +37,8 @@ class Surroundings:
         names: of all that lies in the workspace; None if unknown, or too much to bind arguments to.
         text: for the prompt; without names from outside.
         unfinished: whether a file that the goals name is still missing, or one that they want deleted or moved still
-            there, or nothing is changed where they want a change, or a check of theirs fails; and the agent has been at
-            work until now.
+            there, or one that was changed is not in the form its name promises, or nothing is changed where they want a
+            change, or a check of theirs fails; and the agent has been at work until now.
         untouched: whether the goals name files, and the run has changed none.
         again: whether it is unfinished, and a call was made for a second time, with nothing changed in between.
         cut: whether a part of a result is left out, and the agent is told how to read it.
@@ -131,9 +132,10 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
     own = [entry for entry in entries if not state.guard.source_of(entry.path)]
     names = [entry.path for entry in own if entry.kind == "file"]
     left = left_to_delete(goals, names)
-    lacking = missing or left or left_to_move(goals, names, review.changed) or state.history.failing
-    unfinished = bool(lacking or (not review.changed and want_change(goals))) and review.idle < _IDLE
     newest = [path for path in reversed(state.review.changed) if state.guard.may_show(path)]
+    malformed = list(_malformed(newest[:_TEXTS_SHOWN], workspace, state))
+    lacking = missing or left or left_to_move(goals, names, review.changed) or state.history.failing or malformed
+    unfinished = bool(lacking or (not review.changed and want_change(goals))) and review.idle < _IDLE
     texts = [_now_holds(path, text) for path in newest[:_TEXTS_SHOWN] if (text := _text_of(path, workspace, state))]
     empty = [path for path in missing if workspace.size(path) == 0]
     asked = " ".join(goal.text for goal in goals)
@@ -143,7 +145,7 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
     found = [*endings_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
     return Surroundings(
         tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
-        "\n".join([_listed(own), *needed, *found, *texts]),
+        "\n".join([_listed(own), *needed, *found, *texts, *malformed]),
         unfinished,
         not review.changed and review.lacks(goals, workspace.size) and review.idle < _IDLE,
         unfinished and review.again,
@@ -168,6 +170,13 @@ def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: Ru
     others = (path for path in files if path not in state.review.changed and state.guard.may_show(path))
     texts = {path: _text_of(path, workspace, state, _SEARCHED_SIZE) for path in islice(others, _SEARCHED)}
     return {path: text for path, text in texts.items() if text}
+
+
+def _malformed(paths: Iterable[str], workspace: Workspace, state: RunState) -> Iterator[str]:
+    """Yield a line for each file that is not in the form its name promises."""
+    for path in paths:
+        if wrong := form_error(path, _text_of(path, workspace, state, _SEARCHED_SIZE)):
+            yield f"{shown(path)} {wrong}."
 
 
 def _now_holds(path: str, text: str) -> str:

@@ -116,6 +116,21 @@ def test_write_says_what_it_wrote(ws: Files) -> None:
     assert ws.text("write_file", file=str(ws.root / "x"), content="\n") == "Wrote 1 character (1 line) to x."
 
 
+def test_what_is_wrong_with_a_file_now_is_said_with_the_change(ws: Files) -> None:
+    wrong = "It is not valid JSON: Expecting value, line 1."
+    assert ws.text("write_to_file", filename="a.json", text="port: 1") == (
+        f"Wrote 7 characters (1 line) to a.json. {wrong}"
+    )
+    ws.run("write_to_file", filename="a.json", text='{"port": 1}')
+    assert ws.text("edit_file", filename="a.json", old="1", new="one").endswith(
+        "in a.json. It is not valid JSON: Expecting value, line 1."
+    )
+    assert ws.text("edit_file", filename="a.json", old="one", new="2").endswith(" in a.json.")
+    assert ws.text("append_to_file", filename="a.json", text="}").endswith(
+        "to a.json. It is not valid JSON: Extra data, line 1."
+    )
+
+
 def test_append_keeps_what_was_there_and_its_encoding(ws: Files) -> None:
     (ws.root / "x").write_bytes("é".encode("utf-16"))
     result = ws.run("append_to_file", filename="x", text="ü\n")

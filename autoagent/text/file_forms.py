@@ -1,0 +1,86 @@
+"""Whether a text has the form that the name of its file promises: JSON, Python, TOML or YAML.
+
+Of what is wrong only the parser's own words are told and the line, nothing that stands in the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import PurePosixPath
+
+LONGEST = 200_000  # characters of a text that is looked at
+
+
+def form_error(path: str, text: str) -> str:
+    """Return what is wrong with the text of a file, such as "is not valid JSON: Expecting value, line 1".
+
+    It is '' for one that is well-formed, blank, or too long or too deeply nested to tell, and for any other file.
+    """
+    name, wrong = _FORMS.get(PurePosixPath(path).suffix.lower(), ("", None))
+    if wrong is None or len(text) > LONGEST or not text.strip():
+        return ""
+    try:
+        what = wrong(text.removeprefix("\ufeff"))
+    except (RecursionError, MemoryError):
+        return ""
+    return f"is not valid {name}: {what}" if what else ""
+
+
+def _wrong_in_json(text: str) -> str:
+    try:
+        json.loads(text, parse_int=float)  # which takes as many digits as there are
+    except json.JSONDecodeError as error:
+        return f"{error.msg}, line {error.lineno}"
+    return ""
+
+
+def _wrong_in_python(text: str) -> str:
+    import ast
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the text's own escapes
+            ast.parse(text)
+    except SyntaxError as error:
+        return f"{error.msg}, line {error.lineno}" if error.lineno else error.msg
+    except ValueError as error:  # a NUL, in some versions
+        return str(error)
+    return ""
+
+
+def _wrong_in_toml(text: str) -> str:
+    import tomllib
+
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"\(at (line \d+)", str(error))
+        return found[1] if found else "at its end"
+    return ""
+
+
+def _wrong_in_yaml(text: str) -> str:
+    import yaml
+
+    try:
+        for _ in yaml.parse(
+            text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        ):  # only the events: nothing is made of them
+            pass
+    except yaml.MarkedYAMLError as error:
+        return f"line {error.problem_mark.line + 1}" if error.problem_mark else "at its end"
+    except yaml.YAMLError:
+        return "a character that it cannot hold"
+    return ""
+
+
+_FORMS: dict[str, tuple[str, Callable[[str], str]]] = {
+    ".json": ("JSON", _wrong_in_json),
+    ".py": ("Python", _wrong_in_python),
+    ".toml": ("TOML", _wrong_in_toml),
+    ".yaml": ("YAML", _wrong_in_yaml),
+    ".yml": ("YAML", _wrong_in_yaml),
+}
