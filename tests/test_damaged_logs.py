@@ -19,7 +19,8 @@ from autoagent.core.errors import StateError
 from autoagent.core.event_codec import event_of, to_json
 from autoagent.core.events import Checked, Event, Feedback, Forked, Prompted, Snapshot
 from autoagent.core.record_codec import LATEST
-from autoagent.runs.event_log import EventLog, read
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.log_reader import read
 from autoagent.runs.stats import RunStats
 
 HUGE = 10**400

@@ -14,7 +14,8 @@ from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
 from autoagent.core.events import Ended, Event, Feedback, Forked, Recalled, Rewound, Spent, SystemNotice, Thought
 from autoagent.core.model import Thoughts, Usage
-from autoagent.runs.event_log import EventLog, find_run, read, run_ids
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.log_reader import find_run, read, run_ids
 
 
 def write(state: Path, *texts: str) -> str:

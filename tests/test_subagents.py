@@ -166,7 +166,7 @@ class Bench:
 
     def log(self, key: str | None = None) -> list[Event]:
         """The events on disk, of one agent or of all."""
-        from autoagent.runs.event_log import read
+        from autoagent.runs.log_reader import read
 
         return [event for event in read(self.folder / "state", self.run) if key is None or event.agent == key]
 

@@ -17,7 +17,7 @@ from autoagent.core.events import Acted, Answered, Checked, Event, Published, Re
 from autoagent.core.memory import Origin
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Task
-from autoagent.runs.event_log import read, run_ids
+from autoagent.runs.log_reader import read, run_ids
 from autoagent.runs.subagent_state import SubAgentState
 from autoagent.teams.member import file_message
 from autoagent.teams.metagpt import (

@@ -13,7 +13,7 @@ from autoagent.app.current import explicit_settings, look
 from autoagent.config.settings import EMBEDDER, KEPT, Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import Changed, Ended, Event, Rejected, Resumed, Rewound, RunStarted, SystemNotice, Thought
-from autoagent.runs.event_log import effective, read, run_ids
+from autoagent.runs.log_reader import effective, read, run_ids
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 

@@ -23,8 +23,8 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.prompt import Prompt, recollection_lines
-from autoagent.runs.event_log import effective
 from autoagent.runs.history import History
+from autoagent.runs.log_reader import effective
 from autoagent.runs.loop_guard import LoopGuard
 from autoagent.steps.step_prompt import Moment, build_step_prompt
 from autoagent.text.tokens import Count

@@ -25,7 +25,7 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
-from autoagent.runs.event_log import read
+from autoagent.runs.log_reader import read
 from autoagent.runs.workspace_history import WorkspaceHistory
 from autoagent.text.sanitize import escape, shorten
 from autoagent.workspace.gate import Workspace

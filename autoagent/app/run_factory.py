@@ -156,7 +156,7 @@ def model_of_worker(settings: Settings, console: Console, model: Model, key: str
 
 def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:
     from autoagent.app.model_fetch import fetch_once
-    from autoagent.runs.event_log import find_run, read
+    from autoagent.runs.log_reader import find_run, read
 
     def recording(run: str) -> Iterator[Event]:
         events = read(settings.state_dir, find_run(settings.state_dir, run))

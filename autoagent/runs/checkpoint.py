@@ -23,12 +23,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import autoagent
 from autoagent.core.durable_files import replacing
 from autoagent.core.events import Event
-from autoagent.runs.event_log import EventLog
+
+if TYPE_CHECKING:
+    from autoagent.runs.event_log import EventLog
 
 EVERY = 1500  # events, about 200 steps
 NAME = "checkpoint"

@@ -4,40 +4,33 @@ A kernel lock (flock) lets one process write a run at a time; it goes with the p
 that a crash tore at the end is dropped when the log is opened; damage anywhere else is an error that names the line.
 
 Not a database: one line a fact can be read, copied, cut and mended with any tool, years from now.
+How it is read stands in log_reader.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import itertools
 import json
 import os
-import re
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from autoagent.core.commands import Call
-from autoagent.core.errors import SetupError, StateError
-from autoagent.core.event_codec import event_of, from_json, to_json
+from autoagent.core.errors import StateError
+from autoagent.core.event_codec import from_json, to_json
 from autoagent.core.events import (
     EVENTS,
-    VERSION,
     Acted,
     AgentMessage,
     Answered,
-    Changed,
     Decided,
-    Ended,
     Event,
-    Forked,
     Hired,
     Prompted,
     Proposed,
@@ -45,20 +38,24 @@ from autoagent.core.events import (
     Recalled,
     Rejected,
     Remembered,
-    Resumed,
     Retried,
     Returned,
     Rewound,
     RoundBegan,
-    RunStarted,
-    Spent,
     Started,
     SystemNotice,
     Tainted,
     Thought,
-    Undone,
 )
-from autoagent.core.model import Usage
+from autoagent.runs.log_reader import (
+    effective,
+    events_in,
+    log_path,
+    looked_through,
+    no_link,
+    open_to_read,
+    runs_folder,
+)
 
 Mask = Callable[[Any], Any]
 """Takes secrets out of a JSON value."""
@@ -86,67 +83,6 @@ _PASSING = (
 )
 
 
-# What begins and ends a run, and takes it back: a few events, that several look for.
-_TURNS = (RunStarted, Resumed, Changed, Rewound, Undone, Forked, Ended)
-
-
-def runs_folder(state_dir: Path) -> Path:
-    """Return the folder of the logs, which need not exist."""
-    return state_dir / "runs"
-
-
-def run_ids(state_dir: Path) -> list[str]:
-    """Return the ids of all runs, newest first. An id begins with the time of its start, so that ids sort by age.
-
-    Raises StateError if they cannot be listed.
-    """
-    folder = runs_folder(state_dir)
-    try:
-        if not folder.is_dir():
-            return []
-        return sorted((entry.name for entry in folder.iterdir() if (entry / "events.jsonl").is_file()), reverse=True)
-    except OSError as error:
-        raise StateError(f"Cannot list the runs in {folder}: {error.strerror}.") from error
-
-
-def find_run(state_dir: Path, prefix: str) -> str:
-    """Return the one run whose id begins with `prefix`. Raises StateError if there is none, or more than one."""
-    ids = run_ids(state_dir)
-    found = [run for run in ids if run.startswith(prefix)]
-    if prefix in ids:
-        return prefix
-    if not found:
-        raise StateError(f"No run {prefix!r} in {state_dir}; `autoagent runs` lists them.")
-    if len(found) > 1:
-        raise StateError(f"{prefix!r} fits {len(found)} runs ({', '.join(found[:3])} …); give more of the id.")
-    return found[0]
-
-
-def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iterator[Event]:
-    """Yield the events of a run without taking its lock; a torn last line is skipped.
-
-    With `kinds` only those of these types, which takes a tenth of the time: of other lines only the beginning is read.
-    """
-    yield from _events(_path(state_dir, run), {kind.type for kind in kinds} or EVENTS.keys())
-
-
-def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[Event]:
-    """Return the events that count: those not taken back by one of the
-    `rewinds` among them. What those cost, in money and time, still counts.
-    """
-    ahead, step = deque(rewinds), 0
-    for event in events:
-        while ahead and ahead[0].seq <= event.seq:
-            ahead.popleft()
-        if not event.agent:
-            step = max(step, event.step)
-        if not ahead or step <= min(rewind.to for rewind in ahead):
-            yield event
-        elif isinstance(event, (Thought, Rejected, Spent, Answered, Returned, Ended)):
-            envelope: dict[str, Any] = {f.name: getattr(event, f.name) for f in fields(Event)}
-            yield Spent(purpose="a step taken back", usage=getattr(event, "usage", Usage()), **envelope)
-
-
 class EventLog:
     """The log of one run, held by this process; satisfies the Recorder protocol.
 
@@ -170,7 +106,7 @@ class EventLog:
     @classmethod
     def create(cls, state_dir: Path, *, mask: Mask = lambda v: v, clock: Callable[[], float] = time.time) -> EventLog:
         """Create a new run under `state_dir` (made with mode 0700), locked."""
-        path = _path(state_dir, "")
+        path = log_path(state_dir, "")
         try:
             for folder in (state_dir, runs_folder(state_dir)):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -199,7 +135,7 @@ class EventLog:
         Raises:
             StateError: another process holds the run (it is named), or the log is damaged (the line is named).
         """
-        path = _path(state_dir, run)
+        path = log_path(state_dir, run)
         log = cls(path, run, 0, mask, clock)
         try:
             _keep_private(state_dir)
@@ -221,9 +157,9 @@ class EventLog:
         clock: Callable[[], float] = time.time,
     ) -> EventLog:
         """Create a new run, locked, that begins with the first `events` lines of another one, unchanged."""
-        path = _path(state_dir, "")
+        path = log_path(state_dir, "")
         try:
-            with _open_to_read(_path(state_dir, origin)) as file:
+            with open_to_read(log_path(state_dir, origin)) as file:
                 shared = b"".join(itertools.islice(file, events))
             path = _new_path(state_dir, clock())
             log = cls(path, path.parent.name, 0, mask, clock)
@@ -286,18 +222,18 @@ class EventLog:
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
         """Yield all events on disk; with `others` only those of sub-agents."""
-        yield from _events(self.path, EVENTS.keys(), others=others)
+        yield from events_in(self.path, EVENTS.keys(), others=others)
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
         found = None
-        for event in _events(self.path, {Returned.type}):
+        for event in events_in(self.path, {Returned.type}):
             if isinstance(event, Returned) and event.step == step and event.agent == agent:
                 found = event
         return found
 
     def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
         call: Call | None = None
-        for event in effective(_events(self.path, {Started.type, Returned.type, Rewound.type}), self._rewinds):
+        for event in effective(events_in(self.path, {Started.type, Returned.type, Rewound.type}), self._rewinds):
             if event.agent != agent:
                 continue
             if isinstance(event, Started):
@@ -307,7 +243,7 @@ class EventLog:
 
     def calls(self) -> Iterator[tuple[str, Call]]:
         """Yield the calls of all agents, each with the key of its agent, as they were asked for and as they ran."""
-        for event in effective(_events(self.path, {Thought.type, Started.type, Rewound.type}), self._rewinds):
+        for event in effective(events_in(self.path, {Thought.type, Started.type, Rewound.type}), self._rewinds):
             if isinstance(event, (Thought, Started)):
                 yield event.agent, event.call
 
@@ -317,7 +253,7 @@ class EventLog:
         With an `offset`, in bytes, only those from there on, where so many came `before` and none was taken back.
         """
         kinds = EVENTS.keys() - {Recalled.type}
-        for event in effective(_events(self.path, kinds, begin=(offset, before)), self._rewinds):
+        for event in effective(events_in(self.path, kinds, begin=(offset, before)), self._rewinds):
             for hear in self._listeners:
                 hear(event)
             yield event
@@ -343,7 +279,7 @@ class EventLog:
         self.close()
 
     def _take(self, flags: int, path: Path | None = None) -> None:
-        with _no_link(path or self.path):
+        with no_link(path or self.path):
             flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(path or self.path, flags, 0o600)
         try:
@@ -352,7 +288,7 @@ class EventLog:
             self.close()
             holder = self._holder.read_text() if self._holder.is_file() else "another process"
             raise StateError(f"The run {self.run} is held by {holder}; end that first, or wait for it.") from None
-        with _no_link(self._holder):
+        with no_link(self._holder):
             told = os.open(self._holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(told, "w") as file:
             os.fchmod(told, 0o600)
@@ -360,7 +296,7 @@ class EventLog:
 
     def _look_through(self) -> None:
         """Count the events, and find those that take others back."""
-        look = _looked_through(self.path)
+        look = looked_through(self.path)
         self._seq = look.events
         self._rewinds = [event for event in look.turns if isinstance(event, Rewound)]
 
@@ -412,7 +348,7 @@ def _new_path(state_dir: Path, now: float) -> Path:
     """
     while True:
         fraction = int(now % 1 * 65536)
-        path = _path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{fraction:04x}")
+        path = log_path(state_dir, f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{fraction:04x}")
         try:
             path.parent.mkdir(mode=0o700)
             return path
@@ -420,110 +356,7 @@ def _new_path(state_dir: Path, now: float) -> Path:
             now += 2 / 65536  # another run began in the same instant
 
 
-def _path(state_dir: Path, run: str) -> Path:
-    return runs_folder(state_dir) / run / "events.jsonl"
-
-
 _written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-_BEGINNING = re.compile(
-    rb'\{"v":%d,"type":"(\w+)","run":"[^"\\]*","seq":(\d+),"step":\d+,"t":[\d.e+-]+,"agent":"([^"\\]*)"' % VERSION
-)
-"""How `append` begins a line. Others write JSON otherwise: such a line is read as a whole."""
-
-
-def _events(
-    path: Path, kinds: Collection[str], *, others: bool = False, begin: tuple[int, int] = (0, 0)
-) -> Iterator[Event]:
-    """Yield the events of these types; with `others` only those of sub-agents; `begin` as for `_lines`."""
-    if begin == (0, 0) and (others or all(issubclass(EVENTS[kind], _TURNS) for kind in kinds)):
-        look = _looked_through(path)
-        if not others or not look.others:
-            yield from () if others else (event for event in look.turns if event.type in kinds)
-            return
-    for line in _lines(path, kinds, others=others, begin=begin):
-        if isinstance(line, Event) and line.type in kinds and (line.agent or not others):
-            yield line
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What one look through a log tells: the number of its events, those of _TURNS, and whether others have any."""
-
-    events: int
-    turns: tuple[Event, ...]
-    others: bool
-
-
-def _looked_through(path: Path) -> _Look:
-    """Look through a log, once as long as it is the same. Raises StateError."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return _look_through(path)  # which says why
-    return _look_once(path, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=1)
-def _look_once(path: Path, *_: int) -> _Look:
-    return _look_through(path)
-
-
-def _look_through(path: Path) -> _Look:
-    number, others = 0, False
-    turns: list[Event] = []
-    for line in _lines(path, {kind.type for kind in _TURNS}):
-        number += 1
-        others = others or bool(line.agent if isinstance(line, Event) else line)
-        if isinstance(line, _TURNS):
-            turns.append(line)
-    return _Look(number, tuple(turns), others)
-
-
-def _lines(
-    path: Path, kinds: Collection[str], *, others: bool = False, begin: tuple[int, int] = (0, 0)
-) -> Iterator[Event | bytes]:
-    """Yield each line's event, or of an unwanted one, of which only the beginning is read, the key of its agent.
-
-    `begin` says where the first of them begins, in bytes, and how many lines come before.
-    """
-    unwanted = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
-    try:
-        with _open_to_read(path) as file:
-            file.seek(begin[0])
-            for number, line in enumerate(file, begin[1] + 1):
-                begins = _BEGINNING.match(line)
-                passed = begins and (begins[1] in unwanted or (others and not begins[3]))
-                if begins and passed and int(begins[2]) == number - 1 and line.endswith(b"}\n"):
-                    yield begins[3]
-                    continue
-                if not line.endswith(b"\n"):
-                    return  # torn by a crash, or being written this moment
-                try:
-                    event = event_of(line)
-                except ValueError as error:
-                    raise StateError(f"{path}:{number}: not an event of version {VERSION}: {error}.") from error
-                if event.seq != number - 1:
-                    raise StateError(f"{path}:{number}: event {event.seq} stands where {number - 1} belongs.")
-                yield event
-    except OSError as error:
-        raise StateError(f"Cannot read the log {path}: {error.strerror}.") from error
-
-
-@contextmanager
-def _no_link(path: Path) -> Iterator[None]:
-    """Raise SetupError if opening fails because the file is a symbolic link."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise SetupError(f"{path} is a symbolic link, and no log is ever kept behind one; remove it.") from None
-
-
-def _open_to_read(path: Path) -> IO[bytes]:
-    with _no_link(path):
-        return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb")
 
 
 def _write(file: int, data: bytes) -> None:

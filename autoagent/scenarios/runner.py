@@ -18,7 +18,7 @@ from autoagent.config.scenario_bounds import HELD_TO, tighter_than_usual
 from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.registry.memory import NOTHING
-from autoagent.runs.event_log import read, run_ids
+from autoagent.runs.log_reader import read, run_ids
 from autoagent.scenarios.assertions import SessionOutcome, differences
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, ScenarioSession

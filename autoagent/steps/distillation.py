@@ -11,7 +11,7 @@ from autoagent.core.events import Answered, Event, Retried, Rewound
 from autoagent.core.model import Completion, Message
 from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Listener, Model
-from autoagent.runs.event_log import effective
+from autoagent.runs.log_reader import effective
 from autoagent.runs.run_facts import facts_prompt
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.run_state import Policy, RunState

@@ -16,8 +16,8 @@ from autoagent.core.memory import PRIVATE, LeftOut, Origin, Recall, RetrievedMem
 from autoagent.core.outcome import Outcome
 from autoagent.core.protocols import Memory
 from autoagent.prompt import recollection_lines
-from autoagent.runs.event_log import effective
 from autoagent.runs.history import History
+from autoagent.runs.log_reader import effective
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.run_state import Events, RunState
 

@@ -18,7 +18,7 @@ from autoagent.config.settings import Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import RunStarted
 from autoagent.core.programs import ProcessExit
-from autoagent.runs.event_log import find_run
+from autoagent.runs.log_reader import find_run
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import counted

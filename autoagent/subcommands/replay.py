@@ -14,7 +14,7 @@ from autoagent.app import run_factory
 from autoagent.app.current import settings_here
 from autoagent.app.prompt_replay import verify
 from autoagent.core.events import Resumed, RunStarted
-from autoagent.runs.event_log import find_run, read
+from autoagent.runs.log_reader import find_run, read
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.subcommands.runs import belongs, end_showing
 from autoagent.terminal.output import echo

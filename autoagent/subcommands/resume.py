@@ -28,7 +28,8 @@ from autoagent.app.tool_servers import opened_servers
 from autoagent.config.settings import Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
-from autoagent.runs.event_log import EventLog, find_run, read
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.log_reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import check_flags, task_of_run

@@ -16,7 +16,7 @@ from autoagent.app.current import settings_here
 from autoagent.config.text_file import write_text
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, RunStarted
-from autoagent.runs.event_log import find_run, read, run_ids
+from autoagent.runs.log_reader import find_run, read, run_ids
 from autoagent.runs.stats import RunStats
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.columns import Column, Columns

@@ -52,7 +52,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
     from autoagent.app.skill_proposal import REPLY_TOKENS, done_work, proposal_prompt, proposed_text
     from autoagent.commands.support.diff import unified
     from autoagent.core.model import Message
-    from autoagent.runs.event_log import find_run, read
+    from autoagent.runs.log_reader import find_run, read
 
     settings = trusted_here(ctx.obj).settings
     run = find_run(settings.state_dir, run) if run else _newest_finished(settings.state_dir)
@@ -93,7 +93,7 @@ def _is_kept() -> bool:
 
 def _newest_finished(state_dir: Path) -> str:
     from autoagent.app.earlier_runs import ends
-    from autoagent.runs.event_log import run_ids
+    from autoagent.runs.log_reader import run_ids
 
     for run in run_ids(state_dir):
         if ends(state_dir, run)[1]:

@@ -11,7 +11,8 @@ from autoagent.app.current import trusted_here
 from autoagent.app.earlier_runs import last_start
 from autoagent.app.restoring import finish, history_of_run, open_snapshots, outcome_line, workspace_of
 from autoagent.app.undoing import undo as undo_in
-from autoagent.runs.event_log import EventLog, find_run
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.log_reader import find_run
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.workspace.lock import sole_writer

@@ -18,7 +18,7 @@ from autoagent.core.errors import ReplyError
 from autoagent.core.events import Rejected, Thought
 from autoagent.core.memory import RetrievedMemory, memory_name
 from autoagent.core.model import Thoughts
-from autoagent.runs.event_log import find_run, read
+from autoagent.runs.log_reader import find_run, read
 from autoagent.subcommands.flags import given_in, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute
 from autoagent.text.sanitize import escape, shorten

@@ -22,7 +22,8 @@ from autoagent.core.events import Ended, Resumed, RoundBegan, RunStarted
 from autoagent.core.protocols import Model
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import reply_tokens
-from autoagent.runs.event_log import EventLog, find_run, read
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.log_reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.teams.person import ask_person
 from autoagent.terminal.console import Console
