@@ -446,7 +446,7 @@ def test_many_matches_are_cut(ws: Files) -> None:
 
 
 def test_search_reads_at_most_its_limit(ws: Files) -> None:
-    (ws.root / "a.log").write_bytes(b"x\n" * (files.SEARCH_LIMIT // 2 + 10))
+    (ws.root / "a.log").write_bytes(b"0123456789abcde\n" * (files.SEARCH_LIMIT // 16 + 10))
     (ws.root / "b.txt").write_text("needle")
     assert ws.text("search_in_files", pattern="needle") == (
         "Nothing matches 'needle' in 1 file.\n"
