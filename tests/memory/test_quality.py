@@ -35,6 +35,28 @@ def test_words_and_meaning_together_find_more_than_each_alone() -> None:
     assert hybrid[1] >= 0.7, table
 
 
+FAQ = """<div role="main"><section><h1>{0} FAQ</h1><p>About {0}.</p>
+<section><h2><a>1.</a> How do ferries {1}?<a>\u00b6</a></h2><p>They {1} at the quay of {0}.</p></section>
+<section><h2>2. No question</h2><p>Nobody asks for this.</p></section></section></div>
+<div role="navigation"><p>Ferries {1} in the navigation too.</p></div>"""
+
+
+def test_the_questions_of_a_faq_find_their_answers_among_the_other_pages(tmp_path: Path) -> None:
+    for name, pages in {"faq": ("load", "turn", "land"), "library": ("sink",)}.items():
+        (tmp_path / name).mkdir()
+        for verb in pages:
+            (tmp_path / name / f"{verb}.html").write_text(FAQ.format(f"{verb}ing", verb), "utf-8")
+    for among in ([], ["--among"]):
+        table = printed_by("recall_quality.py", "--faq", str(tmp_path), *among)
+        groups = {line.split()[0]: line.split()[-3:] for line in table.splitlines()[1:]}
+        assert groups == dict.fromkeys(("lang", "land", "load", "turn", "all"), ["1.000"] * 3), table
+        assert re.search(r"^all +3 ", table, re.M), "one question of each page, and none of the other pages"
+    nothing = subprocess.run(
+        [sys.executable, BENCHMARKS / "recall_quality.py", "--faq", tmp_path / "none"], capture_output=True, text=True
+    )
+    assert nothing.returncode == 1 and "There is no FAQ in" in nothing.stderr
+
+
 def test_the_facts_are_what_the_figures_say() -> None:
     facts = [json.loads(line) for line in (BENCHMARKS / "data" / "facts.jsonl").read_text().splitlines()]
     assert Counter(fact["lang"] for fact in facts) == {"en": 100, "de": 100, "fr": 100}
