@@ -8,6 +8,7 @@ from collections.abc import Generator
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, Unreachable
 from autoagent.core.events import AgentMessage, Event, Prompted, Retried
+from autoagent.core.hooks import NO_HOOKS
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Message, Usage
 from autoagent.core.protocols import Listener, Model
@@ -50,9 +51,10 @@ class ModelTurn:
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
         """Ask the model with all that fits; cut the history further if the endpoint finds the prompt too long."""
         state, shortened = self._state, 0
-        shown = [Message("system", state.start.system), *state.history.messages]
-        for sender, text in self._hooks.planning(shown):
-            yield state.record(AgentMessage(sender=sender, text=text, data={"untrusted": sender}))
+        if self._hooks is not NO_HOOKS:
+            shown = [Message("system", state.start.system), *state.history.messages]
+            for sender, text in self._hooks.planning(shown):
+                yield state.record(AgentMessage(sender=sender, text=text, data={"untrusted": sender}))
         while True:
             prompt = yield from self._prompt(memories)
             try:

@@ -44,6 +44,7 @@ MOST_SYNCED = 1_000  # files one by one
 
 _WORKSPACE_NAMES = ("workspace", "auto_gpt_workspace")  # where containers have it, and models therefore look for it
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_PIECE = 1 << 16  # bytes; most files end in the first
 _MAX_PATH = 4096  # bytes; PATH_MAX of Linux
 _MAX_NAME = 255  # bytes; NAME_MAX of Linux
 
@@ -135,7 +136,8 @@ class Workspace:
         with self._regular(path, os.O_RDONLY) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             if self._observer is not None:
                 self._observer.content(self._locate(path))
-            return file.read(limit)
+            begin = file.read(min(limit, _PIECE))  # for `limit`, which may be megabytes, room would be made first
+            return begin + file.read(limit - len(begin)) if len(begin) == _PIECE else begin
 
     def write(self, path: str, data: bytes) -> None:
         """Make or replace a file, whole or not at all; missing folders are made, the mode of a file is kept."""
