@@ -209,3 +209,19 @@ def test_changed_goals_are_checked_anew() -> None:
     assert "not met" in ledger.unmet()
     ledger.add(started((Goal("Something else"),)))
     assert ledger.unmet() == ""
+
+
+@pytest.mark.parametrize(("asking", "shown"), [("brief", "…"), ("schema", "total = 1 / 0")])
+def test_a_small_model_sees_of_a_program_that_failed_the_error_and_not_the_code_it_would_write_again(
+    run: Any, asking: Asking, shown: str
+) -> None:
+    placed = '{"command": {"name": "execute_python_code", "args": {"code": "```", "name": "count"}}}'
+    fails, works = (f"{placed}\n```python\n{code}\n```" for code in ("total = 1 / 0", 'print("two oaks")'))
+    end = say("task_complete", reason="counted")
+    model, _ = run(fails, works, end, end, goals=(Goal("Count the oaks"),), asking=asking)
+    first, second = model.prompts[1], model.prompts[2]
+    assert "ZeroDivisionError" in first[-1].content
+    assert first[-2].content.endswith(f'"code": "```", "name": "count"}}}}}}\n```python\n{shown}\n```')
+    assert "now holds" not in first[-1].content
+    assert ("now holds:" in second[-1].content) is (asking == "brief"), "what works is shown"
+    assert 'print("two oaks")' in second[-2].content

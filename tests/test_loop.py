@@ -601,6 +601,20 @@ def test_a_small_model_sees_the_code_that_it_wrote_as_it_wrote_it(bench: Bench) 
     assert model.prompts[1][-2].content == write
 
 
+def test_a_small_model_that_writes_what_is_there_has_changed_nothing(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "hello.py").write_text("def hello():\n    return 1\n")
+    read = say("read_file", filename="hello.py")
+    write = [
+        say("write_to_file", filename="hello.py", text=f"def hello():{doc}\n    return 1\n")
+        for doc in ("", '\n    """Hi"""')
+    ]
+    model = ScriptedModel(finish([read, *write]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Add a docstring to the function in hello.py"),)).run())
+    assert "hello.py holds this very text already; nothing was changed." in model.prompts[2][-1].content
+    assert ["task_complete" in offered for offered in model.offered[:4]] == [False, False, False, True]
+
+
 def test_a_small_model_is_told_what_is_missing_and_what_its_files_hold_and_may_end_once_all_is_there(
     bench: Bench,
 ) -> None:

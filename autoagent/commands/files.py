@@ -89,7 +89,12 @@ def _preview_write(context: Context, filename: str, text: str) -> str:
 )
 def write_to_file(context: Context, filename: Filename, text: WholeText) -> CommandOutput:
     _refuse_mask(context, filename, text)
-    context.workspace.write(filename, _encoded(text, Decoded("")))
+    data = _encoded(text, Decoded(""))
+    if context.workspace.size(filename) == len(data) and context.workspace.read(filename, len(data) + 1) == data:
+        return CommandOutput(
+            f"{context.workspace.display(filename)} holds this very text already; nothing was changed."
+        )
+    context.workspace.write(filename, data)
     return _changed(context, filename, f"Wrote {_size(text)} to", now=text)
 
 

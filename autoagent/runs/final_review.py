@@ -31,6 +31,7 @@ class FinalReview:
 
     def __init__(self) -> None:
         self.changed: dict[str, None] = {}  # an ordered set of workspace paths
+        self.failed: set[str] = set()  # those of them that a program changed, or was kept in, that failed
         self.idle = 0  # commands since the newest change
         self.again = False  # whether one of these was given twice
         self._since: deque[str] = deque(maxlen=_CALLS_KEPT)  # the newest of them
@@ -67,6 +68,7 @@ class FinalReview:
     def _look_at(self, event: Returned | AgentMessage) -> None:
         paths = event.meta.changed
         self.changed.update(dict.fromkeys(paths))
+        (self.failed.update if event.meta.failed else self.failed.difference_update)(paths)
         self.idle = 0 if paths else self.idle + 1
         if paths:
             self.again = False

@@ -20,7 +20,7 @@ import json
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autoagent.core import native_calls
@@ -502,6 +502,8 @@ class History:
         meta, paged = event.meta, event.meta.page is not None
         read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
         outcome = event.outcome
+        if meta.failed:
+            self._hide_code()
         brief = _own_words(event.text)
         if source := meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
@@ -521,6 +523,14 @@ class History:
             else:
                 failure = f"{_one_line(str(exchange.call), 120)}: {_one_line(brief, 240)}"
                 self._failures.append((event.step, failure))
+
+    def _hide_code(self) -> None:
+        """Show a small model of a program that failed only its error: the code it would write again as it is."""
+        assert self._started is not None, "a run's first event is RunStarted"
+        shown = self._newest
+        if self._started.asking == "brief" and isinstance(shown, Thought) and (found := code_block.split(shown.text)):
+            self._newest = _without_code(shown, *found)
+            self._render_newest()
 
     def _note_outcome(self, outcome: str) -> None:
         if self._exchanges:
@@ -614,6 +624,13 @@ def _as_generated(event: Thought, args: Mapping[str, Any], thoughts: Mapping[str
                 placed = reply({**args, name: code_block.PLACE})
                 return code_block.join(placed, CodeBlock(block.language, args[name]))
     return reply(args)
+
+
+def _without_code(event: Thought, text: str, block: CodeBlock) -> Thought:
+    """Return the reply with an ellipsis for the code after its object."""
+    hidden = CodeBlock(block.language, f"{code_block.HIDDEN}\n")
+    args = {name: hidden.code if value == block.code else value for name, value in event.call.args.items()}
+    return replace(event, text=code_block.join(text, hidden), call=replace(event.call, args=args))
 
 
 def _own_words(text: str) -> str:

@@ -12,6 +12,7 @@ from itertools import islice
 
 from autoagent.core.commands import CommandSpec, Effects, Parameter
 from autoagent.core.errors import CommandError
+from autoagent.runs.final_review import FinalReview
 from autoagent.steps.goal_words import endings_shown, left_to_delete, left_to_move, lines_shown, want_change
 from autoagent.steps.run_state import RunState
 from autoagent.text import code_block
@@ -132,7 +133,7 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
     own = [entry for entry in entries if not state.guard.source_of(entry.path)]
     names = [entry.path for entry in own if entry.kind == "file"]
     left = left_to_delete(goals, names)
-    newest = [path for path in reversed(state.review.changed) if state.guard.may_show(path)]
+    newest = [path for path in reversed(review.changed) if state.guard.may_show(path) and not _failed(path, review)]
     malformed = list(_malformed(newest[:_TEXTS_SHOWN], workspace, state))
     lacking = missing or left or left_to_move(goals, names, review.changed) or state.history.failing or malformed
     unfinished = bool(lacking or (not review.changed and want_change(goals))) and review.idle < _IDLE
@@ -170,6 +171,11 @@ def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: Ru
     others = (path for path in files if path not in state.review.changed and state.guard.may_show(path))
     texts = {path: _text_of(path, workspace, state, _SEARCHED_SIZE) for path in islice(others, _SEARCHED)}
     return {path: text for path, text in texts.items() if text}
+
+
+def _failed(path: str, review: FinalReview) -> bool:
+    """Return whether a file holds a program that failed, which a small model would write again as it is."""
+    return path in review.failed and code_block.is_code(path)
 
 
 def _malformed(paths: Iterable[str], workspace: Workspace, state: RunState) -> Iterator[str]:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 PLACE = "```"
 """What stands in the object where the code belongs, and what the lines around the code begin with."""
 
+HIDDEN = "…"
+"""What stands in the place of code that is not shown; no code begins so."""
+
 QUOTED = f'"{PLACE}"'
 
 NOTE = (

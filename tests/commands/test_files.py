@@ -116,6 +116,15 @@ def test_write_says_what_it_wrote(ws: Files) -> None:
     assert ws.text("write_file", file=str(ws.root / "x"), content="\n") == "Wrote 1 character (1 line) to x."
 
 
+def test_what_is_there_already_is_not_written_again(ws: Files) -> None:
+    ws.run("write_to_file", filename="a.txt", text="one\n")
+    written = (ws.root / "a.txt").stat().st_mtime_ns
+    result = ws.run("write_to_file", filename="a.txt", text="one\n")
+    assert result.text == "a.txt holds this very text already; nothing was changed."
+    assert result.meta.changed == () and (ws.root / "a.txt").stat().st_mtime_ns == written
+    assert ws.text("write_to_file", filename="a.txt", text="two\n").startswith("Wrote 4 characters")
+
+
 def test_what_is_wrong_with_a_file_now_is_said_with_the_change(ws: Files) -> None:
     wrong = "It is not valid JSON: Expecting value, line 1."
     assert ws.text("write_to_file", filename="a.json", text="port: 1") == (

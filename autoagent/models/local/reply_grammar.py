@@ -4,7 +4,8 @@
     start: "{\"command\": {\"name\": \"" (call_0 | call_1 | …)
 
 Its lexer takes the longest match and never goes back, so what several commands begin with stands before they part. Each
-value is bound by its JSON schema; code is free, up to the line that ends its block (`autoagent/text/code_block.py`).
+value is bound by its JSON schema; code is free, up to the line that ends its block (`autoagent/text/code_block.py`),
+and what a file of JSON holds begins and ends as an object or a list does.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from autoagent.text import code_block
 # No whitespace but this may stand between the tokens of the JSON: left free, small models fill their reply with it.
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
+_LETTER = r'([^"\\\x00-\x1f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{4}))'  # of a string of JSON
 _NAME = r'[^"\\\x00-\x1f]+'
 _RULES = (
     r'block: LANGUAGE "\n" code',
     f"LANGUAGE: /({'|'.join(code_block.LANGUAGES)})?/",  # left free, an object such as the reply's is written there
-    rf"code[lazy]: /(?s:.*)\n{code_block.PLACE}/",
+    rf"code[lazy]: /[^{code_block.HIDDEN}](?s:.*)\n{code_block.PLACE}/",
     rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.SUFFIXES)})/",
-    rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE",
-    # A string of JSON; one that begins like a block would be meant as its place.
-    rf'UNFENCED: /"([^"\\\x00-\x1f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{{4}}))*"/ & ~/"{code_block.PLACE}(?s:.*)/',
+    rf"JSON_FILE: /{_NAME}\.json/",
+    rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE & ~JSON_FILE",
+    # Strings of JSON; one that begins like a block would be meant as its place.
+    rf'UNFENCED: /"{_LETTER}*"/ & ~/"{code_block.PLACE}(?s:.*)/',
+    rf'JSON_TEXT: /"[{{\[]{_LETTER}*[}}\]](\\n)?"/',
 )
 
 
@@ -52,8 +56,9 @@ def _call(spec: CommandSpec) -> str:
         return f"{begin} {_arguments(spec, place)} {_BLOCK}"
     assert file is not None, f"{spec.name} declares the text of a file and no file"
     is_code = _arguments(spec, {file.name: _QUOTED.format("CODE_FILE"), **place})
+    is_json = _arguments(spec, {file.name: _QUOTED.format("JSON_FILE"), code.name: "JSON_TEXT"})
     other = _arguments(spec, {file.name: _QUOTED.format("OTHER_FILE"), code.name: "UNFENCED"})
-    return f"{begin} ({is_code} {_BLOCK} | {other} {_text(_END)})"
+    return f"{begin} ({is_code} {_BLOCK} | ({is_json} | {other}) {_text(_END)})"
 
 
 def _arguments(spec: CommandSpec, given: Mapping[str, str]) -> str:
