@@ -341,7 +341,7 @@ def _edited(context: Context, filename: str, old: str, new: str, everywhere: boo
     if not old:
         raise CommandError("The old text is empty; give the passage that is to be replaced.")
     if count == 0:
-        raise CommandError(f"The old text is not in {filename}.{_nearest(old, before.text)}")
+        raise CommandError(f"The old text is not in {filename}{_nearest(old, before.text, filename)}")
     if count > 1 and not everywhere:
         raise CommandError(
             f"The old text is {count} times in {filename}; give more of what stands around the one, or replace each "
@@ -363,12 +363,14 @@ def _with_crlf(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
-def _nearest(old: str, text: str) -> str:
-    """Describe the line most like the first line of the text that was not found."""
+def _nearest(old: str, text: str, filename: str) -> str:
+    """Describe the line most like the first line of the text that was not found, or what else may be meant."""
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
     lines = [line.strip()[:200] for line in text.splitlines()]
     near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.5)
-    return f" The nearest line is {lines.index(near[0]) + 1}: {near[0]!r}" if near else " Read it first with read_file."
+    if near:
+        return f". The nearest line is {lines.index(near[0]) + 1}: {near[0]!r}"
+    return ", but in its name: move_file renames it." if old in filename else ". Read it first with read_file."
 
 
 def _document(context: Context, filename: str, begins: bytes) -> DocumentText | None:
