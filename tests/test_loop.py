@@ -535,9 +535,9 @@ def test_a_small_model_reads_what_its_goals_name_before_it_writes_what_hangs_on_
     look = say("list_files", directory=".")
     model = ScriptedModel(finish([look, say("read_file", filename="mail.txt")]), asking="brief")
     list(bench.agent(model, goals=(Goal("Write the address in mail.txt to address.txt"),)).run())
-    writes = [{"write_to_file", "edit_file"} & set(offered) for offered in model.offered[:3]]
-    assert writes == [set(), set(), {"write_to_file", "edit_file"}]
-    assert "append_to_file" in model.offered[0] and "move_file" in model.offered[0]
+    changes = {"write_to_file", "append_to_file", "edit_file"}
+    assert [changes & set(offered) for offered in model.offered[:3]] == [set(), set(), changes]
+    assert "move_file" in model.offered[0]
 
 
 def test_a_small_model_is_not_kept_from_writing_by_a_file_that_cannot_be_read(bench: Bench) -> None:

@@ -114,8 +114,7 @@ def _only_notes(spec: CommandSpec) -> bool:
 
 def _takes_for_known(spec: CommandSpec) -> bool:
     """Whether it writes what may hang on a file that was not read: a small model makes up what that holds."""
-    writes = spec.effects is not None and spec.effects.writes_whole
-    return writes or (spec.risk == "write" and any(p.existing and p.meaning == "path" for p in spec.parameters))
+    return _changes_files(spec) and all(p.meaning != "entry" for p in spec.parameters)
 
 
 def _changes_files(spec: CommandSpec) -> bool:
@@ -160,9 +159,14 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
 def _listed(entries: Sequence[WorkspaceEntry]) -> str:
     if not entries:
         return "In the workspace: nothing yet."
-    names = [shown(f"{entry.path}/" if entry.kind == "folder" else entry.path) for entry in entries]
-    more = ", and more" if len(names) > _NAMES_SHOWN else ""
-    return f"In the workspace: {', '.join(names[:_NAMES_SHOWN])}{more}."
+    names = [_as_listed(entry) for entry in entries[:_NAMES_SHOWN]]
+    more = ", and more" if len(entries) > _NAMES_SHOWN else ""
+    return f"In the workspace: {', '.join(names)}{more}."
+
+
+def _as_listed(entry: WorkspaceEntry) -> str:
+    name = shown(f"{entry.path}/" if entry.kind == "folder" else entry.path)
+    return f"{name} (empty)" if entry.kind == "file" and not entry.size else name
 
 
 def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: RunState) -> dict[str, str]:
