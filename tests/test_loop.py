@@ -582,6 +582,13 @@ def test_a_small_model_is_told_to_compute_what_a_program_gets_right(
     assert [advice in prompt[-1].content for prompt in model.prompts[:3]] == advised
 
 
+def test_a_small_model_writes_the_program_that_its_goals_name_before_it_runs_code(bench: Bench) -> None:
+    write = say("write_to_file", filename="count.py", text="print(2)\n")
+    model = ScriptedModel(finish([say("list_files", directory="."), write]), asking="brief")
+    list(bench.agent(model, goals=(Goal("Write count.py, which counts the oaks"),)).run())
+    assert ["execute_python_code" in offered for offered in model.offered[:3]] == [False, False, True]
+
+
 def test_a_small_model_may_run_only_what_is_a_program(bench: Bench) -> None:
     bench.workspace.mkdir()
     (bench.workspace / "notes.txt").write_text("oak")

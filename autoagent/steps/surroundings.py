@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from autoagent.core.commands import CommandSpec, Effects, Parameter
+from autoagent.core.commands import CODE, CommandSpec, Effects, Parameter
 from autoagent.core.errors import CommandError
 from autoagent.runs.final_review import FinalReview
 from autoagent.steps.goal_words import endings_shown, left_to_delete, left_to_move, lines_shown, want_change
@@ -46,6 +46,7 @@ class Surroundings:
         asked: the goals, in lower case.
         unread: whether the run has begun and has not yet read the files that the goals name.
         left: the names of files that the goals want deleted and that are still there.
+        program: whether a program that the goals name is not written yet.
     """
 
     names: tuple[str, ...] | None = None
@@ -57,6 +58,7 @@ class Surroundings:
     asked: str = ""
     unread: bool = False
     left: tuple[str, ...] = ()
+    program: bool = False
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands that make sense here, all if none does; where something
@@ -81,6 +83,8 @@ class Surroundings:
             return True
         if self.unread and _takes_for_known(spec):
             return True
+        if self.program and any(parameter.code == CODE for parameter in spec.parameters):
+            return True  # it would run the program instead of writing it
         if self.again and not _changes_files(spec):
             return True
         if not self.cut and spec.effects is not None and spec.effects.pages_results:
@@ -153,6 +157,7 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
         asked.lower(),
         unread and not review.changed and review.idle < _LOOKS,
         left,
+        any(map(code_block.is_code, missing)),
     )
 
 
