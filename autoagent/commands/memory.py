@@ -62,6 +62,7 @@ def memory_add(
     risk="read",
     available=_switched_on,
     effects=Effects(),
+    keywords=["remember", "memor", "recall", "earlier", "previous", "last time"],
     always_offered=True,
     levels=("planner", "executor", "thinker"),
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from autoagent.core.commands import CODE, CommandSpec, Effects, Parameter
+from autoagent.core.commands import CODE, CommandSpec, Parameter
 from autoagent.core.errors import CommandError
 from autoagent.runs.final_review import FinalReview
 from autoagent.steps.goal_words import endings_shown, left_to_delete, left_to_move, lines_shown, want_change
@@ -79,8 +79,8 @@ class Surroundings:
     def _rules_out(self, spec: CommandSpec) -> bool:
         if self.unfinished and _ends(spec):
             return True
-        if (self.unfinished or self.untouched) and _only_notes(spec) and not spec.suits(self.asked):
-            return True
+        if (self.unfinished or self.untouched) and spec.always_offered and spec.keywords and not spec.suits(self.asked):
+            return True  # a small model notes what it has to do, and then looks for it in its memory
         if self.unread and _takes_for_known(spec):
             return True
         if self.program and any(parameter.code == CODE for parameter in spec.parameters):
@@ -109,11 +109,6 @@ class Surroundings:
 
 def _ends(spec: CommandSpec) -> bool:
     return spec.effects is not None and spec.effects.ends_run
-
-
-def _only_notes(spec: CommandSpec) -> bool:
-    """Whether it writes, but no file: a small model notes what it has to do, and then that it has not done it."""
-    return spec.risk == "write" and spec.effects == Effects() and not _changes_files(spec)
 
 
 def _takes_for_known(spec: CommandSpec) -> bool:
