@@ -19,7 +19,7 @@ from autoagent.sandbox.limits import MB
 Hold = Callable[..., Agent]
 
 # 2^11 processes, each of which ends by itself within half a minute
-BOMB = "b() { [ $1 -gt 0 ] && { b $(($1 - 1)) & b $(($1 - 1)) & }; sleep 20; }; b 10"
+BOMB = "b() { [ $1 -gt 0 ] && { b $(($1 - 1)) & b $(($1 - 1)) & }; sleep 90; }; b 10"
 # the same, with a session for each
 SESSIONS = """
 import os, time
@@ -29,7 +29,7 @@ for _ in range(10):
             os.setsid()
         except OSError:
             pass
-time.sleep(20)
+time.sleep(90)
 """
 MEMORY = "b = bytearray(400_000_000); import time; time.sleep(20)"
 CHILDREN = "import os, time; [os.fork() for _ in range(3)]; b = bytearray(40_000_000); time.sleep(20)"  # 8 of 40 MB
@@ -99,7 +99,7 @@ def test_the_number_of_processes(kind: str, either_user: int | None, hold: Hold,
     agent = hold(kind, either_user, processes=100)
     begin = time.monotonic()
     assert agent.run(*script).limit == "100 processes"
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60, "it was ended, and not left to end by itself"
     assert agent.run("echo", "usable").output == b"usable\n"
 
 
