@@ -94,17 +94,17 @@ def local(found: dict[str, dict[str, float]]) -> Iterator[str]:
 def ability(outcomes: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the section on what is solved."""
     yield "\n## Tasks with a check\n"
-    yield "On the embedded model, each agent with the same limits of steps and tokens, one try each"
-    yield "(`benchmarks/ability.py`). *All* has tasks too that not every agent was given.\n"
-    yield "| agent | solved | tokens | tokens a solved task | generated | seconds | unusable replies |"
-    yield "|---|---|---|---|---|---|---|"
     by_agent: dict[str, dict[str, dict[str, Any]]] = {}
     for outcome in outcomes:
         by_agent.setdefault(outcome["agent"], {})[outcome["task"]] = outcome  # the newest of each task
     common = set.intersection(*map(set, by_agent.values()))
     rows = {agent: [one for task, one in done.items() if task in common] for agent, done in by_agent.items()}
-    rows |= {f"{agent}, all": list(done.values()) for agent, done in by_agent.items() if len(done) > len(common)}
-    for agent, own in rows.items():
+    whole = {f"{agent}, all": list(done.values()) for agent, done in by_agent.items() if len(done) > len(common)}
+    yield "On the embedded model, each agent with the same limits of steps and tokens, one try each"
+    yield f"(`benchmarks/ability.py`).{' *All* has tasks too that not every agent was given.' if whole else ''}\n"
+    yield "| agent | solved | tokens | tokens a solved task | generated | seconds | unusable replies |"
+    yield "|---|---|---|---|---|---|---|"
+    for agent, own in (rows | whole).items():
         solved = sum(outcome["solved"] for outcome in own)
         tokens, generated, unusable = (sum(one[name] for one in own) for name in ("tokens", "generated", "unparseable"))
         for_each = f"{tokens // solved:,}" if solved else "none"
