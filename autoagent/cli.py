@@ -15,7 +15,6 @@ from typing import Any, TextIO
 import click
 
 from autoagent import __version__
-from autoagent.core.exit_codes import EXIT_CODES
 from autoagent.subcommands.flags import common_flags, run_flags
 from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_terminal
 
@@ -185,7 +184,7 @@ def _fail(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, StopRun):  # before there was a run to end
         _tell(f"autoagent: {reason}")
-        return EXIT_CODES[error.outcome.status]
+        return error.outcome.status.code
     if isinstance(error, OSError):  # an error that nothing else describes
         what = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
         _tell(f"autoagent: {what} cannot be used: {error.strerror}.")
@@ -198,9 +197,9 @@ def _fail(error: BaseException) -> int:
 def _debug_is_set() -> bool:
     """Return whether the user's own settings ask for tracebacks, as --debug does."""
     try:
-        from autoagent.app.current import look
+        from autoagent.session.session import Session
 
-        return look({}).settings.debug
+        return Session.load({}).settings.debug
     except Exception:  # unreadable settings ask for nothing, and may be the cause of the error
         return False
 

@@ -23,8 +23,9 @@ from typing import Any, Protocol, TypeVar
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, CommandOutput, Registry, command
 from autoagent.core.commands import Call, Effects, Proposal, Result, ResultMeta, Verdict
-from autoagent.core.errors import CommandError, SetupError
+from autoagent.core.errors import CommandError, SettingsError, SetupError, StateError
 from autoagent.core.events import Event
+from autoagent.core.memory import Change, RetrievedMemory, Stats
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Embedder, Listener, MemoryStore, Model
 from autoagent.registry.embedders import EmbedderKind, EmbedderOpening
@@ -35,10 +36,11 @@ from autoagent.registry.sandbox import SandboxKind
 from autoagent.workspace.gate import Workspace
 
 __all__ = [
-    "Backend", "Call", "Command", "CommandError", "CommandOutput", "Completion", "Context", "Effects",
+    "Backend", "Call", "Change", "Command", "CommandError", "CommandOutput", "Completion", "Context", "Effects",
     "Embedder", "EmbedderKind", "EmbedderOpening", "Event", "Host", "Listener", "MemoryStore", "Message", "Model",
-    "ModelOpening", "Proposal", "Provider", "Registrations", "Result", "ResultMeta", "SandboxKind", "SetupError",
-    "StoreOpening", "Verdict", "command", "registered", "try_command",
+    "ModelOpening", "Proposal", "Provider", "Registrations", "Result", "ResultMeta", "RetrievedMemory", "SandboxKind",
+    "SettingsError", "SetupError", "StateError", "Stats", "StoreOpening", "Verdict", "command", "registered",
+    "try_command",
 ]  # fmt: skip
 
 Shown = TypeVar("Shown", bound=Event)

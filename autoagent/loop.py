@@ -23,6 +23,8 @@ from autoagent.steps.execution import Execution
 from autoagent.steps.model_turn import ModelTurn
 from autoagent.steps.recall import StepMemory
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
+from autoagent.steps.side_call import SideCall
+from autoagent.steps.verification import Verification
 from autoagent.text.redaction import MASK, holds_mask
 
 UNUSABLE_REPLIES = 3  # in a row, then the run ends
@@ -60,8 +62,12 @@ class Agent:
         self._user = Authorization(self._state, tools, policy, listener)
         self._memory = StepMemory(self._state, tools.context.memory, self._user, policy.clock)
         self._model = ModelTurn(self._state, model, tools, policy, self._user, listener, setup_usage or Usage())
-        self._execution = Execution(self._state, tools, policy, self._user)
-        self._distillation = Distillation(self._state, model, policy, self._user, listener)
+        judge = None
+        if policy.verifier is not None:
+            asked = SideCall(self._state, policy.verifier, policy, listener)
+            judge = Verification(self._state, asked, tools.snapshots).judge
+        self._execution = Execution(self._state, tools, policy, self._user, judge)
+        self._distillation = Distillation(self._state, policy, SideCall(self._state, model, policy, listener))
         self._further: tuple[str, ...] = ()  # the further commands of a reply, with their secrets
         self._unknown: frozenset[str] = frozenset()  # those of a reply to an earlier process, where it had secrets
 
@@ -85,7 +91,7 @@ class Agent:
         except StopRun as stop:
             yield from self._leave(stop.outcome)
         except (SetupError, ModelError) as error:
-            status: Status = "setup" if isinstance(error, SetupError) else "failed"
+            status = Status.SETUP if isinstance(error, SetupError) else Status.FAILED
             yield from self._leave(Outcome(status, str(error)))
 
     # The parts of a step -----------------------------------------------------------------------------------------
@@ -127,7 +133,7 @@ class Agent:
             if state.resume.unusable < UNUSABLE_REPLIES:
                 return None
             reason = f"{UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
-            raise StopRun(Outcome("stuck", reason)) from None
+            raise StopRun(Outcome(Status.STUCK, reason)) from None
         thought = Thought(
             thoughts=reply.thoughts, call=reply.call, text=reply.text, usage=completion.usage, more=reply.more
         )
@@ -165,12 +171,12 @@ class Agent:
         """Remember the step; end the run if the result or a standstill says so."""
         yield from self._memory.remember()
         if meta.finished is not None:
-            raise StopRun(Outcome("finished", meta.finished, meta.goals))
+            raise StopRun(self._execution.ending.outcome(meta))
         standstill = self._state.standstill
         if alarm := standstill.alarm:
             text = standstill.says
             if alarm == "stop" or self._state.start.task.file:  # who writes one file can try nothing else
-                raise StopRun(Outcome("stuck", text))
+                raise StopRun(Outcome(Status.STUCK, text))
             advice = "The user has been told." if alarm == "user" else "Try something else."
             yield self._state.record(SystemNotice(text=f"{text} {advice}"))
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from autoagent.core import command_schema
-from autoagent.core.commands import CommandSpec
+from autoagent.core.commands import CommandSpec, prompt_line
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Asking, Message
+from autoagent.core.prompt_style import PromptStyle
 from autoagent.core.skills import Skill
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import Shares
@@ -93,24 +94,29 @@ def _tool_parts(message: Message) -> str:
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def system_prompt(task: Task, commands: Sequence[CommandSpec], asking: Asking, guidance: Guidance | None = None) -> str:
-    """Build the system message of a run, which does not change from step to step."""
+def system_prompt(
+    task: Task, commands: Sequence[CommandSpec], asking: Asking, style: PromptStyle, guidance: Guidance | None = None
+) -> str:
+    """Build the system message of a run, which does not change from step to step.
+
+    What all runs share comes first, so that one run finds the prefix of another in a provider's cache.
+    """
     guidance = guidance or Guidance()
-    if asking == "file":
+    if style.writes_file:
         return _file_prompt(task, guidance)
-    listed = [spec.in_brief() for spec in commands] if asking == "brief" else commands
+    listed = commands if style.thinks else [spec.in_brief() for spec in commands]
     parts = (
-        f"You are {task.name}, {task.role}\n"
-        "Make every decision yourself, without waiting for the user's help. "
+        "You are an autonomous agent. Make every decision yourself, without waiting for the user's help. "
         "Do what a language model does well, prefer simple plans, and stay within the law.\n" + EXPLANATION,
-        "GOALS:\n" + _numbered([_with_check(goal) for goal in task.goals]),
         "Constraints:\n" + _numbered(guidance.constraints),
         "Commands:\n" + _numbered([prompt_line(spec) for spec in listed]),
         "Resources:\n" + _numbered(guidance.resources),
+        "Performance Evaluation:\n" + _numbered(guidance.best_practices),
+        _response_format(asking, style, listed),
         *_skills(guidance.skills),
         *_instructions(guidance),
-        "Performance Evaluation:\n" + _numbered(guidance.best_practices),
-        _response_format(asking, listed),
+        f"You are {task.name}, {task.role}",
+        "GOALS:\n" + _numbered([_with_check(goal) for goal in task.goals]),
     )
     return "\n\n".join(parts)
 
@@ -145,15 +151,6 @@ def _skills(skills: Sequence[Skill]) -> list[str]:
     return ["Skills (load one before you do what it is for):\n" + _numbered(lines)]
 
 
-def prompt_line(spec: CommandSpec) -> str:
-    """Render `Write to file: "write_to_file", args: "filename": (string), ...`; nothing in it looks like a value."""
-    args = ", ".join(
-        f'"{p.name}": ({p.help or p.kind})' + ("" if p.required else f" (optional, default {json.dumps(p.default)})")
-        for p in spec.parameters
-    )
-    return f'{spec.label}: "{spec.name}"' + (f", args: {args}" if args else "")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
     """What a prompt says of the moment, after the history, and what stays for the run, before it.
@@ -162,7 +159,6 @@ class StepFacts:
         goals: asked about at the very end, where a small model still has them in mind.
         standing: what was done, failed and said, and what is left of the limits; cut to its share.
         files: the line of the files in the workspace.
-        advice: how to do what the goals ask, in whole sentences; asked with them.
         met: the goals, counted from 0, that their checks find met.
         failing: the goals that their checks find not met, and what these say; its end is shown.
         lasting: the recollections by the goals; they open the first message after the system's, so that what stands
@@ -175,7 +171,6 @@ class StepFacts:
     goals: Sequence[Goal]
     standing: str = ""
     files: str = ""
-    advice: str = ""
     met: Collection[int] = ()
     failing: Mapping[int, str] = field(default_factory=dict)
     lasting: Sequence[RetrievedMemory] = ()
@@ -229,16 +224,15 @@ def _trigger(facts: StepFacts, *, begun: bool) -> str:
         asked = "\n".join(f"{goal.text.strip()}{_state(number, met, failing)}" for number, goal in enumerate(goals))
         how = "anew and whole" if begun else "whole"
         return f"{asked}\n\nWrite {facts.file} {how}, in one Markdown code block."
-    advice = f"{facts.advice} " if facts.advice else ""
     listed = _numbered([f"{goal.text}{_state(number, met, failing)}" for number, goal in enumerate(goals)])
     if not begun:  # a small model asked what it did will claim to have done it
-        asked = f"{advice}Use the first command for these goals:\n{listed}"
+        asked = f"Use the first command for these goals:\n{listed}"
     elif goals and len(met) == len(goals):
         asked = f"These goals are met, as their checks say:\n{listed}\nUse task_complete."
     else:
         asked = (
             f"The goals:\n{listed}\n"
-            f"What of this is still to do? {advice}Use the one command that does it; if nothing is, use task_complete."
+            f"What of this is still to do? Use the one command that does it; if nothing is, use task_complete."
         )
     return f"{asked}\nAnswer in the response format."
 
@@ -295,13 +289,15 @@ def _line(memory: RetrievedMemory, share: int, count: Count) -> str:
     return marks.around_line(shorten(defuse(memory.text), room, count))
 
 
-def _response_format(asking: Asking, listed: Sequence[CommandSpec]) -> str:
+def _response_format(asking: Asking, style: PromptStyle, listed: Sequence[CommandSpec]) -> str:
     """Describe the response format, and show it where no schema enforces it: a small model copies the words it sees."""
     named = "text, reasoning, plan (as short bullets), criticism (of yourself), speak (one sentence for the user)"
     if asking == "tools":
-        return f"Response Format:\nCall exactly one command as a tool. Its argument `thoughts` holds: {named}."
-    if asking == "brief":
-        note = f" {code_block.NOTE}" if any(p.code for spec in listed for p in spec.parameters) else ""
+        thoughts = f" Its argument `thoughts` holds: {named}." if style.thinks else ""
+        return f"Response Format:\nCall exactly one command as a tool.{thoughts}"
+    if not style.thinks:
+        has_code = style.blocks and any(p.code for spec in listed for p in spec.parameters)
+        note = f" {code_block.NOTE}" if has_code else ""
         return f"Response Format:\nOne JSON object with `command`, the one to use next.{note}"
     if asking == "schema":
         return f"Response Format:\nOne JSON object: `thoughts` with {named}; then `command`, the one to use next."

@@ -18,6 +18,7 @@ from autoagent.core.commands import Call
 from autoagent.core.events import Event, Feedback, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, Thoughts, Usage
+from autoagent.core.prompt_style import FULL
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import reply_tokens
 from autoagent.prompt import StepFacts, build, serialise, system_prompt
@@ -68,7 +69,7 @@ def measure(window: int, steps: int, count: Count) -> tuple[float, float, int]:
     """Share of reusable tokens (ours, AutoGPT's order) and the largest prompt, over a run of so many steps."""
     rng = random.Random(1)
     specs = [command.spec for command in all_commands()]
-    system = system_prompt(TASK, specs, "text")
+    system = system_prompt(TASK, specs, "text", FULL)
     history = History(count)
     history.add(
         RunStarted(

@@ -4,7 +4,7 @@
     python benchmarks/first_request.py --peers FOLDER --json first.json
     python benchmarks/resume.py --json resume.json
     python benchmarks/local_step.py --json local.json
-    python benchmarks/ability.py --json ability.jsonl
+    python benchmarks/ability.py --split both --runs 60 --json ability.jsonl
     python benchmarks/report.py loop.json --first first.json --resume resume.json --local local.json \\
         --ability ability.jsonl > docs/performance.md
 
@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from ability_results import HEAD as COLUMNS_OF_ABILITY
+from ability_results import Record, cells, read_records
 
 HEAD = """# What a step costs
 
@@ -91,26 +94,16 @@ def local(found: dict[str, dict[str, float]]) -> Iterator[str]:
     yield from (f"| {name} | {row['first']:.1f} | {row['later']:.1f} |" for name, row in found.items())
 
 
-def ability(outcomes: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the section on what is solved."""
+def ability(records: Sequence[Record]) -> Iterator[str]:
+    """Yield the section on what is done, and on ends that are not true."""
     yield "\n## Tasks with a check\n"
-    by_agent: dict[str, dict[str, dict[str, Any]]] = {}
-    for outcome in outcomes:
-        by_agent.setdefault(outcome["agent"], {})[outcome["task"]] = outcome  # the newest of each task
-    common = set.intersection(*map(set, by_agent.values()))
-    rows = {agent: [one for task, one in done.items() if task in common] for agent, done in by_agent.items()}
-    whole = {f"{agent}, all": list(done.values()) for agent, done in by_agent.items() if len(done) > len(common)}
-    yield "On the embedded model, each agent with the same limits of steps and tokens, one try each"
-    yield f"(`benchmarks/ability.py`).{' *All* has tasks too that not every agent was given.' if whole else ''}\n"
-    yield "| agent | solved | tokens | tokens a solved task | generated | seconds | unusable replies |"
-    yield "|---|---|---|---|---|---|---|"
-    for agent, own in (rows | whole).items():
-        solved = sum(outcome["solved"] for outcome in own)
-        tokens, generated, unusable = (sum(one[name] for one in own) for name in ("tokens", "generated", "unparseable"))
-        for_each = f"{tokens // solved:,}" if solved else "none"
-        seconds = sum(outcome["seconds"] for outcome in own)
-        figures = f"{tokens:,} | {for_each} | {generated:,} | {seconds:.0f} | {unusable}"
-        yield f"| {agent} | {solved} of {len(own)} | {figures} |"
+    yield "On the embedded model, each agent with the same limits of steps and tokens (`benchmarks/ability.py`). The"
+    yield "families of *test* were kept from those who work on the agent. Intervals are Wilson's, at 95 %.\n"
+    yield f"| agent | families | {' | '.join(COLUMNS_OF_ABILITY)} |\n|---|---|{'---|' * len(COLUMNS_OF_ABILITY)}"
+    for split in ("test", "dev"):
+        for agent in dict.fromkeys(one.agent for one in records):
+            if own := [one for one in records if (one.agent, one.split) == (agent, split)]:
+                yield f"| {agent} | {split} | {' | '.join(cells(own))} |"
 
 
 def main() -> None:
@@ -127,7 +120,7 @@ def main() -> None:
         if kept := getattr(options, name):
             text += section(json.loads(kept.read_text()))
     if options.ability:
-        text += ability([json.loads(line) for line in options.ability.read_text().splitlines()])
+        text += ability(read_records(options.ability))
     print("\n".join(text).rstrip("\n"))
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.prompt_style import FULL, PromptStyle
 from autoagent.core.protocols import Listener
+from autoagent.scenarios.scripted_endpoint import all_met
 
 Said = str | Completion | BaseException
 
@@ -17,6 +20,22 @@ def say(name: str, text: str = "", /, **args: Any) -> str:
     """A reply in the response format: one thought, one command."""
     thoughts = {"text": text or f"I will use {name}.", "reasoning": "", "plan": "", "criticism": "", "speak": ""}
     return json.dumps({"thoughts": thoughts, "command": {"name": name, "args": args}})
+
+
+def is_verification(system: str) -> bool:
+    """Return whether a system message is that of a verifier."""
+    return system.startswith("You check another agent's work.")
+
+
+def judging(verdict: str, why: str = "The second line is missing.", evidence: str = "") -> Callable[[str], str]:
+    """Return a verifier that gives every goal this verdict."""
+
+    def judge(shown: str) -> str:
+        numbers = re.findall(r"^(\d+)\. ", shown.partition("\n\n")[0], re.MULTILINE)
+        goals = [{"n": int(n), "why": why, "verdict": verdict, "evidence": evidence} for n in numbers]
+        return json.dumps({"goals": goals})
+
+    return judge
 
 
 class ScriptedModel:
@@ -35,6 +54,7 @@ class ScriptedModel:
         window: int = 8192,
         price: Price | None = None,
         asking: Asking = "text",
+        style: PromptStyle = FULL,
         report: Callable[[Sequence[Message]], Usage] = lambda messages: Usage(0, 0, 0, 0.0),
     ) -> None:
         self.window = window
@@ -43,6 +63,9 @@ class ScriptedModel:
         self.prompts: list[tuple[Message, ...]] = []
         self.offered: list[list[str]] = []
         self.specs: list[dict[str, CommandSpec]] = []
+        self.style = style
+        self.verifications: list[tuple[Message, ...]] = []
+        self.judges: Callable[[str], str] = all_met
         self._script = script if callable(script) else iter(script)
         self._report = report
 
@@ -57,7 +80,11 @@ class ScriptedModel:
         max_tokens: int,
         at_most: int | None = None,
         listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
+        if is_verification(messages[0].content):
+            self.verifications.append(tuple(messages))
+            return Completion(self.judges(messages[1].content), Usage())
         self.prompts.append(tuple(messages))
         self.offered.append([spec.name for spec in commands])
         self.specs.append({spec.name: spec for spec in commands})
@@ -82,6 +109,9 @@ class Allow:
 
     def waits_on(self, reason: str) -> bool:
         return False
+
+    def accepts(self, claims: str) -> Verdict:
+        return Verdict(False, "nobody")
 
 
 class Answers(Allow):

@@ -6,7 +6,8 @@
 Each chat request takes the next reply of the script; a callable in it is given the request and returns the reply, and
 one callable as the only script answers all. `server.requests` are the chat requests so answered. The probe that finds
 out how to ask (tools, schema, text) is answered without the script, as `rejects` and `ignores` tell, and kept apart in
-`server.probes`; `server.on_probe` answers it otherwise. A script that runs out answers 500 and says so.
+`server.probes`; `server.on_probe` answers it otherwise. A verifier's request is kept in `server.verifications` and
+answered by `server.judges`, which finds every goal met. A script that runs out answers 500 and says so.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
+
+from fakes import all_met, is_verification
 
 THOUGHTS = {"text": "I think.", "reasoning": "Because.", "plan": "- act", "criticism": "None.", "speak": "Acting."}
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
@@ -41,6 +44,10 @@ class Request:
         calls = (call["function"] for message in self.body["messages"] for call in message.get("tool_calls", ()))
         called = (f"{function['name']} {function['arguments']}" for function in calls)
         return "\n".join([*(message["content"] or "" for message in self.body["messages"]), *called])
+
+    def asked_by(self, name: str) -> bool:
+        """Whether it is the agent of this name that asks."""
+        return f"\nYou are {name}, " in self.body["messages"][0]["content"]
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,8 @@ class ScriptedServer:
         self.connections = 0
         self.open: set[socket.socket] = set()  # those that clients keep
         self.probes: list[Request] = []
+        self.verifications: list[Request] = []
+        self.judges: Callable[[str], str | Answer] = all_met
         self.refused: list[Request] = []
         self.refuses: Callable[[Request], Fault | None] = lambda request: None
         self.on_probe: Callable[[Request], Answer] | None = None
@@ -186,6 +195,10 @@ class ScriptedServer:
                 if self.on_probe:
                     return self.on_probe(request)
                 return self._probed(request)
+            if is_verification(str(request.body["messages"][0]["content"])):
+                self.verifications.append(request)
+                judged = self.judges(str(request.body["messages"][1]["content"]))
+                return Reply(judged) if isinstance(judged, str) else judged
             self.requests.append(request)
             step = self._every or (self.script.pop(0) if self.script else _mistake("the script has run out"))
         answer = step(request) if callable(step) else step  # one that waits does not keep others waiting

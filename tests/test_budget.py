@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 from fakes import ScriptedModel
 
-from autoagent.app.run_factory import ModelCaller
 from autoagent.core.commands import Call
 from autoagent.core.errors import StopRun
 from autoagent.core.events import Ended, Prompted, Rejected, Resumed, RunStarted, Spent, Started, SystemNotice, Undone
 from autoagent.core.model import Price, Usage
+from autoagent.core.outcome import Status
 from autoagent.core.task import Goal, Task
 from autoagent.runs.budget import Budget, RunLimits, requests_for
 from autoagent.runs.working_time import WorkingTime
+from autoagent.session.run_factory import ModelCaller
 
 PRICE = Price(1.0, 10.0, 0.1)
 START = {
@@ -41,7 +42,7 @@ def test_the_estimate_of_the_next_call_counts() -> None:
     budget.check(1000, 100, PRICE, 0)
     with pytest.raises(StopRun) as stopped:
         budget.check(1000, 400, PRICE, 0)
-    assert stopped.value.outcome.status == "budget"
+    assert stopped.value.outcome.status == Status.BUDGET
     assert "$0.0040 is left" in stopped.value.outcome.reason
 
 
@@ -86,7 +87,7 @@ def test_time_is_that_of_all_processes_and_commands_those_of_this_one() -> None:
     clock.now += 10.0
     with pytest.raises(StopRun, match="time limit") as stopped:
         budget.check(1, 1, None, 0)
-    assert stopped.value.outcome.status == "limit"
+    assert stopped.value.outcome.status == Status.LIMIT
 
 
 def test_a_log_of_an_older_program_says_only_when_its_events_came() -> None:
@@ -95,7 +96,7 @@ def test_a_log_of_an_older_program_says_only_when_its_events_came() -> None:
     time.add(RunStarted(t=1000.0, **START))
     for t in (1010.0, 1060.0):
         time.add(Started(t=t, call=Call("1", "x", {})))
-    time.add(Ended(t=1070.0, status="limit", reason=""))
+    time.add(Ended(t=1070.0, status=Status.LIMIT, reason=""))
     time.add(Undone(t=4000.0, to=0, tree="t"))
     time.add(SystemNotice(t=4001.0, text="The user has undone it."))
     time.add(Resumed(t=5000.0, **START))
@@ -115,7 +116,7 @@ def test_a_deadline_is_that_of_the_wall_clock_and_of_sub_agents_too() -> None:
     for one in (budget, share):
         with pytest.raises(StopRun, match="The deadline, ") as stopped:
             one.check(1, 1, None, 5000.0)
-        assert stopped.value.outcome.status == "limit"
+        assert stopped.value.outcome.status == Status.LIMIT
     assert budget.share(0.25, 5000.0) is None
 
 

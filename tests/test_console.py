@@ -42,6 +42,7 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.model import Thoughts, Usage
+from autoagent.core.outcome import Status
 from autoagent.core.task import Goal, Task
 from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
@@ -123,7 +124,7 @@ def session(screen: Screen) -> None:
     console.show(Returned(step=3, call_id="3", ok=False, text="No such file: gone.txt"))
     barred = Decided(step=4, call_id="4", allowed=False, by="loop guard", reason="nothing has changed since step 3")
     console.show(barred)
-    console.show(Ended(step=4, t=1100.0, status="stopped", reason="Ended by the user."))
+    console.show(Ended(step=4, t=1100.0, status=Status.STOPPED, reason="Ended by the user."))
     console.report(Path(".autoagent/runs/20261121-091500-ab12"))
 
 
@@ -250,7 +251,7 @@ MARKDOWN = (
 
 def test_markdown_of_the_agents_is_drawn_and_nothing_in_it_is_hidden_or_a_link() -> None:
     screen = Screen(40, stdin="yes\n")
-    screen.console.show(Ended(status="finished", reason=MARKDOWN))
+    screen.console.show(Ended(status=Status.FINISHED, reason=MARKDOWN))
     assert screen.console.ask(MARKDOWN, label="The agent asks:") == "yes"
     lines = screen.text.splitlines()
     assert [line for line in lines if line and not line.startswith("  ")] == ["FINISHED:", "The agent asks:", "> yes"]
@@ -267,7 +268,7 @@ def test_markdown_of_the_agents_is_drawn_and_nothing_in_it_is_hidden_or_a_link()
     assert "Report" in shown and "# Report" not in screen.text and "**" not in shown and "`" not in shown
     assert max(map(width, lines)) <= 40 and "\x1b" not in screen.text
     plain = Screen(plain=True)
-    plain.console.show(Ended(status="finished", reason=MARKDOWN))
+    plain.console.show(Ended(status=Status.FINISHED, reason=MARKDOWN))
     assert "# Report" in plain.text and "**done**" in plain.text
 
 
@@ -360,7 +361,7 @@ def test_a_question_to_the_end_of_input_is_unanswered() -> None:
     screen = Screen(stdin="y -abc\n")
     with pytest.raises(StopRun) as stop:
         Ask(screen.console).decide(Proposal(Call("1", "x", {}), WRITE))
-    assert stop.value.outcome.status == "unanswered"
+    assert stop.value.outcome.status == Status.UNANSWERED
     assert "> y -abc\n" in screen.text
 
 
@@ -521,9 +522,9 @@ def test_a_question_waits_no_longer_than_it_is_told() -> None:
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom autoagent.terminal.console import Console\nfrom autoagent.core.errors import StateError\n"
-        "from autoagent.core.events import Ended\n"
+        "from autoagent.core.events import Ended\nfrom autoagent.core.outcome import Status\n"
         "console = Console(sys.stdout, sys.stderr, sys.stdin)\n"
-        "try:\n    while True: console.show(Ended(status='failed', reason='x' * 5000))\n"
+        "try:\n    while True: console.show(Ended(status=Status.FAILED, reason='x' * 5000))\n"
         "except StateError as error:\n    print(error, file=sys.stderr); sys.exit(1)\n"
     )
     with subprocess.Popen(

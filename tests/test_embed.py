@@ -13,7 +13,7 @@ from autoagent.config.settings import Settings
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 from autoagent.memory.embedders.builtin import HashEmbedder, WordLlamaEmbedder, embedded
-from autoagent.registry.embedders import EmbedderOpening, embedder_of
+from autoagent.registry.embedders import EmbedderOpening
 
 HOSTILE = ["\ud800 half a pair", "x" * 100_000, "long words " * 10_000, "\0", "🙂 你好", "a\nb\tc"]
 
@@ -96,8 +96,8 @@ def test_without_the_package_hashing_takes_over() -> None:
 @pytest.mark.slow
 def test_minilm_knows_what_a_sentence_says() -> None:
     pytest.importorskip("onnxruntime")
-    kind, argument = embedder_of(Settings(embedding_model="minilm"))
-    embedder = kind.open(EmbedderOpening(Settings(), argument, None))
+    kind, argument = Settings(embedding_model="minilm").embedder
+    embedder = kind.open(EmbedderOpening(Settings().of_models, argument, None))
     asked = "For how long can yesterday's copy of the data be brought back?"
     right = similarity(embedder, asked, "Nightly backups of the database are kept for 14 days.")
     wrong = similarity(embedder, asked, "The analytics replica lags four minutes behind the primary.")

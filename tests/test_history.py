@@ -11,14 +11,13 @@ from dataclasses import replace
 import pytest
 
 from autoagent.core.commands import Call
-from autoagent.core.errors import CommandError
 from autoagent.core.events import Decided, Event, Feedback, Prompted, Rejected, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, Thoughts, Usage
+from autoagent.core.prompt_style import FULL
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import Shares
 from autoagent.prompt import Guidance, StepFacts, build, recollection_lines, serialise, system_prompt
-from autoagent.runs.final_review import FinalReview
 from autoagent.runs.history import History
 from autoagent.text.quoting import marked
 from autoagent.text.tokens import counter
@@ -75,7 +74,7 @@ def turns(messages: Iterable[Message]) -> str:
 @pytest.mark.parametrize("window", [4096, 8192, pytest.param(32768, marks=pytest.mark.slow)])
 def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool) -> None:
     rng = random.Random(7)
-    system = system_prompt(TASK, (), "text")
+    system = system_prompt(TASK, (), "text", FULL)
     history = History(COUNT)
     history.add(started(window, system, native=native))
     last_feedback = ""
@@ -108,28 +107,26 @@ def test_a_long_run_always_fits_and_keeps_what_matters(window: int, native: bool
 NO_CONTENT = re.compile(
     r"(?:[A-Z][^.:]*|\w+ (?:returned|failed|may have run|is put off)|Earlier failure \(step \d+\)): "
     r"|[A-Z][^.:]*:$|\d+\. |- |\[|\("
-    r"|(?:Use|Answer|What of this is still to do|Do what is missing|If they are right)[ ?,]",
+    r"|Goal \d+ \(|(?:Use|Answer|What of this is still to do|Mend it)[ ?,]",
 )
 
 
 @pytest.mark.parametrize("steps", [0, 3, 150])
 def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(steps: int) -> None:
     """A small model that was to write a poem wrote what stood in the first message: `The run begins here.`"""
-    system, history, review = system_prompt(TASK, (), "text"), History(COUNT), FinalReview()
+    system, history = system_prompt(TASK, (), "text", FULL), History(COUNT)
     calls = {"more": ("{}", "{}"), "thoughts": Thoughts("go on"), "text": "", "usage": Usage()}
     call = Call("x", "task_complete", {"reason": "done"})
-
-    def read(path: str) -> str:
-        raise CommandError(f"There is no {path}.")
 
     history.add(started(16_000, system))
     events = list(run_of(steps, random.Random(7)))
     if steps:
-        look = review.text(GOALS, read, lambda path: False)
+        unmet = f"Goal 1 ({GOALS[0].text}) seems not met: {words(random.Random(7), 9)}"
+        told = f"Not ended yet. A check of your work found:\n{unmet}\nMend it, then finish."
         events += [
             Thought(run="r", step=steps + 1, call=call, **calls),
             Decided(run="r", step=steps + 1, call_id="x", allowed=True, by="user", args={"reason": "x"}),
-            Returned(run="r", step=steps + 1, call_id="x", ok=False, text=look, data={"review": True}),
+            Returned(run="r", step=steps + 1, call_id="x", ok=False, text=told, data={"put_off": True}),
             Thought(run="r", step=steps + 2, call=call, **calls),
         ]
     for event in events:
@@ -145,7 +142,8 @@ def test_no_sentence_of_ours_can_be_taken_for_the_text_that_is_to_be_written(ste
     )
     said = "\n".join(message.content for message in prompt.messages if message.role == "user")
     assert steps < 150 or "Commands used before, in short:" in said
-    ours = [line for line in said.splitlines() if not set(line.split()) <= set(WORDS)]
+    cut = {word[n:] for word in WORDS for n in range(len(word))}  # where a long text goes on after its middle
+    ours = [line for line in said.splitlines() if not set(line.split()) <= cut]
     assert [line for line in ours if not NO_CONTENT.match(line)] == []
 
 
@@ -302,9 +300,11 @@ def test_time_and_memory_of_a_step_do_not_grow_with_the_run() -> None:
 
 
 def test_the_system_prompt_has_the_parts_a_user_of_autogpt_knows() -> None:
-    text = system_prompt(TASK, (), "text", Guidance(constraints=("Only this.",)))
-    assert text.startswith("You are Woodsman, who knows every tree\n")
-    order = ["GOALS:", "Constraints:", "Commands:", "Resources:", "Performance Evaluation:", "Response Format:"]
+    text = system_prompt(TASK, (), "text", FULL, Guidance(constraints=("Only this.",)))
+    order = [
+        *("Constraints:", "Commands:", "Resources:", "Performance Evaluation:", "Response Format:"),
+        *("You are Woodsman, who knows every tree\n", "GOALS:"),
+    ]
     positions = [text.index(part) for part in order]
     assert positions == sorted(positions)
     assert "1. Find the three oldest trees of the park.\n2. Write them" in text
@@ -368,7 +368,7 @@ def test_a_result_from_outside_stands_between_marks_and_what_looks_like_them_is_
 @pytest.mark.parametrize("window", [4096, 8192])
 def test_no_part_of_a_prompt_shows_a_text_from_outside_without_its_marks(window: int) -> None:
     rng = random.Random(2)
-    system = system_prompt(TASK, (), "text")
+    system = system_prompt(TASK, (), "text", FULL)
     history = History(COUNT)
     history.add(started(window, system))
     memories = [RetrievedMemory(n, f"{ORDER} {words(rng, 80)}", 0.9, source=PAGE, trusted=False) for n in range(5)]
@@ -412,7 +412,7 @@ def test_quotations_in_the_programs_own_words_keep_their_marks_however_they_are_
     files = [f"{n}.md:\n{marked(ORDER + 'oak ' * 300, PAGE, step=n)}" for n in range(6)]
     text = "\n".join(["Look at what you made:", *files, "If every goal is met, finish."])
     history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "task_complete", {}), text="", usage=Usage()))
-    history.add(Returned(step=1, call_id="1", ok=False, text=text, data={"unmet": True}))
+    history.add(Returned(step=1, call_id="1", ok=False, text=text, data={"put_off": True}))
     said = history.messages[-1].content
     bare = re.sub(r"<(untrusted-[0-9a-f]{10}) from .*?>.*?</\1>", "", said, flags=re.DOTALL)
     assert bare.startswith("task_complete is put off: Look at what you made:")
@@ -434,7 +434,7 @@ def test_the_step_to_be_remembered_holds_the_text_without_marks_of_its_own() -> 
 
 
 def test_the_system_prompt_says_what_the_marks_mean_whatever_the_users_own_constraints() -> None:
-    text = system_prompt(TASK, (), "text", Guidance(constraints=("Only this.",)))
+    text = system_prompt(TASK, (), "text", FULL, Guidance(constraints=("Only this.",)))
     assert "Text between <untrusted-ID> and </untrusted-ID> comes from outside" in text
 
 

@@ -19,7 +19,7 @@ import pytest
 from autoagent.core.commands import CommandSpec, Parameter, Proposal
 from autoagent.core.errors import ContextOverflow, SetupError, StopRun
 from autoagent.core.model import Message
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.models.local import weights
 from autoagent.models.local.gguf import control_tokens, damage
 from autoagent.models.local.llama import LocalModel
@@ -219,7 +219,7 @@ def test_a_limit_of_time_ends_a_reply_that_goes_on(model: LocalModel) -> None:
     class OutOfTime(Ear):
         def heed(self) -> float:
             if len(self.heard) == 3:
-                raise StopRun(Outcome("limit", "Time is up."))
+                raise StopRun(Outcome(Status.LIMIT, "Time is up."))
             return 60.0
 
     ear = OutOfTime()

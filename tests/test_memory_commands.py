@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from fakes import nobody_asked
 from server import Reply, ScriptedServer
 
-from autoagent.app.memory_factory import open_memory
 from autoagent.commands.context import Context
 from autoagent.commands.memory import COMMANDS
 from autoagent.commands.registry import Registry
@@ -29,6 +28,7 @@ from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.none import NoMemory
 from autoagent.memory.ranking import RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
+from autoagent.session.memory_factory import open_memory
 from autoagent.subcommands.memory import memory as group
 from autoagent.workspace.gate import Workspace
 
@@ -319,15 +319,12 @@ def test_near_duplicates_are_merged_on_request(call: Callable[..., Result]) -> N
 def test_every_number_of_the_rules_is_a_setting(tmp_path: Path) -> None:
     given = {
         "memory_fade_days": 2.0, "memory_growth": 3.0, "memory_levels": 5, "memory_trash_days": 1.0, "memory_sleep": 7,
-        "memory_alike": 0.9, "memory_breadth": 2, "memory_words": 0.5, "memory_recency": 0.1, "memory_firmness": 0.2,
-        "memory_half_life_days": 3.0, "memory_diversity": 0.3, "memory_floor": 0.6,
+        "memory_alike": 0.9, "memory_words": 0.5, "memory_recency": 0.1, "memory_half_life_days": 3.0,
     }  # fmt: skip
     with closing(open_memory(Settings(state_dir=tmp_path, **given))) as memory:
         assert isinstance(memory, LivingMemory)
         assert memory.rules == LifeRules(2 * DAY, 3.0, 5, 1 * DAY, 7, 0.9, LIVES)
-        assert memory.weights == RankingWeights(
-            breadth=2, words=0.5, recency=0.1, half_life=3 * DAY, level=0.2, diversity=0.3, floor=0.6
-        )
+        assert memory.weights == RankingWeights(words=0.5, recency=0.1, half_life=3 * DAY)
     with closing(open_memory(Settings(state_dir=tmp_path))) as memory:
         assert isinstance(memory, LivingMemory)
         assert (memory.rules, memory.weights) == (
@@ -340,9 +337,12 @@ def test_every_number_of_the_rules_is_a_setting(tmp_path: Path) -> None:
     ("variable", "value", "said"),
     [
         ("MEMORY_GROWTH", "0.5", "MEMORY_GROWTH: must be 1 or more, not 0.5."),
-        ("MEMORY_BREADTH", "0", "MEMORY_BREADTH: must be 1 or more, not 0."),
         ("MEMORY_RECENCY", "1.5", "MEMORY_RECENCY: must be from 0 to 1, not 1.5."),
-        ("MEMORY_BACKEND", "chroma", "MEMORY_BACKEND: must be one of local, json_file, postgres, redis, none"),
+        (
+            "MEMORY_BACKEND",
+            "chroma",
+            "MEMORY_BACKEND: must be one of local, json_file, none, no_memory, ",
+        ),
     ],
 )
 def test_a_number_that_makes_no_sense_is_refused(

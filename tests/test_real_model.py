@@ -28,7 +28,7 @@ OFFLINE = (
 
 
 OWN_ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "AUTOAGENT"))}
-REACHED = (0, 4, 8)  # what counts is the file; the model may end the run, a limit, or the guard against standing still
+REACHED = (0, 4, 8, 9)  # what counts is the file, whether the model ended the run, a limit, or the guard did
 
 
 def own_network() -> list[str]:

@@ -13,6 +13,7 @@ from autoagent.core.commands import Call, CommandSpec, Proposal
 from autoagent.core.errors import ModelError
 from autoagent.core.events import Ended, Event, Rejected, RunStarted, Thought
 from autoagent.core.model import Completion, Message, Thoughts, Usage
+from autoagent.core.outcome import Status
 from autoagent.core.protocols import Model
 from autoagent.memory.none import NoMemory
 from autoagent.models.demo import DEMO_TASK, demo_model
@@ -88,7 +89,7 @@ def test_a_runs_events_become_its_replies_usable_or_not() -> None:
         version="1", task=DEMO_TASK, model="m", window=4096, reply_tokens=512, system="", system_tokens=0,
         asking="tools", commands=("do_nothing",), workspace="w",
     )  # fmt: skip
-    ended = Ended(status="stopped", reason="enough")
+    ended = Ended(status=Status.STOPPED, reason="enough")
     events: list[Event] = [start, thought, Rejected(problem="no JSON", text="second", usage=Usage(1, 1)), ended]
     model = ReplayModel.from_events(events, name="run 7")
     assert (model.window, model.name) == (4096, "run 7")
@@ -97,14 +98,14 @@ def test_a_runs_events_become_its_replies_usable_or_not() -> None:
         said(model)
 
 
-def test_the_demo_really_writes_reads_lists_and_finishes_after_its_review(tmp_path: Path) -> None:
+def test_the_demo_really_writes_reads_lists_and_finishes(tmp_path: Path) -> None:
     registry = Registry([*files.COMMANDS, *system.COMMANDS])
     context = Context(Workspace(tmp_path), NoMemory(), ask=lambda question, timeout: "")
     model = demo_model()
-    replies = [parse(said(model), registry.check, str(step)) for step in range(5)]
+    replies = [parse(said(model), registry.check, str(step)) for step in range(4)]
     results = [registry.execute(reply.call, context) for reply in replies]
     names = [reply.call.name for reply in replies]
-    assert names == ["write_to_file", "read_file", "list_files", "task_complete", "task_complete"]
+    assert names == ["write_to_file", "read_file", "list_files", "task_complete"]
     assert all(result.ok for result in results)
     haiku = (tmp_path / "haiku.txt").read_text(encoding="utf-8")
     assert len(haiku.splitlines()) == 3

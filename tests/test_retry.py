@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 
 from autoagent.core.errors import ModelError, StopRun, Unreachable
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.models.openai.retry import Fault, Policy, deserves, persist, retry_after
 
 
@@ -117,7 +117,7 @@ def test_who_heeds_ends_the_wait_in_the_midst_of_it() -> None:
 
     def heed() -> float:
         if not left:
-            raise StopRun(Outcome("limit", "time is up"))
+            raise StopRun(Outcome(Status.LIMIT, "time is up"))
         return left.pop(0)
 
     with pytest.raises(StopRun):

@@ -14,6 +14,7 @@ from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
 from autoagent.core.events import Ended, Event, Feedback, Forked, Recalled, Rewound, Spent, SystemNotice, Thought
 from autoagent.core.model import Thoughts, Usage
+from autoagent.core.outcome import Status
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run, read, run_ids
 
@@ -198,7 +199,7 @@ def test_events_of_some_kinds_are_read_alone(tmp_path: Path) -> None:
     """By whatever JSON writer a line was written."""
     run = write(tmp_path, "one", "two")
     with EventLog.open(tmp_path, run) as log:
-        log.append(Ended(status="finished", reason='"type":"feedback"'))
+        log.append(Ended(status=Status.FINISHED, reason='"type":"feedback"'))
     path = tmp_path / "runs" / run / "events.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], json.dumps(json.loads(lines[1]), indent=None, sort_keys=True), lines[2], ""]))

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from autoagent.config.autogpt_env import TRANSLATED, UNUSED
 from autoagent.config.dotenv import Variable, read_dotenv, store_variables
 from autoagent.config.folder import LIMITED, UntrustedValue
-from autoagent.config.settings import Loaded, Settings, load, setting, user_config_path, user_state_path
+from autoagent.config.load import Loaded, load
+from autoagent.config.settings import Settings, setting, user_config_path, user_state_path
 from autoagent.config.task_file import read_prompt_settings, read_task, write_task
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal, Task
@@ -234,9 +235,11 @@ def test_a_setting_that_declares_nothing_needs_trust() -> None:
         ({}, "AUTOAGENT_SANDBOX=landlock", True),
         ({}, "AUTOAGENT_WORKSPACE=sub/x", False),
         ({}, "AUTOAGENT_WORKSPACE=link/x", True),
-        ({}, "OPENAI_BASE_URL=http://h/v1", False),
+        ({}, "OPENAI_BASE_URL=http://h/v1", True),
         ({"openai_api_key": "sk-mine"}, "OPENAI_BASE_URL=http://h/v1", True),
-        ({"openai_api_key": "sk-mine"}, "OPENAI_BASE_URL=http://h/v1\nOPENAI_API_KEY=sk-its", False),
+        ({"openai_api_key": "sk-mine"}, "OPENAI_API_KEY=sk-its", True),
+        ({}, "OPENAI_API_KEY=sk-its", False),
+        ({"openai_api_key": "sk-mine"}, "OPENAI_BASE_URL=http://h/v1\nOPENAI_API_KEY=sk-its", True),
         ({"openai_api_key": "sk-mine", "openai_base_url": "http://h/v1"}, "OPENAI_BASE_URL=http://h/v1", False),
     ],
 )
@@ -511,7 +514,7 @@ def test_what_is_written_is_read_again(
 
 def test_the_example_in_the_repository_is_a_task_whose_check_tells_right_from_wrong(tmp_path: Path) -> None:
     task = read_task(ROOT / "examples" / "summary" / "ai_settings.yaml")
-    check = task.goals[1].check
+    check = task.goals[0].check
     assert check
     facts = (ROOT / "examples/summary/autoagent_workspace/notes.txt").read_text().splitlines()
     for summary, met in (("\n".join(facts), True), (facts[0], False)):

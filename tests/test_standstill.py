@@ -70,7 +70,7 @@ def unusable(text: str = "I will.") -> Step:
 
 
 def put_off(reason: str, text: str = "Goal 1 is not met.") -> Step:
-    return did("task_complete", text, ok=False, data={"unmet": True}, reason=reason)
+    return did("task_complete", text, ok=False, data={"put_off": True}, reason=reason)
 
 
 def alarms(steps: Iterator[Step] | Sequence[Step], most: int = 10_000) -> list[tuple[int, str, str]]:

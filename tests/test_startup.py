@@ -29,7 +29,6 @@ HEAVY = {
 
 STARTED = {
     *("autoagent", "autoagent.cli"),
-    *("autoagent.core", "autoagent.core.exit_codes"),
     *("autoagent.subcommands", "autoagent.subcommands.flags"),
     *("autoagent.terminal", "autoagent.terminal.utf8_mode"),
 }

@@ -8,6 +8,7 @@ from typing import Any
 from autoagent.core.commands import Call
 from autoagent.core.events import AgentMessage, Ended, Event, Feedback, Returned, RunStarted, Started, Thought
 from autoagent.core.model import Thoughts, Usage
+from autoagent.core.outcome import Status
 from autoagent.core.task import Goal, Task
 from autoagent.terminal.console import Console
 from autoagent.terminal.style import Style
@@ -36,7 +37,11 @@ def test_every_line_stands_behind_the_name_of_its_agent() -> None:
     returned = Returned(agent="1", call_id="1", ok=True, text="one\ntwo")
     call = Started(agent="1", call=Call("1", "read_file", {"filename": "a.txt"}))
     shown = screen(
-        ANNA, thought("A long thought. " * 9, "1"), call, returned, Ended(agent="1", status="finished", reason="ok")
+        ANNA,
+        thought("A long thought. " * 9, "1"),
+        call,
+        returned,
+        Ended(agent="1", status=Status.FINISHED, reason="ok"),
     )
     lines = shown.splitlines()
     assert all(line.startswith("[Anna 1] ") and len(line) <= 60 for line in lines)

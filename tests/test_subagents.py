@@ -34,7 +34,7 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import Origin
 from autoagent.core.model import Message, Usage
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Goal, Task
 from autoagent.loop import Agent
@@ -46,9 +46,8 @@ from autoagent.runs.stats import RunStats
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.steps.run_state import Policy, Tools
-from autoagent.subagents.mailbox import Mailbox
 from autoagent.subagents.pool import Leader, Oversight, WorkerPool
-from autoagent.subagents.worker import Worker, WorkerSpec
+from autoagent.subagents.worker import Mailbox, Worker, WorkerSpec
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
@@ -56,7 +55,7 @@ from autoagent.workspace.gate import Workspace
 PATIENCE = 30  # seconds, on a machine that does much else
 TASK = Task("Boss", "who has others do the work", (Goal("Get it done"),))
 COUNT = counter("scripted")
-DONE = (say("task_complete", reason="all done"), say("task_complete", reason="all done"))
+DONE = (say("task_complete", reason="all done"),)
 ANNA = say("start_agent", name="Anna", task="writing", prompt="Write a.txt")
 WAIT = say("list_agents", wait=PATIENCE)
 
@@ -151,7 +150,7 @@ class Bench:
     ) -> Agent:  # fmt: skip
         model = ScriptedModel(self.scripts[key], report=lambda messages: self.usage)
         self.models[key] = model
-        system = system_prompt(task, offered.specs, model.asking)
+        system = system_prompt(task, offered.specs, model.asking, model.style)
         start = (Resumed if resume else RunStarted)(
             version="test", task=task, model=model.name, window=model.window, reply_tokens=512, system=system,
             system_tokens=COUNT(system) + 4, asking=model.asking, commands=tuple(s.name for s in offered.specs),
@@ -161,7 +160,7 @@ class Bench:
         tainted = TaintedFiles(self.folder / "state" / "tainted.jsonl", self.workspace)
         self.guards[key] = guard = ExfiltrationGuard(tainted, all_specs(), origin=self.origins.get(key, origin))
         context = Context(workspace, NoMemory(), nobody_asked, log.run, agents=mailbox, origin=lambda: guard.origin)
-        policy = Policy(authorizer, guard, budget, **options)
+        policy = Policy(authorizer, guard, budget, verifier=model, **options)
         return Agent(start, model, Tools(offered, context, inbox=mailbox), policy, log, listener=listener, key=key)
 
     def log(self, key: str | None = None) -> list[Event]:
@@ -201,7 +200,7 @@ def test_a_sub_agent_acts_while_the_other_goes_on_and_is_heard_when_it_ends(benc
     assert (bench.workspace / "a.txt").read_text() == "hi"
     news = [event for event in events if isinstance(event, AgentMessage)]
     assert [(event.sender, event.data["changed"]) for event in news] == [("Anna (1)", ["a.txt"])]
-    assert "From Anna (1): I have ended (finished) after 3 steps: all done Files changed: a.txt." in told_by(
+    assert "From Anna (1): I have ended (finished) after 2 steps: all done Files changed: a.txt." in told_by(
         bench.models[""].prompts[-1]
     )
     assert bench.put_away == ["1"]
@@ -215,14 +214,14 @@ def test_its_events_stand_in_the_one_log_under_its_key_and_are_shown_in_their_or
     own = bench.log("1")
     assert isinstance(own[0], RunStarted)
     assert isinstance(own[-1], Ended)
-    assert [event.step for event in own if isinstance(event, Started)] == [1, 2, 3]
+    assert [event.step for event in own if isinstance(event, Started)] == [1, 2]
 
 
 def test_its_prompt_says_whose_it_is_and_what_it_is_to_do(bench: Bench) -> None:
     bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [*DONE]}
     bench.go()
     system = bench.models["1"].prompts[0][0].content
-    assert system.startswith("You are Anna, who works for Boss: writing\n")
+    assert "\n\nYou are Anna, who works for Boss: writing\n" in system
     assert "GOALS:\n1. Write a.txt" in system
     assert '"ask_user"' not in system, "the user is the business of the run's own agent"
     assert '"start_agent"' in system
@@ -477,7 +476,7 @@ def test_its_questions_are_asked_in_the_thread_of_the_run_and_name_it(bench: Ben
 
 def test_to_stop_at_the_question_of_a_sub_agent_stops_the_run(bench: Bench) -> None:
     bench.asks = lambda proposal: True
-    bench.authorizer = lambda: Person([StopRun(Outcome("stopped", "Ended by the user."))], [])
+    bench.authorizer = lambda: Person([StopRun(Outcome(Status.STOPPED, "Ended by the user."))], [])
     bench.scripts = {"": [ANNA, WAIT], "1": [say("do_nothing")]}
     events = bench.go()
     assert (events[-1].status, events[-1].reason) == ("stopped", "Ended by the user.")
@@ -493,7 +492,7 @@ def test_one_that_waits_for_an_answer_is_ended_with_the_run(bench: Bench) -> Non
 
     def boss() -> Iterator[str]:
         yield ANNA
-        yield DONE[0]  # answered with what is there to look at
+        yield say("list_files")
         thinking.set()
         assert proposed.wait(PATIENCE)
         raise SetupError("the key was withdrawn")

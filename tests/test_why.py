@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from fakes import Allow, Answers, ScriptedModel, Silent, nobody_asked, say
 from server import Request, ScriptedServer, command
 
-from autoagent.app.prompt_replay import trace
 from autoagent.cli import autoagent
 from autoagent.commands.context import Context
 from autoagent.commands.selection import all_specs, available
@@ -24,7 +23,7 @@ from autoagent.core.errors import ContextOverflow, StateError, StopRun
 from autoagent.core.events import Event, Prompted, Recalled, Resumed, RunStarted
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import Usage
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.task import Goal, Task
 from autoagent.loop import Agent
 from autoagent.memory.embedders.builtin import HashEmbedder
@@ -33,13 +32,14 @@ from autoagent.memory.sqlite.store import LocalStore
 from autoagent.runs.budget import Budget, RunLimits
 from autoagent.runs.event_log import EventLog
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.session.prompt_replay import trace
 from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 
 TASK = Task("Scribe", "a careful writer", (Goal("Write down where the archive key is"),))
 COUNT = counter("scripted")
-DONE = [say("task_complete", reason="done")] * 2  # before the end it is asked to look once more
+DONE = [say("list_files"), say("task_complete", reason="done")]
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def live(
     with EventLog.open(folder, resume) if resume else EventLog.create(folder) as log:
         context = Context(Workspace(folder / "workspace"), memory, nobody_asked, log.run)
         guard = ExfiltrationGuard(TaintedFiles(folder / "taint.jsonl", folder / "workspace"), all_specs())
-        policy = Policy(authorizer or Allow(), guard, Budget(limits))
+        policy = Policy(authorizer or Allow(), guard, Budget(limits), verifier=model)
         agent = Agent(start, model, Tools(registry, context), policy, log, listener=Silent())
         list(agent.run())
         return log.run, list(log.events())
@@ -89,7 +89,7 @@ def test_every_prompt_can_be_built_again_from_the_log(tmp_path: Path, memory: Li
         memory.add(f"The archive key number {n} hangs on hook {n}.")
     script: list[Any] = [*writes(2, 5), "no JSON at all", *writes(40, 60), ContextOverflow("Too long."), *writes(1, 5)]
     model = ScriptedModel(script, window=4096, report=lambda messages: Usage(1500, 20, 0, 0.01))
-    feedback, stop = Verdict(False, "user", "Write less."), StopRun(Outcome("stopped", "enough"))
+    feedback, stop = Verdict(False, "user", "Write less."), StopRun(Outcome(Status.STOPPED, "enough"))
     answers = Answers([Verdict(True, "test"), feedback, *[Verdict(True, "test")] * 40, stop])
     run, events = live(tmp_path, memory, model, answers, RunLimits(usd=5.0, seconds=900.0, commands=60))
     again = ScriptedModel(DONE, window=4096)

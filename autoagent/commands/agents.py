@@ -17,7 +17,6 @@ from autoagent.core.commands import Effects, ResultMeta
 
 Key = Annotated[str, "as start_agent gave it", "text"]
 
-_KEYWORDS = ("agent", "delegate")
 _AUTOGPT = ("autogpt.app",)
 
 
@@ -35,7 +34,6 @@ def _switched_on(settings: Settings) -> str:
     risk="write",
     available=_switched_on,
     effects=Effects(tells_agents=True),
-    keywords=_KEYWORDS,
     levels=(),
     autogpt=_AUTOGPT,
 )
@@ -62,7 +60,6 @@ def start_agent(
     available=_switched_on,
     repeatable=True,
     effects=Effects(tells_agents=True),
-    keywords=_KEYWORDS,
     levels=(),
     autogpt=_AUTOGPT,
 )
@@ -80,7 +77,6 @@ def message_agent(
     available=_switched_on,
     repeatable=True,
     effects=Effects(),
-    keywords=_KEYWORDS,
     levels=(),
     autogpt=_AUTOGPT,
 )

@@ -22,9 +22,8 @@ from autoagent.config.settings import Settings
 from autoagent.core.commands import CODE, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.programs import BackgroundProcess, ProcessExit
-from autoagent.workspace.gate import shown
+from autoagent.workspace.gate import CODE_FOLDER, shown
 
-CODE_FOLDER = "executed_code"  # where AutoGPT keeps the code it is asked to run
 LOG_FOLDER = "background"
 SOURCE_LIMIT = 1_000_000  # bytes of a Python program
 LINE_LIMIT = 131_071  # bytes of a shell line: Linux takes no longer argument (MAX_ARG_STRLEN, with the null at its end)
@@ -33,7 +32,6 @@ CommandLine = Annotated[str, "a shell command", "shell"]
 Code = Annotated[str, "the whole code", "exact", CODE]
 
 _AUTOGPT = ("execute_code",)
-_BACKGROUND = ("server", "background", "serve")
 
 
 # Python ------------------------------------------------------------------------------------------------------------
@@ -55,15 +53,6 @@ def _start():
 exec(globals().pop("_start")())
 """
 
-_COMPUTED = (  # what goals speak of that a program gets right and a model that writes it out does not
-    "comput", "calculat", "count ", "count:", "counting", "how many", "number of", "add up", "sum of", "the sum",
-    "total", "average", "median", "percent", "sort", "alphabetical", "revers", "filter", "extract", "duplicate",
-    "convert", "capital letters", "uppercase", "upper case", "lowercase", "lower case", "longest", "shortest",
-    "largest", "smallest", "highest", "lowest", "more than", "less than", "at least",
-    "csv", "column", "rows", "square", "cube", "prime", "fibonacci",
-    "multiplication", "python code",
-)  # fmt: skip
-
 
 def _preview_code(context: Context, code: str, name: str) -> str:
     filename = _code_file(name)
@@ -79,9 +68,8 @@ def _preview_code(context: Context, code: str, name: str) -> str:
     preview=_preview_code,
     repeatable=True,
     effects=Effects(runs_programs=True),
-    keywords=_COMPUTED,
-    advice="What can be computed, compute with execute_python_code.",
     autogpt=_AUTOGPT,
+    always_offered=True,
 )
 def execute_python_code(
     context: Context, code: Code, name: Annotated[str, "file name in that folder"]
@@ -103,8 +91,8 @@ def _preview_file(context: Context, filename: str, args: list[str] | None = None
     preview=_preview_file,
     repeatable=True,
     effects=Effects(runs_programs=True),
-    keywords=["run", "execute", "python", "script", "program"],
     autogpt=_AUTOGPT,
+    always_offered=True,
 )
 def execute_python_file(
     context: Context,
@@ -180,13 +168,29 @@ def _assess_shell(context: Context, command_line: str) -> Risk:
     assess=_assess_shell,
     repeatable=True,
     effects=Effects(runs_programs=True),
-    keywords=["run", "shell", "command", "test", "build", "install", "git"],
     autogpt=_AUTOGPT,
+    always_offered=True,
 )
 def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     exit = context.sandbox.run(_arguments(context, command_line))
     waits = _still_run(context.sandbox.programs()) if "sleep" in programs(command_line) else None
     return _result(exit, ResultMeta(waits=waits))
+
+
+@command(
+    "verify",
+    "Check a goal with a shell command that exits 0 if it is met",
+    risk="run",
+    available=_shell_allowed,
+    preview=lambda context, goal, command_line: _preview_shell(context, command_line),
+    assess=lambda context, goal, command_line: _assess_shell(context, command_line),
+    repeatable=True,
+    effects=Effects(runs_programs=True),
+)
+def verify(
+    context: Context, goal: Annotated[int, "the number of the goal"], command_line: CommandLine
+) -> CommandOutput:
+    return _result(context.sandbox.run(_arguments(context, command_line)))
 
 
 @command(
@@ -198,7 +202,6 @@ def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     assess=_assess_shell,
     repeatable=True,
     effects=Effects(runs_programs=True),
-    keywords=_BACKGROUND,
     autogpt=_AUTOGPT,
 )
 def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandOutput:
@@ -217,7 +220,6 @@ def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandO
     available=_shell_allowed,
     repeatable=True,
     effects=Effects(),
-    keywords=_BACKGROUND,
     autogpt=_AUTOGPT,
 )
 def list_programs(context: Context) -> CommandOutput:
@@ -232,7 +234,6 @@ def list_programs(context: Context) -> CommandOutput:
     risk="run",
     available=_shell_allowed,
     effects=Effects(),
-    keywords=_BACKGROUND,
     autogpt=_AUTOGPT,
 )
 def stop_program(context: Context, pid: Annotated[int, "as list_programs shows it", "text"]) -> str:
@@ -290,7 +291,6 @@ def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:
     risk="read",
     aliases=["evaluate_code"],
     effects=Effects(),
-    keywords=["analyse", "analyze", "review"],
     autogpt=["analyze_code", "evaluate_code"],
 )
 def analyze_code(context: Context, code: Code) -> str:
@@ -302,7 +302,6 @@ def analyze_code(context: Context, code: Code) -> str:
     "Have code improved",
     risk="read",
     effects=Effects(),
-    keywords=["improve"],
     autogpt=["improve_code"],
 )
 def improve_code(context: Context, suggestions: Annotated[list[str], "what to improve"], code: Code) -> str:
@@ -315,7 +314,6 @@ def improve_code(context: Context, suggestions: Annotated[list[str], "what to im
     "Have tests written for code",
     risk="read",
     effects=Effects(),
-    keywords=["test"],
     autogpt=["write_tests"],
 )
 def write_tests(context: Context, code: Code, focus: Annotated[list[str], "what the tests should cover"]) -> str:
@@ -338,6 +336,7 @@ COMMANDS: tuple[Command, ...] = (
     execute_python_code,
     execute_python_file,
     execute_shell,
+    verify,
     execute_shell_popen,
     list_programs,
     stop_program,

@@ -370,7 +370,9 @@ def _nearest(old: str, text: str, filename: str) -> str:
     near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.5)
     if near:
         return f". The nearest line is {lines.index(near[0]) + 1}: {near[0]!r}"
-    return ", but in its name: move_file renames it." if old in filename else ". Read it first with read_file."
+    if old in filename:
+        return ", but in its name: move_file renames it."
+    return ". Copy it word for word from what read_file shows."
 
 
 def _document(context: Context, filename: str, begins: bytes) -> DocumentText | None:

@@ -110,7 +110,6 @@ def _preview(context: Context, url: str, clone_path: str) -> str:
     available=_available,
     preview=_preview,
     effects=Effects(from_outside=True),
-    keywords=["clone", "repository", "git"],
     autogpt=["git_operations"],
 )
 def clone_repository(

@@ -30,7 +30,6 @@ def _no_pictures(settings: Settings) -> str:
     risk="network",
     available=_no_pictures,
     effects=Effects(),
-    keywords=["image", "picture", "draw"],
     autogpt=["image_gen"],
 )
 def generate_image(context: Context, prompt: Annotated[str, "what is to be seen in it", "text"]) -> CommandOutput:
@@ -61,7 +60,6 @@ def _risk_of_reading(context: Context, filename: str) -> Risk:
     available=_no_listener,
     assess=_risk_of_reading,
     effects=Effects(from_outside=True),
-    keywords=["audio", "recording", "transcribe"],
     autogpt=["audio_text"],
 )
 def read_audio_from_file(context: Context, filename: Filename) -> CommandOutput:
@@ -88,7 +86,6 @@ def _preview_tweet(context: Context, text: str) -> str:
     available=TWITTER.reason,
     preview=_preview_tweet,
     effects=Effects(),
-    keywords=["tweet", "twitter"],
     autogpt=["twitter"],
 )
 def send_tweet(context: Context, text: Annotated[str, f"at most {TWEET_LIMIT} characters", "text"]) -> str:

@@ -33,9 +33,9 @@ def _switched_on(settings: Settings) -> str:
     aliases=["remember"],
     available=_switched_on,
     effects=Effects(),
-    keywords=["remember", "memor"],
-    always_offered=True,
     levels=("planner", "executor", "thinker"),
+    always_offered=True,
+    distracts=True,
 )
 def memory_add(
     context: Context,
@@ -62,9 +62,9 @@ def memory_add(
     risk="read",
     available=_switched_on,
     effects=Effects(),
-    keywords=["remember", "memor", "recall", "earlier", "previous", "last time"],
-    always_offered=True,
     levels=("planner", "executor", "thinker"),
+    always_offered=True,
+    distracts=True,
 )
 def recall(context: Context, query: Annotated[str, "what the memories are about", "text"]) -> CommandOutput:
     try:

@@ -12,9 +12,9 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from autoagent.commands.context import Context
@@ -96,9 +96,8 @@ def command(
     repeatable: bool = False,
     category: str = "",
     effects: Effects | None = None,
-    keywords: Iterable[str] = (),
-    advice: str = "",
     always_offered: bool = False,
+    distracts: bool = False,
     autogpt: Iterable[str] = (),
     meant_by: Iterable[str] = (),
     ignored: Iterable[str] = (),
@@ -112,8 +111,7 @@ def command(
     nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
     `repeatable` says that the same call may give another result although nothing changed here. A command that does not
     declare its `effects` is asked about at every call, and its results count as text from outside and as private.
-    `keywords`, `advice`, `always_offered`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels` are as in
-    CommandSpec.
+    `always_offered`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels` are as in CommandSpec.
     """
 
     def register(function: Callable[..., str | CommandOutput]) -> Command:
@@ -127,9 +125,9 @@ def command(
             tuple(aliases),
             repeatable,
             effects,
-            tuple(keywords),
-            advice,
             always_offered,
+            distracts,
+            "",
             tuple(autogpt),
             tuple(meant_by),
             tuple(ignored),
@@ -185,6 +183,7 @@ def _parameter(parameter: inspect.Parameter, hint: Any) -> Parameter:
         detail=DETAIL in traits,
         suffix=next((trait for trait in traits if trait.startswith(".")), ""),
         code=CODE if CODE in traits else FILE_TEXT if FILE_TEXT in traits else "",
+        item="integer" if get_args(hint) == (int,) else "string",
     )
 
 
@@ -227,9 +226,16 @@ class Registry:
         """
         wanted = set(names)
         kept = [c for name, c in self._commands.items() if name in wanted]
+        if not any(c.spec.effects and c.spec.effects.loads_commands for c in kept):
+            kept = [replace(c, spec=replace(c.spec, group="")) if c.spec.group else c for c in kept]
         left_out = [c.spec for name, c in self._commands.items() if name not in wanted]
         off = {name: reason for spec in left_out for name in (spec.name, *spec.aliases)}
         return Registry(kept, {**self.switched_off, **off}, self.stand_ins, self._around)
+
+    def grouped(self, groups: Mapping[str, str], loader: Command) -> Registry:
+        """Return the registry with the commands named in `groups` in these groups, and the command that loads one."""
+        made = (replace(c, spec=replace(c.spec, group=groups.get(name, ""))) for name, c in self._commands.items())
+        return Registry([*made, loader], self.switched_off, self.stand_ins, self._around)
 
     def around(self, hook: Around) -> Registry:
         """Return the registry with a hook around each command that runs, outside of those that are there."""
@@ -282,13 +288,15 @@ class Registry:
         """Return a checked call with what it would change, as far as its command can foretell."""
         command = self._commands[call.name]
         risk = command.assess(context, **call.args) if command.assess else command.spec.risk
+        guarded = tuple(_guarded(call, command.spec, context)) if risk != "read" else ()
+        proposal = Proposal(call, command.spec, risk=risk, guarded=guarded)
         if command.preview is None:
-            return Proposal(call, command.spec, risk=risk)
+            return proposal
         try:
             preview = command.preview(context, **call.args)
         except CommandError as error:
-            return Proposal(call, command.spec, f"This will fail: {error}", risk=risk)
-        return Proposal(call, command.spec, preview or "This changes nothing.", changes=bool(preview), risk=risk)
+            return replace(proposal, preview=f"This will fail: {error}")
+        return replace(proposal, preview=preview or "This changes nothing.", changes=bool(preview))
 
     def execute(self, call: Call, context: Context) -> Result:
         """Run a checked call. A CommandError and an OSError become a failed Result; anything else propagates."""
@@ -329,6 +337,16 @@ class Registry:
         raise ReplyError(f"There is no command {wanted!r}.{hint} The commands are: {offered}.")
 
 
+def _guarded(call: Call, spec: CommandSpec, context: Context) -> Iterator[str]:
+    """Yield the places that a call names and that only the user may allow to be written."""
+    for parameter in spec.parameters:
+        if parameter.meaning in ("path", "entry") and isinstance(path := call.args.get(parameter.name), str):
+            with suppress(CommandError):
+                where = context.workspace.display(path, follow=parameter.meaning == "path")
+                if context.workspace.watch.is_guarded(where):
+                    yield where
+
+
 def folded(name: str) -> str:
     """Return the name as all spellings of it have it: `Read File` is read_file."""
     return name.strip().lower().replace(" ", "_").replace("-", "_")
@@ -350,6 +368,8 @@ def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
         value = _from_text(kind, value)
     if kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
         value = _finite(spec, parameter, value)
+    if kind == "array" and parameter.item == "integer" and isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     types_of_kind = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
@@ -360,11 +380,14 @@ def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
             f"the command is {spec.signature()}."
         )
     if kind == "array" and parameter.schema is None:
+        wanted = types_of_kind[parameter.item]
+        if wanted is int:
+            value = [_from_text(parameter.item, item) if isinstance(item, str) else item for item in value]
         for number, item in enumerate(value, 1):
-            if not isinstance(item, str):
+            if not isinstance(item, wanted) or isinstance(item, bool):
                 raise ReplyError(
-                    f"The argument {parameter.name!r} of {spec.name} must be a list of strings; item {number} of it is "
-                    f"of type {type(item).__name__}."
+                    f"The argument {parameter.name!r} of {spec.name} must be a list of {parameter.item}s; item "
+                    f"{number} of it is of type {type(item).__name__}."
                 )
     if parameter.choices and value not in parameter.choices:
         choices = ", ".join(parameter.choices)

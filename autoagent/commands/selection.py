@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 
 from autoagent.commands.added import AddedCommands, added_commands
-from autoagent.commands.registry import Command, Registry
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Command, Registry, command
 from autoagent.config.settings import Settings
-from autoagent.core.commands import CommandSpec
-from autoagent.core.errors import SettingsError, SetupError
-from autoagent.core.task import Goal
+from autoagent.core.commands import CommandSpec, Effects, prompt_line
+from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.tool_servers import PREFIX
 from autoagent.core.window import SMALL_WINDOW
+
+LOADER = "more_commands"
+"""The command that loads a group of others."""
 
 # Each is a module here with its commands.
 _OWN = ("files", "code", "web", "git", "media", "agents", "levels", "memory", "system")
@@ -71,15 +75,15 @@ def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
         off.update(named)
     usable, reasons = [], {}
     stand_ins: dict[str, str] = {}
-    for command in (*all_commands(), *more):
-        spec = command.spec
-        reason = off.get(spec.name) or _reason(command, settings)
+    for known in (*all_commands(), *more):
+        spec = known.spec
+        reason = off.get(spec.name) or _reason(known, settings)
         if reason:
             reasons.update(dict.fromkeys((spec.name, *spec.aliases), reason))
             if spec.stand_in and spec.name not in off:
                 stand_ins.update(dict.fromkeys((spec.name, *spec.aliases), spec.stand_in))
         else:
-            usable.append(command)
+            usable.append(known)
     return Registry(usable, reasons, stand_ins)
 
 
@@ -91,21 +95,13 @@ def _reason(command: Command, settings: Settings) -> str:
         return str(error)
 
 
-def need_outward(specs: Iterable[CommandSpec], goals: Sequence[Goal]) -> bool:
-    """Return whether goals need one of these commands that acts outward or irreversibly, by what they declare."""
-    text = _text(goals)
-    return any(spec.outward and spec.suits(text) for spec in specs)
+def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bool = False) -> Registry:
+    """Return the commands of a run: those the user names (names or categories, `all`), else all.
 
-
-def _text(goals: Sequence[Goal]) -> str:
-    return " ".join(goal.text for goal in goals).lower()
-
-
-def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], window: int) -> Registry:
-    """Return the commands to offer: those the user names (names or categories, `all`), else those
-    that fit the goals if the window is small, else all. What ends the run is always among them.
-
-    Raises SettingsError for a wanted name that is neither a command nor a category, or cannot be used here.
+    If the window is small and the user names none, those that few runs need are loaded by group, when the agent asks.
+    So are those that distract a model which is `guided`.
+    What ends the run is always offered. Raises SettingsError for a wanted name that is neither a command nor a
+    category, or cannot be used here.
     """
     names = {spec.name for spec in registry.specs}
     chosen: set[str] = set()
@@ -114,13 +110,41 @@ def choose(registry: Registry, wanted: Sequence[str], goals: Sequence[Goal], win
         chosen |= names if name == "all" else set(_meant("--commands (AUTOAGENT_COMMANDS)", name, known))
         if reason := registry.switched_off.get(name):
             raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")
-    if not wanted and window < SMALL_WINDOW:
-        text = _text(goals)
-        chosen = {spec.name for spec in registry.specs if spec.always_offered or spec.suits(text)}
-    elif not wanted:
-        chosen = names
+    if not wanted:
+        return grouped(registry, guided=guided) if window < SMALL_WINDOW else registry
     ending = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.ends_run}
     return registry.only(chosen | ending, "it is not offered in this run")
+
+
+def grouped(registry: Registry, *, guided: bool) -> Registry:
+    """Return the registry with a command that loads the groups of those which are not always offered."""
+    groups: dict[str, list[str]] = {}
+    for spec in registry.specs:
+        if not spec.always_offered or (guided and spec.distracts):
+            groups.setdefault(spec.category, []).append(spec.name)
+    if not groups:
+        return registry
+
+    def more_commands(context: Context, group: str) -> str:
+        if group not in groups:
+            raise CommandError(f"There is no group {group!r}; the groups are {', '.join(groups)}.")
+        lines = (prompt_line(registry.spec(name)) for name in groups[group])
+        return "\n".join(["You can now use:", *lines])
+
+    loader = command(
+        LOADER,
+        "Load a group of further commands",
+        risk="read",
+        repeatable=True,
+        category="system",
+        effects=Effects(loads_commands=True),
+        always_offered=True,
+    )(more_commands)
+    (parameter,) = loader.spec.parameters
+    held = "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items())
+    bound = replace(loader.spec, parameters=(replace(parameter, choices=tuple(groups), help=held),))
+    by_name = {name: group for group, names in groups.items() for name in names}
+    return registry.grouped(by_name, replace(loader, spec=bound))
 
 
 def _meant(setting: str, name: str, specs: Iterable[CommandSpec]) -> list[str]:

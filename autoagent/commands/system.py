@@ -29,7 +29,6 @@ _LOOKS_UNTIL = 5.0  # seconds between looks at the clock, which may be set
     repeatable=True,
     effects=Effects(asks_user=True),
     levels=("planner",),
-    keywords=["ask", "user"],
     autogpt=["user_interaction"],
 )
 def ask_user(
@@ -56,7 +55,6 @@ def do_nothing(context: Context) -> str:
     risk="read",
     repeatable=True,
     effects=Effects(),
-    keywords=["server", "background", "serve", "wait", "until"],
     levels=("planner", "executor"),
 )
 def wait_for(
@@ -138,7 +136,7 @@ def wait_until(
 
 @command(
     "task_complete",
-    "Finish, once every goal is met",
+    "Finish, once every goal is met or cannot be met",
     risk="read",
     aliases=["goals_accomplished"],
     repeatable=True,
@@ -147,8 +145,12 @@ def wait_until(
     always_offered=True,
     autogpt=["task_statuses", "system"],
 )
-def task_complete(context: Context, reason: Annotated[str, "how each goal was met", "text"]) -> CommandOutput:
-    return CommandOutput(f"Finished: {reason}", ResultMeta(finished=reason))
+def task_complete(
+    context: Context,
+    reason: Annotated[str, "how each goal was met, or why it cannot be", "text"],
+    unmet: Annotated[list[int] | None, "numbers of goals that cannot be met"] = None,
+) -> CommandOutput:
+    return CommandOutput(f"Finished: {reason}", ResultMeta(finished=reason, given_up=tuple(unmet or ())))
 
 
 @command(
@@ -156,10 +158,7 @@ def task_complete(context: Context, reason: Annotated[str, "how each goal was me
     "Read on in the result of an earlier step",
     risk="read",
     effects=Effects(pages_results=True),
-    keywords=[
-        *("run", "execute", "shell", "command", "test", "build", "script", "program", "output", "log"),
-        *("web", "page", "site", "http", "url", "internet", "online", "research"),
-    ],
+    always_offered=True,
 )
 def read_result(
     context: Context,

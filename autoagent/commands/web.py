@@ -56,7 +56,6 @@ def _has_google(settings: Settings) -> str:
     risk="network",
     aliases=["search"],
     effects=_OUTSIDE,
-    keywords=["web", "search", "internet", "online", "research", "look up", "find out"],
     autogpt=_SEARCH,
 )
 def web_search(context: Context, query: Query, num_results: Count = 8) -> CommandOutput:
@@ -105,7 +104,6 @@ def _listed(query: str, found: SearchResults) -> CommandOutput:
     "Read a web page",
     risk="network",
     effects=_OUTSIDE,
-    keywords=["web", "page", "site", "http", "www", "url", "internet", "online", "research"],
     autogpt=_PAGES,
 )
 def browse_website(context: Context, url: Url, question: Question) -> CommandOutput:
@@ -124,7 +122,6 @@ def browse_website(context: Context, url: Url, question: Question) -> CommandOut
     "Summarise a web page",
     risk="network",
     effects=_OUTSIDE,
-    keywords=["summar"],
     autogpt=_PAGES,
 )
 def get_text_summary(context: Context, url: Url, question: Question) -> CommandOutput:
@@ -139,7 +136,6 @@ def get_text_summary(context: Context, url: Url, question: Question) -> CommandO
     "List the links of a web page",
     risk="network",
     effects=_OUTSIDE,
-    keywords=["link"],
     autogpt=_PAGES,
 )
 def get_hyperlinks(context: Context, url: Url) -> CommandOutput:
@@ -216,7 +212,6 @@ def _preview_download(context: Context, url: str, filename: str) -> str:
     preview=_preview_download,
     repeatable=True,
     effects=Effects(from_outside=True),
-    keywords=["download"],
     autogpt=["file_operations"],
 )
 def download_file(

@@ -1,5 +1,4 @@
-"""The configuration: every setting and its origin, the files that hold it, and which of them to trust.
+"""The configuration: every setting and its origin, the files that hold settings, and the permissions of a folder.
 
-May import core, text and registry. Hands out `Settings`, the task of `ai_settings.yaml`, and what a folder may set by
-itself.
+May import core, text and registry. Hands out `Settings` and the task of `ai_settings.yaml`.
 """

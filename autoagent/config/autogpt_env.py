@@ -1,6 +1,6 @@
-"""What AutoGPT's variables and files mean here, where they are called otherwise; and those that mean nothing, with why.
+"""AutoGPT's variables and files that have other names here, and those that have no effect, with the reason.
 
-Those that mean the same under the same name are named in Settings.
+Variables with the same name and meaning are declared in Settings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _AZURE_KEYS = ("azure_api_type", "azure_api_base", "azure_api_version", "azure_m
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The value that a variable of AutoGPT's, or a key of its azure.yaml, gives to a setting. `over`: whatever else."""
+    """The value that a variable of AutoGPT or a key of its azure.yaml gives to a setting. `over`: it overrides our own
+    name.
+    """
 
     setting: str
     variable: str
@@ -58,10 +60,13 @@ def is_autogpts(text: str, names: Sequence[str]) -> bool:
     return _HEADING.search(text) is not None or not _ITS_OWN.isdisjoint(names)
 
 
-def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterator[Meaning]:
-    """Yield what these variables set under other names. `redis`: the memory is in Redis.
+REDIS = "redis"  # its backend that an address belongs to
 
-    Raises SettingsError for one that is not true or false, and for an azure.yaml that cannot be used.
+
+def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterator[Meaning]:
+    """Yield the settings that these variables set under other names. `redis`: the memory is in Redis.
+
+    Raises SettingsError for a value that is not true or false, and for an unusable azure.yaml.
     """
     if _is_true(values, "USE_AZURE"):
         yield from _azure(values, folder)
@@ -121,7 +126,7 @@ def azure_file(values: Mapping[str, str]) -> Path:
 
 
 def _azure_file(values: Mapping[str, str], folder: Path) -> tuple[str, dict[str, str]]:
-    """Return the address and the deployments of azure.yaml; nothing if there is none."""
+    """Return the address and the deployments of azure.yaml; nothing if the file is missing."""
     from autoagent.config.yaml_file import read_mapping  # few have one
 
     path = folder / azure_file(values)

@@ -1,13 +1,15 @@
-"""An AutoGPT folder as it lies: what its `.env` says, and the files beside it that nobody names."""
+"""An AutoGPT folder: its `.env`, and the files beside it at their usual places."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from autoagent.config.autogpt_env import (
     PROMPT_SETTINGS,
+    REDIS,
     WORKSPACES,
     azure_file,
     is_autogpts,
@@ -16,16 +18,14 @@ from autoagent.config.autogpt_env import (
     notes,
 )
 from autoagent.config.dotenv import read_dotenv
-from autoagent.config.folder import is_inside
-from autoagent.config.text_file import read_text
+from autoagent.config.text_file import is_inside, read_text
 from autoagent.core.errors import SettingsError
-from autoagent.registry.memory import REDIS
 
 DOTENV = ".env"
 
 
 class AutoGPTFolder:
-    """The `.env` of a folder, and what in it and beside it is AutoGPT's. `held`: what holds without the folder."""
+    """The `.env` of a folder and AutoGPT's files beside it. `held` are the settings that hold without the folder."""
 
     def __init__(self, folder: Path, env: Mapping[str, str], held: Mapping[str, tuple[Any, str]]) -> None:
         self.variables = read_dotenv(folder / DOTENV)
@@ -45,7 +45,7 @@ class AutoGPTFolder:
         backend = (
             self._held["memory_backend"][0] if "memory_backend" in self._held else own.get("memory_backend", "  ")[1]
         )
-        redis = backend.lower() == REDIS.name
+        redis = backend.lower() == REDIS
         for meaning in meanings(values, self._folder, redis=redis):
             if meaning.over or meaning.setting not in own:
                 line = self._line(meaning.variable) or self._line("USE_AZURE")
@@ -60,9 +60,9 @@ class AutoGPTFolder:
         return self.variables[variable].line if variable in self.variables else 0
 
     def usual_places(self, workspace: Path) -> dict[str, tuple[Path, str]]:
-        """Return the files and folders that AutoGPT keeps here, for settings that name no others.
+        """Return AutoGPT's usual files and folders that exist here, for settings that name no others.
 
-        `workspace` is the usual one, which goes before AutoGPT's.
+        `workspace` is our own default, which has precedence.
         """
         places = {"prompt_settings_file": (PROMPT_SETTINGS,), "workspace": (workspace, *WORKSPACES)}
         found: dict[str, tuple[Path, str]] = {}
@@ -72,8 +72,14 @@ class AutoGPTFolder:
                 found[name] = there[0], "default"
         return found
 
+    def is_in_use(self, workspace: Path) -> bool:
+        """Return whether AutoGPT, or a task of its kind, has a home here: its settings, its `.env`, a workspace."""
+        ai_settings = self._env.get("AI_SETTINGS_FILE") or "ai_settings.yaml"
+        names = (ai_settings, PROMPT_SETTINGS, workspace, *WORKSPACES)
+        return self._is_autogpts or any(os.path.lexists(self._folder / name) for name in names)
+
     def notes(self, taken: Mapping[str, tuple[Any, str]]) -> list[str]:
-        """Return a line each of what the user might miss; `taken` is what holds."""
+        """Return a line for each thing the user might miss; `taken` are the settings in effect."""
         lines = notes({name: found.value for name, found in self.variables.items()})
         local = "EXECUTE_LOCAL_COMMANDS"
         if taken.get(local.lower()) == (False, ".env:1") and local not in self.variables:

@@ -1,4 +1,4 @@
-"""A time as a person writes it: `18:00` (the next one), `2026-11-23T08:00`, or `2h` from now."""
+"""Parses times such as `18:00` (the next one), `2026-11-23T08:00`, or `2h` from now."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _UNITS = (86_400, 3_600, 60, 1)  # seconds
 
 
 def moment(text: str, now: float) -> float:
-    """Parse a time, as `now` in seconds since the epoch; without a zone it is local time.
+    """Parse a time; `now` is in seconds since the epoch. Times without a zone are local.
 
-    Raises ValueError, with what is wrong, for what is no time or has passed.
+    Raises ValueError with the reason for an invalid or past time.
     """
     text = text.strip()
     try:

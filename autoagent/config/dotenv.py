@@ -1,4 +1,4 @@
-"""`.env`: read as python-dotenv reads it, so that one of another program is no error; nothing is expanded or run."""
+"""Reads and writes `.env` as python-dotenv does, accepting files of other programs. Nothing is expanded or run."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Variable:
 def read_dotenv(path: Path) -> dict[str, Variable]:
     """Return all variables of the file, even empty ones; {} if there is no file. The last of a repeated name counts.
 
-    Raises SettingsError as `read_text` does, and for a gap that nobody writes. What is wrong with a single variable is
-    its `problem`.
+    A problem with a single variable is kept in its `problem`. Raises SettingsError as `read_text` does, and for a
+    malformed gap.
     """
     if not is_there(path):
         return {}
@@ -59,7 +59,7 @@ def read_dotenv(path: Path) -> dict[str, Variable]:
 
 
 def _bindings(path: Path) -> Iterator[Binding]:
-    """Yield what the parser makes of the file, piece by piece, with nothing of it left out."""
+    """Yield the parsed pieces of the file without leaving anything out."""
     text = read_text(path)
     for gap in _GAP.finditer(text):
         if len(gap[0]) > _LONGEST_GAP:
@@ -87,10 +87,10 @@ def _complaint(written: str) -> str:
 
 
 def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = False) -> None:
-    """Set these variables in the file, which only its owner may read then (0600); all other lines stay.
+    """Set these variables in the file and make it private (0600); all other lines stay.
 
-    `quote`: put a value in quotes where it needs them. Raises SettingsError if the file cannot be read or written, or a
-    value cannot be kept on one line.
+    `quote`: quote values that need it. Raises SettingsError if the file cannot be read or written, or a value does not
+    fit on one line.
     """
     written = {}
     for name, value in values.items():

@@ -1,41 +1,36 @@
-"""The settings that the folder a program is started in may set by itself: somebody else may have written them.
+"""What a folder may set by itself, as somebody else may have written its files.
 
-Each setting declares beside its default which of these permissions a folder has. What reaches out, weakens a boundary
-or runs a program counts only once the user has trusted the folder with it.
+Each setting declares a permission beside its default. Values that reach out, weaken a boundary or run a program count
+only once the user has trusted the folder with them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from autoagent.registry.embedders import EMBEDDERS
+from autoagent.config.text_file import is_inside
+from autoagent.registry.embedders import EMBEDDERS, OPENAI
 from autoagent.registry.memory import BACKENDS
+from autoagent.registry.models import OPENAI as ENDPOINT
 from autoagent.registry.models import PROVIDERS, parse_model
 from autoagent.registry.sandbox import is_stronger
 
 if TYPE_CHECKING:
-    from autoagent.config.settings import Settings
-
-Permission = Literal[
-    "free", "limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false",
-    "stronger", "inside", "model", "own model", "own memory",
-    "own embedder", "paired", "trust", "never",
-]  # fmt: skip
+    from autoagent.config.settings import Permission, Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntrustedValue:
-    """Something that a folder would set, ignored until the user has trusted it.
+    """A value set by a folder, ignored until the user trusts it.
 
-    `file` and `line` (0: none) say where it stands, `name` what it is called there, `about` what it is for. `setting`
-    is the setting that it would set, '' if it sets none. `never`: not even a trusted folder may set it. `additive`: a
-    run can go without it, where nobody can be asked.
+    `file` and `line` (0: none) are its place, `name` its name there, `about` its purpose, `setting` the setting it
+    would set ('' for none). `never`: not even a trusted folder may set it. `additive`: a run can go without it if
+    nobody can be asked.
     """
 
     file: str
@@ -55,7 +50,7 @@ class UntrustedValue:
 
     @property
     def mark(self) -> str:
-        """The digest of what is trusted: the file, the name and the value, wherever they stand in the file."""
+        """The digest of the file, name and value, independent of the line."""
         return hashlib.sha256(json.dumps([self.file, self.name, self.value]).encode()).hexdigest()
 
 
@@ -65,7 +60,7 @@ LIMITED: Mapping[str, str] = {
     "inside": "within the folder",
     "model": "no file, no run, no plug-in",
     **dict.fromkeys(("own model", "own memory", "own embedder"), "no plug-in"),
-    "paired": "with its key",
+    "unset": "where you have none",
     "trust": "once trusted",
     "never": "never",
 }
@@ -83,17 +78,18 @@ COMPARED: frozenset[Permission] = frozenset(
 """The permissions that let a value be tighter than another."""
 
 
-def is_inside(folder: Path, path: Path) -> bool:
-    """Return whether a path, seen from the folder and with its links resolved, lies in it; none with NUL does."""
-    if "\0" in str(path):
-        return False
-    real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for links in a circle
-    return next(real).is_relative_to(next(real))
-
-
 def _is_tighter(value: float, now: float) -> bool:
     """Return whether a limit, which 0 switches off, is at least as tight."""
     return value > 0 and (now == 0 or value <= now)
+
+
+def _stays_here(model: str, held: Settings) -> bool:
+    """Return whether a model sends texts only where the user's own choice sends them."""
+    return parse_model(model).name != ENDPOINT.name or held.model_choice.name == ENDPOINT.name
+
+
+def _is_own_embedder(name: str, held: Settings) -> bool:
+    return not EMBEDDERS.is_added(name) and (name != OPENAI.name or held.model_choice.name == ENDPOINT.name)
 
 
 def _has_no_lists(held: Settings) -> bool:
@@ -103,9 +99,10 @@ def _has_no_lists(held: Settings) -> bool:
 # Whether the value is allowed, given the one in effect without it. A permission that is not here allows nothing.
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "free": lambda value, now, held, folder: True,
+    "unset": lambda value, now, held, folder: not now,
     "limit": lambda value, now, held, folder: _is_tighter(value, now),
     "less": lambda value, now, held, folder: bool(value <= now),
-    "more": lambda value, now, held, folder: set(value) >= set(now),
+    "more": lambda value, now, held, folder: {*value} >= {*now} and not any(one[0] == "!" for one in {*value} - {*now}),
     "fewer": lambda value, now, held, folder: set(value) <= set(now),
     "narrower": lambda value, now, held, folder: not now or set(value) <= set(now),
     "shell": lambda value, now, held, folder: _has_no_lists(held),
@@ -115,9 +112,8 @@ _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "only true": lambda value, now, held, folder: value is True,
     "only false": lambda value, now, held, folder: value is False,
     "inside": lambda value, now, held, folder: is_inside(folder, value),
-    "model": lambda value, now, held, folder: parse_model(value).is_harmless,
+    "model": lambda value, now, held, folder: parse_model(value).is_harmless and _stays_here(value, held),
     "own model": lambda value, now, held, folder: not PROVIDERS.is_added(parse_model(value).name),
     "own memory": lambda value, now, held, folder: not BACKENDS.is_added(value),
-    "own embedder": lambda value, now, held, folder: not EMBEDDERS.is_added(value.partition(":")[0]),
-    "paired": lambda value, now, held, folder: False,  # decided where the key is known
+    "own embedder": lambda value, now, held, folder: _is_own_embedder(value.partition(":")[0], held),
 }

@@ -1,8 +1,7 @@
-"""The bounds of a scenario of `autoagent test`, which somebody
-else may have written: nothing wider than the user's own.
+"""Bounds for scenarios of `autoagent test`: a scenario by somebody else may set nothing wider than the user's settings.
 
-Whoever plays it names the user's settings in a variable of the environment, and each process of the scenario is held to
-them when it has read its own, wherever these come from. Each setting declares what a scenario may do with it.
+The runner passes the user's settings in an environment variable, and each process of the scenario is held to them after
+loading its own. Each setting declares its permission for scenarios.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoagent.config.folder import COMPARED, is_inside, may_set
+from autoagent.config.folder import COMPARED, may_set
+from autoagent.config.text_file import is_inside
 from autoagent.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def tighter_than_usual(bounds: Mapping[str, Any], usual: Settings) -> dict[str, 
 
 
 def hold(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str], folder: Path) -> None:
-    """Raise SettingsError for what a scenario played in this folder may not set; nothing if none is played."""
+    """Raise SettingsError for a setting that a scenario in this folder may not have; do nothing outside a scenario."""
     if HELD_TO not in env:
         return
     given = json.loads(env[HELD_TO])

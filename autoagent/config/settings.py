@@ -1,44 +1,37 @@
-"""Every setting of the program, in one frozen record, and where each value came from.
-
-Layers, later ones win: defaults < user config < `.env` < environment < flags. The task itself (name, role, goals)
-is in `task_file`.
-"""
+"""Every setting of the program, in one frozen record; `load` puts one together."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import math
-import os
 import re
-import types
-import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from autoagent.config.autogpt_env import AZURE_ADDRESS, is_blank
-from autoagent.config.autogpt_folder import AutoGPTFolder
-from autoagent.config.dotenv import Variable
-from autoagent.config.folder import Permission, UntrustedValue, may_set
-from autoagent.config.scenario_bounds import hold
-from autoagent.config.text_file import is_there
-from autoagent.config.yaml_file import read_mapping
 from autoagent.core.errors import SettingsError
-from autoagent.registry.embedders import EMBEDDED
-from autoagent.registry.memory import BACKENDS, parse_backend
+from autoagent.registry.embedders import EMBEDDED, EMBEDDERS, EmbedderKind
+from autoagent.registry.embedders import OPENAI as OPENAI_EMBEDDER
+from autoagent.registry.memory import BACKENDS, IN_EXTENSIONS, parse_backend
 from autoagent.registry.memory import LOCAL as LOCAL_MEMORY
-from autoagent.registry.models import ModelChoice, model_forms, parse_model
+from autoagent.registry.models import OPENAI as ENDPOINT
+from autoagent.registry.models import ModelChoice, ModelSettings, model_forms, parse_model
 from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
 from autoagent.registry.table import either
-from autoagent.text.sanitize import shorten
 
 EMBEDDER = "text-embedding-3-small"
 """What embeds at OpenAI's own endpoint where nobody names another model."""
 
+OPENAI_URL = "https://api.openai.com/v1"
+
 WORKSPACE = Path("autoagent_workspace")
+DOTENV = ".env"
+
+Permission = Literal[
+    "free", "limit", "less", "more", "fewer", "narrower", "shell", "denied", "allowed", "only true", "only false",
+    "stronger", "inside", "model", "own model", "own memory",
+    "own embedder", "unset", "trust", "never",
+]  # fmt: skip
 
 # ruff: noqa: RUF009 - `setting` is dataclasses.field with our metadata, and the paths in it cannot change
 
@@ -54,15 +47,16 @@ def setting(
     scenario: Permission | None = None,
     keys: tuple[str, ...] = (),
 ) -> Any:
-    """Declare a field of Settings: its default, the environment variables that set it (first wins), its help line.
+    """Declare a field of Settings: its default, its environment variables (the first wins) and its help line.
 
-    `choices` maps each word that is taken to what it means. `parse` raises ValueError, which says why, for a text that
-    means nothing, and may give the text to keep in its place. `folder` is the permission of an untrusted folder to set
-    it, `scenario` that of a scenario that is played (see scenario_bounds); None: the same. `keys` are the settings that
-    are sent to this address.
+    `choices` maps each accepted word to its value. `parse` validates a text, may return the value to keep, and raises
+    ValueError with the reason. `folder` is the permission of an untrusted folder to set it, `scenario` that of a
+    scenario (None: the same). `keys` are the settings that are sent to this address.
     """
     declared = {"help": help, "secret": secret, "choices": choices, "parse": parse, "folder": folder, "keys": keys}
     declared["scenario"] = scenario or folder
+    if secret and folder == "free":  # a key stands for an account, and what is sent with it may be seen there
+        declared["folder"] = "unset"
     return field(default=default, metadata={"env": env, **declared})
 
 
@@ -76,14 +70,9 @@ of_run_limit = partial(setting, folder="limit", scenario="free")
 """A limit of a single run, which bounds nothing beyond it: a scenario says what its own runs may take."""
 
 
-_PROGRAM = re.compile(
-    r"([\w.+@:/-]*/)?([\w.+@:-]*[\w+]|\[)"
-)  # a name or a path, with nothing in it that a shell would read as more
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The program's settings. A tuple is written comma-separated in a variable; paths are relative to the start."""
+    """The program's settings. Tuples are comma-separated in a variable; paths are relative to the starting folder."""
 
     # the models
     model: str = setting(
@@ -138,7 +127,6 @@ class Settings:
         "OPENAI_API_BASE_URL",
         help="an OpenAI-compatible endpoint; empty: OpenAI's own",
         keys=("openai_api_key", "openai_organization"),
-        folder="paired",
         scenario="free",
     )
     openai_organization: str = free("", "OPENAI_ORGANIZATION", help="the organization billed")
@@ -153,6 +141,12 @@ class Settings:
         "AUTOAGENT_ASKING",
         help="how an endpoint's model is asked for commands: tools, schema or text; empty: as it is found to take it",
         choices={"": "", "tools": "tools", "schema": "schema", "text": "text"},
+    )
+    prompt_style: str = free(
+        "",
+        "AUTOAGENT_PROMPT_STYLE",
+        help="how a model is prompted: full, or brief for a small one; empty: by the model's size",
+        choices={"": "", "full": "full", "brief": "brief"},
     )
     outage: float = free(
         0.0,
@@ -182,7 +176,7 @@ class Settings:
     memory_backend: str = setting(
         LOCAL_MEMORY.name,
         "MEMORY_BACKEND",
-        help=either(backend.name for backend in BACKENDS.own),
+        help=either((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS)),
         parse=parse_backend,
         folder="own memory",
     )
@@ -232,20 +226,25 @@ class Settings:
     memory_trash_days: float = free(30.0, "MEMORY_TRASH_DAYS", help="days in which the forgotten can be restored")
     memory_sleep: int = free(100, "MEMORY_SLEEP", help="memories that a sleep meets")
     memory_alike: float = free(0.97, "MEMORY_ALIKE", help="the cosine from which memories are near-duplicates")
-    memory_breadth: int = free(4, "MEMORY_BREADTH", help="candidates looked at for each memory recalled; 1 or more")
     memory_words: float = free(0.4, "MEMORY_WORDS", help="how much words count in a recall beside meaning, 0 to 1")
     memory_recency: float = free(0.05, "MEMORY_RECENCY", help="how much being recent counts in a recall, 0 to 1")
     memory_half_life_days: float = free(30.0, "MEMORY_HALF_LIFE_DAYS", help="days in which being recent halves")
-    memory_firmness: float = free(0.05, "MEMORY_FIRMNESS", help="how much the level counts in a recall, 0 to 1")
-    memory_diversity: float = free(0.1, "MEMORY_DIVERSITY", help="how much being unlike the others counts, 0 to 1")
-    memory_floor: float = free(0.3, "MEMORY_FLOOR", help="too far: a cosine below this part of the best, 0 to 1")
 
     # limits
-    strict: bool = setting(
-        False,
-        "AUTOAGENT_STRICT",
-        help="do not finish on the agent's mere word: a check, or evidence, for each goal (--strict)",
+    verify: bool = setting(
+        True,
+        "AUTOAGENT_VERIFY",
+        help="have a verifier judge the goals before a run ends (--no-verify)",
         folder="only true",
+    )
+    verifier_llm: str = setting(
+        "", "VERIFIER_LLM", help="the model at the same endpoint that judges the goals; empty: the run's own"
+    )
+    accept_claims: bool = setting(
+        False,
+        "AUTOAGENT_ACCEPT_CLAIMS",
+        help="count a goal as met that the agent only claims (--accept-claims)",
+        folder="only false",
     )
     continuous: bool = setting(False, help="run without asking", scenario="free")
     continuous_limit: int = of_run_limit(
@@ -267,6 +266,13 @@ class Settings:
     )
     allow: tuple[str, ...] = setting(
         (), help="rules of what runs without a question, such as write_to_file:notes/*", scenario="free"
+    )
+
+    protect: tuple[str, ...] = setting(
+        (),
+        "AUTOAGENT_PROTECT",
+        help="files of the workspace that only you may allow to be written, beside the usual ones; !NAME takes one out",
+        folder="more",
     )
 
     # programs
@@ -410,6 +416,7 @@ class Settings:
     plugins_config_file: Path = setting(
         Path("plugins_config.yaml"), "PLUGINS_CONFIG_FILE", help="which plug-ins are enabled", folder="inside"
     )
+    plugins_dir: Path = setting(Path("plugins"), "PLUGINS_DIR", help="where plug-ins lie", folder="inside")
     allowlisted_plugins: tuple[str, ...] = free((), "ALLOWLISTED_PLUGINS", help="plug-ins that are enabled besides")
     denylisted_plugins: tuple[str, ...] = setting(
         (), "DENYLISTED_PLUGINS", help="plug-ins that are not, whatever else says so", folder="more"
@@ -450,6 +457,48 @@ class Settings:
         except ValueError as error:
             raise SettingsError(f"The model: {error}") from None
 
+    @property
+    def of_models(self) -> ModelSettings:
+        """The subset for models and embedders."""
+        return ModelSettings(
+            base_url=self.openai_base_url,
+            api_key=self.openai_api_key,
+            organization=self.openai_organization,
+            smart=self.smart_llm,
+            fast=self.fast_llm,
+            window=self.window,
+            fast_window=self.fast_window,
+            temperature=self.temperature,
+            asking=self.asking,
+            style=self.prompt_style,
+            silence=self.silence,
+            outage=self.outage,
+            continuous=self.continuous,
+            state_dir=self.state_dir,
+        )
+
+    @property
+    def embedder(self) -> tuple[EmbedderKind, str]:
+        """The chosen embedder and its argument ('' for the default).
+
+        The default is OpenAI's own endpoint if it is used, and the embedded one otherwise, so that no text leaves the
+        machine for the memory's sake alone. Another endpoint embeds if EMBEDDING_MODEL names a model. Raises SetupError
+        as `Table.find` does.
+        """
+        name, _, argument = self.embedding_model.partition(":")
+        if name and EMBEDDERS.knows(name):
+            return EMBEDDERS.find(name), argument
+        embeds = self.embedding_model if self.openai_base_url else self.openai_api_key
+        at_endpoint = embeds and self.model_choice.provider.endpoint
+        return (OPENAI_EMBEDDER, self.embedding_model) if at_endpoint else (EMBEDDED, "")
+
+    @property
+    def host(self) -> str:
+        """The host and port that prompts are sent to; '' without an endpoint."""
+        if self.model_choice.name != ENDPOINT.name:
+            return ""
+        return re.sub(r"\A\w+://([^/?#]*@)?|[/?#].*", "", self.openai_base_url or OPENAI_URL)
+
 
 GROUPS = {  # of the settings, each by the first in it
     "model": "The models",
@@ -466,39 +515,13 @@ GROUPS = {  # of the settings, each by the first in it
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The settings in effect, and by name where each came from: `.env:3`, `default`, `flag`.
-
-    `untrusted` is what the folder would set but does not count, as the user has not trusted it; `unsent` says in a line
-    each which keys of the user's are not sent to an address that only the folder names, `notes` what of an AutoGPT
-    folder does nothing here, or something else.
-    """
-
-    settings: Settings
-    origins: Mapping[str, str]
-    untrusted: tuple[UntrustedValue, ...] = ()
-    unsent: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-Raw = tuple[str, str, Any, str]
-"""One value of a layer: the setting, what messages call it, the value (text is still to be parsed), its origin."""
-
-Layer = dict[str, tuple[Any, str]]
-"""Values by setting, parsed, each with its origin."""
-
-DOTENV = ".env"
-_PATH, _NAME = 2048, 255  # bytes of a path, half of what systems take, and of a name in it
-
-
 def user_config_path(env: Mapping[str, str]) -> Path:
     """Return `autoagent/config.yaml` under XDG_CONFIG_HOME, which is `~/.config` if it is not set."""
     return _of_user(env, "XDG_CONFIG_HOME", ".config") / "config.yaml"
 
 
 def user_state_path(env: Mapping[str, str]) -> Path:
-    """Return `autoagent` under XDG_STATE_HOME, which is `~/.local/state` if it is not set: what is kept of the user."""
+    """Return `autoagent` under XDG_STATE_HOME (default `~/.local/state`), the folder of the user's own state."""
     return _of_user(env, "XDG_STATE_HOME", ".local/state")
 
 
@@ -508,290 +531,3 @@ def _of_user(env: Mapping[str, str], variable: str, usual: str) -> Path:
     """
     base = Path(env.get(variable, ""))
     return (base if base.is_absolute() else Path.home() / usual) / "autoagent"
-
-
-def load(
-    flags: Mapping[str, Any],
-    env: Mapping[str, str],
-    cwd: Path,
-    user_config: Path | None = None,
-    *,
-    trusts: Callable[[UntrustedValue], bool] = lambda untrusted: False,
-) -> Loaded:
-    """Load all layers into one record; nothing is created, and only `.env` in `cwd` and the user config are read.
-
-    `flags` holds settings by field name; None and () stand for a flag that was not given, other names are ignored but
-    for AutoGPT's `gpt3only` and `gpt4only`, and KEPT, what a run has kept: that goes next below the flags. An empty
-    variable counts as not set. What `.env` may not set by itself counts if `trusts` says so.
-
-    Raises:
-        SettingsError: names the variable or flag, or file, line and key, of a value that cannot be used.
-    """
-    config = user_config if user_config is not None else user_config_path(env)
-    below, above = _parsed(_from_config(config)), _parsed(itertools.chain(_from_env(env), _from_flags(flags)))
-    held = {**below, **above}
-    autogpt = AutoGPTFolder(cwd, env, held)
-    folders, untrusted = _judged(cwd, held, above, trusts, autogpt)
-    usual = autogpt.usual_places(WORKSPACE)
-    taken = {**usual, **below, **folders, **above}
-    unsent = _pair(taken, folders, {name: one for name, one in held.items() if one[1] != RUN}, trusts)
-    settings = Settings(**{name: value for name, (value, _) in taken.items()})
-    origins = {name: taken[name][1] if name in taken else "default" for name in _kinds()}
-    fast, smart = ("fast_llm", "fast_window"), ("smart_llm", "window")
-    for flag, winners, losers in (("gpt3only", fast, smart), ("gpt4only", smart, fast)):
-        for winner, loser in zip(winners, losers, strict=True):
-            if flags.get(flag) and getattr(settings, winner):
-                settings = dataclasses.replace(settings, **{loser: getattr(settings, winner)})
-                origins[loser] = f"--{flag}"
-    _check_together(settings)
-    hold(settings, origins, env, cwd)
-    return Loaded(settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(taken)))
-
-
-def _parsed(values: Iterable[Raw]) -> Layer:
-    return {
-        name: (parse(name, value, called) if isinstance(value, str) else value, origin)
-        for name, called, value, origin in values
-    }
-
-
-def _judged(
-    cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool], autogpt: AutoGPTFolder
-) -> tuple[Layer, list[UntrustedValue]]:
-    """Return what `.env` sets, and what it would set if it were trusted; `outside` is what holds without it."""
-    held = Settings(**{name: value for name, (value, _) in outside.items()})
-    layer: Layer = {}
-    left: list[UntrustedValue] = []
-    written = list(autogpt.translated(_from_dotenv(autogpt.variables)))
-    raw = {name: (called, value) for name, called, value, _ in written}
-    values = _parsed(written)
-    for name, (value, origin) in values.items():
-        declared, now = Settings.__dataclass_fields__[name].metadata, getattr(held, name)
-        permission: Permission = declared["folder"]
-        keyed = permission == "paired" and _has_its_key(raw[name][0], declared["keys"][0], values, held)
-        untrusted = UntrustedValue(
-            file=DOTENV,
-            line=int(origin.rpartition(":")[2]),
-            name=raw[name][0].rpartition(" ")[2],
-            value=raw[name][1],
-            about=declared["help"].partition(";")[0],
-            setting=name,
-            secret=declared["secret"],
-            never=permission == "never",
-        )
-        allowed = name in above or _is_same(value, now) or keyed or may_set(permission, value, now, held, cwd)
-        if allowed or (permission != "never" and trusts(untrusted)):
-            layer[name] = value, origin
-        else:
-            left.append(untrusted)
-    return layer, left
-
-
-def _has_its_key(called: str, key: str, values: Layer, held: Settings) -> bool:
-    """Return whether an address of the folder stands beside its key in `.env`, or there is no key for it at all."""
-    if key in values:
-        return not called.endswith(AZURE_ADDRESS)
-    return not getattr(held, key)
-
-
-def _is_same(value: Any, now: Any) -> bool:
-    """Return whether two values are the same; this machine has two names as the host of an address."""
-    return bool(value == now) or (isinstance(value, str) and _spelled(value) == _spelled(str(now)))
-
-
-def _spelled(address: str) -> str:
-    return re.sub(r"\A(\w+://)127\.0\.0\.1(?=[:/]|\Z)", r"\1localhost", address)
-
-
-def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]) -> list[str]:
-    """Let a key go to an address that only the folder or a run names where it comes from the folder too.
-
-    There a key of the folder goes before one from outside: the two belong together. A line for each that is not sent.
-    """
-    unsent = []
-    addresses = {name: f for name, f in Settings.__dataclass_fields__.items() if f.metadata["keys"]}
-    for name, declared in addresses.items():
-        address, origin = taken.get(name, (declared.default, "default"))
-        of_folder = name in folders and origin == folders[name][1]
-        if address == outside.get(name, (declared.default,))[0] or not (of_folder or origin == RUN):
-            continue
-        if origin == RUN and trusts(of_run(name, address)):
-            continue
-        for key in declared.metadata["keys"]:
-            if key in folders:
-                taken[key] = folders[key]
-            elif key in taken:
-                variable, other = (Settings.__dataclass_fields__[one].metadata["env"][0] for one in (key, name))
-                unsent.append(
-                    f"{variable} ({taken[key][1]}) is not sent to {address}, which only {origin} names: "
-                    f"write the key for it into .env, or set {other} where you set that key."
-                )
-                del taken[key]
-    return unsent
-
-
-def of_run(name: str, address: str) -> UntrustedValue:
-    """Return an address kept by a run: trusted if the user has named it himself in this folder."""
-    return UntrustedValue(file="", name=f"{name} of runs", value=address, about="where your prompts go", setting=name)
-
-
-def _from_config(path: Path) -> Iterator[Raw]:
-    if not is_there(path):
-        return
-    kinds = _kinds()
-    for name, entry in read_mapping(path, kinds).items():
-        value = tuple(entry.texts()) if entry.is_list and kinds[name] is tuple else entry.text()
-        if value:
-            yield name, entry.where, value, entry.place
-
-
-def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
-    known = {variable for setting_field in dataclasses.fields(Settings) for variable in setting_field.metadata["env"]}
-    used = {name: found.use(f".env:{found.line}: {name}") for name, found in variables.items() if name in known}
-    for name, variable in _set_by(used):
-        line = variables[variable].line
-        yield name, f".env:{line}: {variable}", used[variable], f".env:{line}"
-
-
-def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
-    for name, variable in _set_by(env):
-        yield name, variable, env[variable], f"environment: {variable}"
-
-
-_FLAGS = {  # where the flag has another name than the setting
-    "memory_backend": "use-memory",
-    "memory_trust": "memory",
-    "memory_distil": "distil",
-    "workspace": "workspace-directory",
-    "openai_base_url": "base-url",
-    "ai_settings_file": "ai-settings",
-    "prompt_settings_file": "prompt-settings",
-    "plain_output": "plain",
-    "outage": "patience",
-    "run_name": "name",
-}
-
-
-RUN = "the run"  # an origin
-KEPT = "kept"
-"""Among the flags: the settings, by name, that a run which is taken up again has kept in its log."""
-
-
-def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
-    kept = flags.get(KEPT, {})
-    for name in _kinds():
-        value = flags.get(name)
-        if value not in (None, ()):
-            yield name, f"--{_FLAGS.get(name, name).replace('_', '-')}", value, "flag"
-        elif name in kept:
-            yield name, f"{name} in the log of the run", kept[name], RUN
-
-
-def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each setting of which a variable is set, with that variable."""
-    for setting_field in dataclasses.fields(Settings):
-        for variable in setting_field.metadata["env"]:
-            if not is_blank(variables.get(variable)):
-                yield setting_field.name, variable
-                break
-
-
-@cache
-def _kinds() -> dict[str, type]:
-    """Return the type of every setting, without the `None` that stands for "not given"; lists are tuples of str."""
-    kinds: dict[str, type] = {}
-    for name, hint in typing.get_type_hints(Settings).items():
-        if isinstance(hint, types.UnionType):
-            hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
-        kinds[name] = typing.get_origin(hint) or hint
-    return kinds
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-
-
-def parse(name: str, text: str, called: str) -> Any:
-    """Convert the text to the setting's type. Raises SettingsError, which begins with `called`."""
-    text = text.strip()
-    kind, metadata = _kinds()[name], Settings.__dataclass_fields__[name].metadata
-    choices: Mapping[str, str] | None = metadata["choices"]
-    if metadata["secret"] and not re.fullmatch(r"[!-~]*", text):
-        raise SettingsError(f"{called}: holds a space or a letter that no key has; copy the key again.")
-    if kind is str and _CONTROL.search(text):
-        raise SettingsError(f"{called}: holds a line end or another control character; write it on one line.")
-    if choices is not None:
-        if text.lower() not in choices:
-            raise SettingsError(f"{called}: must be one of {', '.join(filter(None, choices))}, not {text!r}.")
-        return choices[text.lower()]
-    if metadata["parse"] is not None:
-        try:
-            meant = metadata["parse"](text)
-        except ValueError as error:
-            raise SettingsError(f"{called}: {error}") from None
-        return meant if isinstance(meant, str) else text
-    if kind is bool:
-        if text.lower() not in _BOOLEANS:
-            raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
-        return _BOOLEANS[text.lower()]
-    if kind is int or kind is float:
-        return _number(kind, text, called)
-    if kind is tuple:
-        parts = tuple(part.strip() for part in text.split(",") if part.strip())
-        if text and not parts:
-            raise SettingsError(f"{called}: {text!r} names nothing; separate names by commas, or leave it out.")
-        return parts
-    return _path(text, called) if kind is Path else text
-
-
-def _path(text: str, called: str) -> Path:
-    try:
-        path = Path(text).expanduser()
-    except RuntimeError:
-        raise SettingsError(f"{called}: there is no such user's home: {shorten(repr(text), 100)}.") from None
-    if "\0" in text or len(os.fsencode(path)) > _PATH or any(len(os.fsencode(part)) > _NAME for part in path.parts):
-        raise SettingsError(f"{called}: nothing can be called that: {shorten(repr(text), 100)}.")
-    return path
-
-
-def _number(kind: type[int] | type[float], text: str, called: str) -> int | float:
-    try:
-        number = kind(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or number < 0:
-        wanted = "a whole number" if kind is int else "a number"
-        raise SettingsError(f"{called}: must be {wanted} of 0 or more, not {text!r}.")
-    return number
-
-
-def _check_together(settings: Settings) -> None:
-    for part in ("alike", "words", "recency", "firmness", "diversity", "floor"):
-        name = f"memory_{part}"
-        if getattr(settings, name) > 1:
-            raise SettingsError(f"{name.upper()}: must be from 0 to 1, not {getattr(settings, name):g}.")
-    for name in ("memory_growth", "memory_breadth"):
-        if getattr(settings, name) < 1:
-            raise SettingsError(f"{name.upper()}: must be 1 or more, not {getattr(settings, name):g}.")
-    if settings.authorise_command_key.lower() == settings.exit_key.lower():
-        raise SettingsError(f"AUTHORISE_COMMAND_KEY and EXIT_KEY are both {settings.exit_key!r}; they must differ.")
-    for name in ("shell_denylist", "shell_allowlist"):
-        for entry in getattr(settings, name):
-            if not _PROGRAM.fullmatch(entry):
-                raise SettingsError(
-                    f"{name.upper()}: {entry!r} is not the name or path of a program; write the program alone, such "
-                    "as git or /usr/bin/git, without arguments or patterns."
-                )
-    for name, last in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # of what can be sent as a header
-        if any(ord(letter) > last for letter in getattr(settings, name)):
-            raise SettingsError(f"{name.upper()}: {getattr(settings, name)!r} holds a letter that cannot be sent.")
-    if settings.search_url and not settings.search_url.startswith(("http://", "https://")):
-        raise SettingsError(
-            f"AUTOAGENT_SEARCH_URL: must begin with http:// or https://, not {settings.search_url!r}; "
-            "a SearXNG server of this machine is usually http://127.0.0.1:8888."
-        )
-    if settings.openai_base_url and not settings.openai_base_url.startswith(("http://", "https://")):
-        raise SettingsError(
-            f"OPENAI_BASE_URL: must begin with http:// or https://, not {settings.openai_base_url!r}; "
-            "a local server is usually http://127.0.0.1:PORT/v1."
-        )

@@ -15,14 +15,12 @@ TASK_KEYS = ("ai_name", "ai_role", "ai_goals", "api_budget")
 
 
 def is_saved(path: Path) -> bool:
-    """Return whether there is a task to read. An empty file is
-    none: a killed agent can leave one (sandbox/bubblewrap.py).
-    """
+    """Return whether there is a task to read. An empty file counts as missing: a killed agent can leave it behind."""
     return is_there(path) and (not path.is_file() or path.stat().st_size > 0)
 
 
 def read_task(path: Path) -> Task:
-    """Read the saved task. Raises SettingsError naming file, line and key of whatever is missing or wrong."""
+    """Read the saved task. Raises SettingsError naming the file, line and key of any error."""
     entries = read_mapping(path, TASK_KEYS)
     goals = _goals(entries["ai_goals"]) if "ai_goals" in entries else ()
     if not goals:
@@ -38,7 +36,7 @@ def read_task(path: Path) -> Task:
 
 
 def checks_in(path: Path) -> list[tuple[int, str]]:
-    """Return the checks of the saved goals with their lines; none if the file is unreadable or no task."""
+    """Return the checks of the saved goals with their lines; [] if the file is unreadable or no task."""
     try:
         text = read_text(path) if is_there(path) else ""
         if not ("check" in text or "\\" in text):  # most tasks have none, and YAML takes time to load
@@ -51,7 +49,7 @@ def checks_in(path: Path) -> list[tuple[int, str]]:
 
 
 def write_task(path: Path, task: Task) -> None:
-    """Save the task in one step, readable in any script. Raises SettingsError if it cannot be written."""
+    """Save the task atomically, readable in any script. Raises SettingsError if it cannot be written."""
     import yaml
 
     record = {
@@ -64,9 +62,9 @@ def write_task(path: Path, task: Task) -> None:
 
 
 def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
-    """Return the lists of the file under `constraints`, `resources` and `best_practices`, without missing ones.
+    """Return the non-empty lists under `constraints`, `resources` and `best_practices`.
 
-    AutoGPT's name of the best practices is `performance_evaluations`. Raises SettingsError naming file, line and key.
+    AutoGPT calls the last `performance_evaluations`. Raises SettingsError naming the file, line and key.
     """
     entries = read_mapping(path, ("constraints", "resources", "best_practices", "performance_evaluations"))
     lists: dict[str, tuple[str, ...]] = {}
@@ -79,9 +77,7 @@ def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _goals(entry: YamlEntry) -> tuple[Goal, ...]:
-    """Read the goals of a list, or a single one. A check has
-    a key of its own: a text is never split, whoever wrote it.
-    """
+    """Read a list of goals or a single goal. A check has its own key; the text is never split."""
     if entry.node.id == "scalar":
         return (Goal(entry.text()),) if entry.text() else ()
     return tuple(_goal(item) for item in entry.items())

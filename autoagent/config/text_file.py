@@ -16,11 +16,11 @@ LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML o
 
 
 def read_text(path: Path) -> str:
-    """Read the file as text: UTF-8 with or without a byte order mark, line ends as `\\n`.
+    r"""Read a UTF-8 file with or without a byte order mark; return it with `\n` line ends.
 
     Raises:
-        SettingsError: not there, no regular file, not readable, too large, or not text; names the file, and the line
-            where it can.
+        SettingsError: it is missing, not a regular file, not readable, too large or not text; names the file and, if
+            possible, the line.
     """
     try:
         raw = _content(path)
@@ -36,6 +36,14 @@ def read_text(path: Path) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         raise SettingsError(f"{path}:{line}: is not UTF-8; save the file as UTF-8.") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_inside(folder: Path, path: Path) -> bool:
+    """Return whether a path relative to the folder, with links resolved, lies in it; False for a path with NUL."""
+    if "\0" in str(path):
+        return False
+    real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for links in a circle
+    return next(real).is_relative_to(next(real))
 
 
 def is_there(path: Path) -> bool:
@@ -68,9 +76,9 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def write_text(path: Path, text: str, *, private: bool = False) -> None:
-    """Replace the file in one step; a crash leaves the old one. `private`: only its owner may read it (0600).
+    """Replace the file atomically, following links. `private`: only its owner may read it (0600).
 
-    A link is written through. Raises SettingsError if it cannot be written.
+    Raises SettingsError if it cannot be written.
     """
     try:
         target = path.resolve()

@@ -1,11 +1,10 @@
-"""The lists of MCP servers: JSON files with `mcpServers`, as other programs have them too.
+"""Lists of MCP servers: JSON files with `mcpServers`, as in other programs.
 
     {"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]},
                     "search": {"url": "https://mcp.example.org/mcp", "headers": {"Authorization": "Bearer ${KEY}"}}}}
 
-`${NAME}` and `${NAME:-default}` stand for variables of the environment in a list of the user's own. In one that a
-folder brings they are refused: a key of the user's would go where the folder says. Keys of an entry that other programs
-know, such as one that lets calls run unasked, mean nothing here.
+`${NAME}` and `${NAME:-default}` are filled in from the environment, but only in the user's own list: a folder's list
+could send a key anywhere. Unknown keys of other programs are ignored, including those that allow calls unasked.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ _SHAPE = 'write {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}, or
 
 
 def read_servers(path: Path, folder: Path, env: Mapping[str, str] | None) -> list[ServerEntry]:
-    """Read a list of servers; none if there is no such file. Those with `"disabled": true` are left out.
+    """Read a list of servers, without those with `"disabled": true`; [] if the file is missing.
 
     Args:
         path: the list.
         folder: see ServerEntry.
-        env: the variables that may be filled in; None if the list is not the user's own.
+        env: the variables to fill in; None if the list is not the user's own.
 
     Raises:
-        SettingsError: the file cannot be read, or holds something else; names the file and the server.
+        SettingsError: the file cannot be read or is malformed; names the file and the server.
     """
     if not is_there(path):
         return []
@@ -43,7 +42,7 @@ def read_servers(path: Path, folder: Path, env: Mapping[str, str] | None) -> lis
 
 
 def untrusted_servers(path: Path, shown: str) -> Iterator[UntrustedValue]:
-    """Yield the servers of a list that a folder brings; nothing for an unreadable one, which is reported later."""
+    """Yield the servers of a folder's list; nothing for an unreadable list, which is reported later."""
     try:
         for entry in read_servers(path, path.parent, None):
             yield untrusted_server(entry, shown)
@@ -52,7 +51,7 @@ def untrusted_servers(path: Path, shown: str) -> Iterator[UntrustedValue]:
 
 
 def untrusted_server(entry: ServerEntry, shown: str) -> UntrustedValue:
-    """Return the server as what the user is asked about; `shown` is its list, as it is named."""
+    """Return the server as a value to ask the user about; `shown` is the displayed name of its list."""
     return UntrustedValue(
         file=shown, name=entry.name, value=entry.written, about=f"an MCP server: {entry.about}", additive=True
     )

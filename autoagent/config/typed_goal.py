@@ -1,8 +1,7 @@
-r"""A goal as a user types it, on the command line or at a question: `Write report.md :: test -s report.md`.
+r"""Parses a goal as the user types it: `Write report.md :: test -s report.md`.
 
-Only here is a text split into a goal and its check, and only words of the user come here: what a model wrote and what
-stands in a file never becomes a program by what it looks like. ` :: ` is also Haskell, C++ and prose, so it parts the
-two only before something that a shell can run; ` \:: ` is never taken for it.
+Only typed text is split into a goal and a check, so that no text of a model or a file turns into a program. As ` :: `
+also occurs in Haskell, C++ and prose, it splits only before a runnable command; ` \:: ` never splits.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _SECONDS = 5.0  # to look at one line; it takes milliseconds
 
 
 def parse_goal(line: str) -> Goal:
-    """Return the goal and its check, if any: what follows the last ` :: ` before something that a shell can run.
+    """Return the goal and its check, which follows the last ` :: ` before a runnable command.
 
-    Nothing is run but a shell that only reads. No more than the last MOST_MARKS are looked at.
+    Only a shell in read-only mode is run. At most the last MOST_MARKS are tried.
     """
     end = len(line)
     for _ in range(MOST_MARKS):
@@ -45,7 +44,7 @@ def typed(goal: Goal) -> str:
 
 
 def remark(line: str, goal: Goal) -> str:
-    """Return what to tell the user who typed the line and got this goal; '' if it holds no ` :: `."""
+    """Return a hint for the user who typed the line and got this goal; '' if it holds no ` :: `."""
     if goal.check:
         return f"Check of this goal, run in the workspace after each change: {goal.check}"
     if _MARK in line:

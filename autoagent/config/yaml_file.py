@@ -1,6 +1,6 @@
-"""Settings files in YAML, read so that every complaint names its line, and so that no file can blow up.
+"""Reads settings files in YAML: every error names its line, and no file can exhaust memory.
 
-Values stay text until a setting's own type is asked for: `yes`, `1.0` and `2024-01-01` are what the user wrote.
+Values stay text until the type of their setting is known, so `yes`, `1.0` and `2024-01-01` are kept as written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class YamlEntry:
         return bool(self.node.id == "sequence")
 
     def text(self) -> str:
-        """Return the scalar as written, '' for nothing or null; a goal such as `Goal 1: make x` is that text.
+        """Return the scalar as written, '' for nothing or null. A goal such as `Goal 1: make x` is its text.
 
         Raises SettingsError for lists and larger mappings.
         """
@@ -58,8 +58,7 @@ class YamlEntry:
         raise SettingsError(f"{self.where}: must be text, not a {_KINDS[self.node.id]}.")
 
     def texts(self) -> list[str]:
-        """Return a list of texts; one text counts as a list of
-        one. Raises SettingsError for anything else, and for gaps.
+        """Return a list of texts; a single text is a list of one. Raises SettingsError for anything else, and for gaps.
         """
         if self.node.id == "scalar":
             return [self.text()] if self.text() else []
@@ -78,15 +77,15 @@ class YamlEntry:
     def members(self, known: Collection[str] | None = None, called: str = "key") -> dict[str, YamlEntry]:
         """Return the values of a mapping by key.
 
-        Raises SettingsError for anything else, a key given twice, and one not `known` (None: any); the complaint calls
-        it `called`.
+        Raises SettingsError for anything else, a repeated key, and a key that is not `known` (None: any). Errors call a
+        key `called`.
         """
         if self.node.id != "mapping":
             raise SettingsError(f"{self.where}: must hold `key: value` lines.")
         return _members(self.path, self.node, known, called)
 
     def value(self) -> Any:
-        """Return the value as JSON has it; quotes and blocks are text, and so is what JSON cannot read."""
+        """Return the value as JSON has it; quoted text, blocks and values unknown to JSON are strings."""
         if self.is_list:
             return [item.value() for item in self.items()]
         if self.node.id == "mapping":
@@ -105,17 +104,17 @@ _KINDS = {"sequence": "list", "mapping": "mapping"}
 
 
 def read_mapping(path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
-    """Read the top level of the file by key; {} for an empty file. A complaint calls a key `called`.
+    """Read the top level of the file by key; {} for an empty file. Errors call a key `called`.
 
     Raises:
-        SettingsError: what `read_text` raises, a YAML error, an alias, too much nesting, anything but a mapping, an
-            unknown key (the nearest known one is named), a key given twice.
+        SettingsError: as `read_text`, and for a YAML error, an alias, deep nesting, anything but a mapping, a repeated
+            key, or an unknown key (with the nearest known key).
     """
     return mapping_of(read_text(path), path, known, called)
 
 
 def mapping_of(text: str, path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
-    """Read the top level of a text that stands in the file, as `read_mapping` does; `known` None: any key is taken."""
+    """Read the top level of a text from the file, as `read_mapping` does; `known` None accepts any key."""
     import yaml
 
     try:

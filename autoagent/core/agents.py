@@ -9,10 +9,10 @@ from autoagent.core.memory import Origin
 
 @dataclass(frozen=True, slots=True)
 class SubAgent:
-    """A sub-agent at one moment, as its starter sees it. `commands` are those it may use.
+    """A snapshot of a sub-agent for the agent that started it. `commands` are the commands it may use.
 
-    `status` is `running`, `asking` (it waits until the user has answered a question of it) or as in Outcome, and
-    `reason` then why it ended. `said` is what it said last, and `origin` what that comes from, after all it has read.
+    `status` is `running`, `asking` (it waits for the user's answer) or the status of its Outcome with its `reason`.
+    `said` is its last message; `origin` records the sources of everything it has read.
     """
 
     key: str

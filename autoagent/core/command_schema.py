@@ -1,6 +1,6 @@
-"""JSON schemas made from command specs: of a command's arguments, of a whole reply, of native tools.
+"""JSON schemas of a command's arguments, of a whole reply and of native tools, made from command specs.
 
-A model constrained by these cannot write a malformed command; any other is checked against the same specs.
+A model constrained by these cannot write a malformed command. Other replies are checked against the same specs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def arguments(spec: CommandSpec) -> dict[str, Any]:
 
 
 def reply(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
-    """Return the schema of a whole reply: the named thoughts, if any, then one of the commands with its arguments."""
+    """Return the schema of a whole reply: the named thoughts, then a command with its arguments."""
     commands = [
         _object({"name": {"type": "string", "const": spec.name}, "args": arguments(spec)}, ["name", "args"])
         for spec in specs
@@ -48,9 +48,9 @@ def reply(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> dict
     return _object({**said, "command": {"anyOf": commands}}, [*said, "command"])
 
 
-def tools(specs: Sequence[CommandSpec]) -> list[dict[str, Any]]:
-    """Return the commands as OpenAI tools. The thoughts are an argument of each, so no tool call lacks them."""
-    return [{"type": "function", "function": _function(spec)} for spec in specs]
+def tools(specs: Sequence[CommandSpec], named: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
+    """Return the commands as OpenAI tools. The named thoughts, if any, are an argument of each, so none lacks them."""
+    return [{"type": "function", "function": _function(spec, named)} for spec in specs]
 
 
 def thoughts(named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
@@ -58,10 +58,11 @@ def thoughts(named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
     return _object({name: {"type": "string"} for name in named}, list(named))
 
 
-def _function(spec: CommandSpec) -> dict[str, Any]:
+def _function(spec: CommandSpec, named: Sequence[str]) -> dict[str, Any]:
     schema = arguments(spec)
-    schema["properties"] = {"thoughts": thoughts(), **schema["properties"]}
-    schema["required"] = ["thoughts", *schema["required"]]
+    if named:
+        schema["properties"] = {"thoughts": thoughts(named), **schema["properties"]}
+        schema["required"] = ["thoughts", *schema["required"]]
     return {"name": spec.name, "description": spec.label, "parameters": schema}
 
 
@@ -71,7 +72,7 @@ def parameter(declared: Parameter) -> dict[str, Any]:
         return dict(declared.schema)
     schema: dict[str, Any] = {"type": declared.kind}
     if declared.kind == "array":
-        schema["items"] = {"type": "string"}
+        schema["items"] = {"type": declared.item}
     if declared.choices:
         schema["enum"] = list(declared.choices)
     if declared.help:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
@@ -11,8 +10,9 @@ from typing import Any, Final, Literal
 LevelName = Literal["planner", "executor", "thinker"]
 """The levels of a hierarchical run (see levels)."""
 
-Proof = Literal["checked", "shown", "claimed"]
-"""How it is known that a goal is met: its check is green, evidence was found, or by nothing but the agent's word."""
+Proof = Literal["checked", "shown", "accepted", "claimed", "unmet"]
+"""How a goal stands at the end: its check passed, a verifier and the evidence agree, the user accepted it, the agent
+claims it, or the agent says that it cannot be met."""
 
 Risk = Literal["read", "write", "run", "network", "irreversible"]
 
@@ -46,12 +46,13 @@ An "entry" is a path whose command does something to what is called so itself, b
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a command; `kind` is a JSON type, `choices` the only values it takes.
+    """One argument of a command. `kind` is a JSON type ("any" for no constraint), `choices` the allowed values.
 
     `schema`: its JSON schema, where the command is another program's and says more of it; a kind "any" says nothing.
     `existing`: it names a file that is in the workspace already. `detail`: a small model is better off without it.
     `suffix`: what the name of that file ends with.
     `code`: its value is the code of a program, or the text of the "file" that another argument names.
+    `item`: the type of what a list holds.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Parameter:
     detail: bool = False
     suffix: str = ""
     code: Literal["", "code", "file"] = ""
+    item: Literal["string", "integer"] = "string"
 
 
 EXISTING = "existing"
@@ -86,9 +88,9 @@ FILE_TEXT: Final = "file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What a command's result holds and what its call does, beyond its risk; what is not set here, it does not.
+    """The effects of a command beyond its risk. An unset field means no such effect.
 
-    What it shows of the workspace's files is not declared: the workspace notes all that it hands out.
+    Reads of workspace files are not declared: the workspace records every access.
 
     Attributes:
         runs_programs: its result holds what programs print, and they may have read any file of the workspace.
@@ -97,6 +99,7 @@ class Effects:
         tells_agents: what it is given, another agent reads, which may do anything that agent can.
         amends: the files that it changes stay whose they were: not all of their content is this run's.
         ends_run: the run ends with it, so that every agent has it.
+        loads_commands: it makes the group of commands that its argument names available.
         pages_results: it shows parts of an earlier step's result, which carry what that result does.
         writes_whole: it writes its second argument, a text, to the file that its first one names, as all of it.
     """
@@ -107,15 +110,16 @@ class Effects:
     tells_agents: bool = False
     amends: bool = False
     ends_run: bool = False
+    loads_commands: bool = False
     pages_results: bool = False
     writes_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """What the model, the screen and the checks know of a command; made from its function by `@command`.
+    """The description of a command for the model, the screen and the checks; built from its function by `@command`.
 
-    `effects` None: it declares none, which counts as the worst.
+    With `effects` None, the command counts as having every effect.
     """
 
     name: str
@@ -126,9 +130,9 @@ class CommandSpec:
     aliases: tuple[str, ...] = ()
     repeatable: bool = False  # the same call may give another result though nothing here changed: the time, a page
     effects: Effects | None = None
-    keywords: tuple[str, ...] = ()  # offered in a small window if the goals contain a word that begins with one of them
-    advice: str = ""  # what a small model is told in each prompt, while goals that contain one of them are not reached
-    always_offered: bool = False  # offered whatever the goals say
+    always_offered: bool = False  # offered in a small window, too; the others are loaded by group
+    distracts: bool = False  # a small model uses it instead of doing its work; there it is loaded by group as well
+    group: str = ""  # with which it is loaded in this run; '' if it is offered from the start
     autogpt: tuple[str, ...] = ()  # the modules of AutoGPT that it stands for, without "autogpt.commands."
     meant_by: tuple[str, ...] = ()  # names that models make up for what it does: not taken, but it is named then
     ignored: tuple[str, ...] = ()  # arguments that models add, and that change nothing
@@ -137,12 +141,8 @@ class CommandSpec:
 
     @property
     def outward(self) -> bool:
-        """Whether it lets its user act outward or irreversibly; one that declares nothing is assumed to."""
+        """Whether it can act outward or irreversibly. Assumed of a command that declares no effects."""
         return self.effects is None or self.risk in OUTWARD
-
-    def suits(self, text: str) -> bool:
-        """Return whether a word of the goals, in lower case, begins with one of its keywords."""
-        return any(re.search(rf"(?<!\w){re.escape(word)}", text) for word in self.keywords)
 
     def signature(self) -> str:
         """Render the signature: `web_search(query, num_results=8)`."""
@@ -150,19 +150,29 @@ class CommandSpec:
         return f"{self.name}({', '.join(shown)})"
 
     def in_brief(self) -> CommandSpec:
-        """Return the command without details: a small model gives whatever may be given, and then sees half a file."""
+        """Return the command without its `detail` parameters, which small models tend to fill in for no reason."""
         kept = tuple(parameter for parameter in self.parameters if not parameter.detail)
         return self if len(kept) == len(self.parameters) else replace(self, parameters=kept)
 
 
+def prompt_line(spec: CommandSpec) -> str:
+    """Render `Write to file: "write_to_file", args: "filename": (string), ...`; nothing in it looks like a value."""
+    args = ", ".join(
+        f'"{p.name}": ({p.help or p.kind})' + ("" if p.required else f" (optional, default {json.dumps(p.default)})")
+        for p in spec.parameters
+    )
+    return f'{spec.label}: "{spec.name}"' + (f", args: {args}" if args else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultMeta:
-    """What the program reads of a result beside its text.
+    """Facts about a result for the program, beside its text for the model.
 
     Attributes:
         changed: the workspace paths that it changed.
         finished: the reason for which the run may end; None if it may not.
-        goals: of each goal of a run that may end, how it is known that it is met.
+        goals: how each goal stands, if the run may end.
+        given_up: the goals, counted from 1, that the agent says cannot be met.
         untrusted: where text from outside came from, such as its URL; '' for none.
         quoted: the same, where the text has marks around it already.
         tainted_by: what the files that a crashed command changed may come from; the run has read none of it.
@@ -171,8 +181,7 @@ class ResultMeta:
         failed: what the command did failed, though the command itself did not.
         waits: it waited for something, or looked how it goes on: whether it still does; None for neither.
         page: the text is a part of a longer one: its first line, its last, and how many there are.
-        review: the end was put off, as the work is to be looked at first.
-        unmet: the end was put off, as a goal is not met.
+        put_off: the command was to end the run, but a goal is not met.
         repeat: it shows nothing but the step that has shown the same.
         kept: the memory holds it already, so that it is not remembered as a step.
         details: JSON values for log and screen alone, such as an exit status.
@@ -181,6 +190,7 @@ class ResultMeta:
     changed: tuple[str, ...] = ()
     finished: str | None = None
     goals: tuple[Proof, ...] = ()
+    given_up: tuple[int, ...] = ()
     untrusted: str = ""
     quoted: str = ""
     tainted_by: str = ""
@@ -189,19 +199,18 @@ class ResultMeta:
     failed: bool = False
     waits: bool | None = None
     page: tuple[int, int, int] | None = None
-    review: bool = False
-    unmet: bool = False
+    put_off: bool = False
     repeat: bool = False
     kept: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
-        """Where its text from outside came from, in marks or not; '' if it has none."""
+        """The source of its text from outside, marked or not; '' for none."""
         return self.untrusted or self.quoted
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the log has it: what is set, the details among the rest."""
+        """Return the non-default fields as JSON values, with the details merged in."""
         found: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -213,10 +222,12 @@ class ResultMeta:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ResultMeta:
-        """Return what the log has, whose values are of the right types (see event_codec)."""
+        """Build it from JSON values of the log whose types were checked (see event_codec)."""
         known = {name: value for name, value in data.items() if name in _META}
         details = {name: value for name, value in data.items() if name not in _META}
-        for name in ("changed", "goals", "page"):
+        if data.get("review") is True or data.get("unmet") is True:  # as older logs have it
+            known["put_off"] = True
+        for name in ("changed", "goals", "given_up", "page"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
         return cls(**known, details=details)
@@ -230,7 +241,7 @@ _META = frozenset(each.name for each in fields(ResultMeta)) - {"details"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command gave: `text` for the model, `meta` for guard, log and screen."""
+    """The result of a command: `text` for the model, `meta` for the guard, the log and the screen."""
 
     call_id: str
     ok: bool
@@ -240,12 +251,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A call that waits for authorization, with what it would do as far as that can be foretold: a diff, or a note.
+    """A call waiting for authorization, with a preview of its effect: a diff or a note.
 
-    `changes`: the preview foretells a change; False if there is no preview at all. `risk` is that of this very call,
-    from its arguments. `warning`: why only a fresh answer of a person may allow it; '' if nothing demands that.
-    `agent` names the sub-agent that proposes it; '' for the run's own. `recalled` are the memories by which alone text
-    from outside came into the run, where that is a part of the warning.
+    `changes`: the preview shows a change; False without a preview. `risk` is computed from the arguments. `warning`:
+    the reason why only a new answer of a person may allow it; '' for none. `agent` names the proposing sub-agent; ''
+    for the run's own agent. `recalled` lists the memories that brought text from outside into the run, if the warning
+    names them. `guarded` lists the places it would write to that only the user may allow.
     """
 
     call: Call
@@ -256,10 +267,11 @@ class Proposal:
     warning: str = ""
     agent: str = ""
     recalled: tuple[int, ...] = ()
+    guarded: tuple[str, ...] = ()
 
     @property
     def is_diff(self) -> bool:
-        """Whether the preview shows a change of a file; else it is a note about the call."""
+        """Whether the preview is a diff of a file and not a note about the call."""
         return self.preview.startswith("--- ")
 
 
@@ -271,9 +283,9 @@ Change = Callable[[Callable[[Any], Any]], None]
 class Verdict:
     """The answer to a proposal.
 
-    Refused with a `reason`: the reason is feedback to the model. `args`: the user edited the arguments; nothing is
-    decided yet, and the call is proposed again with them. `change`: the user changes the run first; the same then,
-    unless there is a `reason`, with which it is refused after that. `elsewhere`: it was given from another terminal.
+    A refusal's `reason` is feedback for the model. `args`: the user edited the arguments; propose the call again with
+    them. `change`: apply the user's change to the run first, then propose the call again, or refuse it if there is a
+    `reason`. `elsewhere`: the answer came from another terminal.
     """
 
     allowed: bool

@@ -1,24 +1,25 @@
-"""The program's own files: replaced whole, added to line by line, written by one process at a time.
+"""The program's own files: atomic replacement, durable appends and locks.
 
-What a command does in the workspace goes through its gate instead (workspace/gate), which opens no path by its name.
+Commands access the workspace through its gate instead (workspace/gate).
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator[BufferedRandom]:
-    """Yield a file to fill, which replaces `path` once the block ends well and it is on disk.
+    """Yield a file to fill. It replaces `path` once the block ends without an error.
 
-    A reader and a crash see the old content or the new; after a power cut it may be neither unless `synced`.
-    Raises OSError, and leaves no partial file behind.
+    Readers and a crash see the old content or the new. After a power cut that holds only if `synced`. Raises OSError
+    and leaves no partial file behind.
     """
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.new")
     try:
@@ -35,10 +36,7 @@ def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator
 
 
 def add_lines(path: Path, lines: str) -> None:
-    """Add lines to a file that only its owner may read, made with its folder (0700); they are on disk at the return.
-
-    Raises OSError.
-    """
+    """Append lines to a private file and sync it; create the file and its folder (0700) if needed. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "a+b") as file:
@@ -51,7 +49,7 @@ def add_lines(path: Path, lines: str) -> None:
 
 @contextmanager
 def sole_writer_of(path: Path) -> Iterator[None]:
-    """Wait for the lock of a folder, or of a file that is made where there is none, and hold it. Raises OSError."""
+    """Wait for the lock of a folder or file and hold it; create a missing file. Raises OSError."""
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
@@ -59,3 +57,37 @@ def sole_writer_of(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
+    """Replace a name in an open folder by a file with this mode, None for the default; S_IFLNK makes a link to `data`.
+
+    The file is written beside it and renamed over it: readers and crashes see the old or the new content, and links are
+    not followed. Raises OSError. The folder is not synced.
+    """
+    temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        if mode == stat.S_IFLNK:
+            os.symlink(os.fsdecode(data), temporary, dir_fd=parent)
+        else:
+            descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=parent)
+            try:
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
+                write_whole(descriptor, data)
+            finally:
+                os.close(descriptor)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:  # Ctrl-C too leaves no half of a file behind
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+
+
+def write_whole(descriptor: int, data: bytes) -> None:
+    """Write all of it, down to the disk."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+    os.fsync(descriptor)

@@ -21,7 +21,7 @@ from autoagent.core.outcome import Outcome
 
 
 class AutoagentError(Exception):
-    """The root; never raised itself."""
+    """The base class; never raised itself."""
 
 
 class ForModel(AutoagentError):
@@ -29,13 +29,13 @@ class ForModel(AutoagentError):
 
 
 class CommandError(ForModel):
-    """A command could not do what was asked; its text becomes a failed Result."""
+    """A command could not do its work. The text becomes a failed Result."""
 
 
 class ReplyError(ForModel):
-    """A reply of the model that is not one valid command; its text says what is wrong, and where.
+    """The model's reply is not one valid command. The text says why and where.
 
-    `command` names one that was asked for with placeholders in place of values.
+    `command` names a command that was given placeholders instead of values.
     """
 
     def __init__(self, problem: str, command: str = "") -> None:
@@ -44,7 +44,7 @@ class ReplyError(ForModel):
 
 
 class ForUser(AutoagentError):
-    """Its text is one line for the person at the terminal: what is wrong, and what to do."""
+    """An error for the person at the terminal: one line that says what is wrong and how to fix it."""
 
     run_began = False  # a log exists and holds all events so far
     exit_code = 1
@@ -67,15 +67,15 @@ class ModelError(ForUser):
 
 
 class Unreachable(ModelError):
-    """The endpoint did not answer usably for as long as there was patience; it may later."""
+    """The endpoint gave no usable answer within the patience. It may later."""
 
 
 class ContextOverflow(ModelError):
-    """The endpoint says that the prompt does not fit; the loop may try again with a shorter one."""
+    """The endpoint rejects the prompt as too long. The loop may retry with a shorter prompt."""
 
 
 class QuotaExceeded(ModelError):
-    """The account behind the key has no money left; waiting does not help."""
+    """The account behind the key is out of money. Waiting does not help."""
 
 
 class StateError(ForUser):
@@ -83,7 +83,7 @@ class StateError(ForUser):
 
 
 class StopRun(AutoagentError):
-    """Raised wherever a run is to end; the loop writes its outcome into the log."""
+    """Ends a run. The loop writes the outcome to the log."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.reason)
@@ -91,7 +91,7 @@ class StopRun(AutoagentError):
 
 
 class NoMoneyException(StopRun):
-    """The money of a run does not cover the next call; `amount` is what was spent, in USD, as far as it is told."""
+    """The run's money does not cover the next call. `amount` is the known spending in USD."""
 
     def __init__(self, outcome: Outcome, amount: float = 0.0) -> None:
         super().__init__(outcome)

@@ -1,4 +1,4 @@
-"""Events as lines of `events.jsonl`, and back: the one translation between the two."""
+"""The translation between events and the lines of `events.jsonl`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Envelope:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The settings of a run that are read from its log as they stand; the others go the way of all settings."""
+    """The logged settings that are read as they are. The others are validated like any setting."""
 
     budget: float = 0.0
     protected: tuple[str, ...] = ()

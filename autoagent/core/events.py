@@ -8,20 +8,21 @@ from typing import Any, ClassVar, Literal
 
 from autoagent.core.commands import Call, Proof, ResultMeta, Risk
 from autoagent.core.memory import LeftOut, RetrievedMemory
-from autoagent.core.model import Asking, Thoughts, Usage
+from autoagent.core.model import Thoughts, Usage
 from autoagent.core.outcome import Status
+from autoagent.core.prompt_style import FULL, STYLES, PromptStyle
 from autoagent.core.task import Task
+from autoagent.core.verdicts import GoalVerdict
 
 VERSION = 1  # of the event schema; a log with a newer one is refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The envelope of every event. `t` is in seconds since the epoch; `seq` counts from 0 without a gap.
+    """The common fields of every event. `t` is in seconds since the epoch; `seq` counts from 0 without gaps.
 
-    `agent` is the key of the sub-agent whose event it is, '' for the run's own; each counts its steps by itself.
-    `worked` is the seconds that this agent had worked by then, over all processes of the run; None if no agent was
-    at work.
+    `agent` is the key of the sub-agent that recorded it, '' for the run's own agent; each agent counts its own steps.
+    `worked` is the agent's working time in seconds over all processes of the run; None if no agent was at work.
     """
 
     type: ClassVar[str] = ""
@@ -35,13 +36,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled(Event):
-    """An event with text for the model; `data` is what it carries, as the log has it (see ResultMeta)."""
+    """An event with text for the model. `data` holds its labels as logged (see ResultMeta)."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def meta(self) -> ResultMeta:
-        """What the text carries."""
+        """The labels of the text."""
         return ResultMeta.from_json(self.data)
 
 
@@ -57,13 +58,20 @@ class RunStarted(Event):
     reply_tokens: int
     system: str
     system_tokens: int  # of the system message, and of the tool definitions where they are sent
-    asking: Asking
+    asking: str  # as in Asking; older logs may have a style here
     commands: tuple[str, ...]
     workspace: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)  # the ceilings of this process, as RunLimits has them
     native: bool = False  # whether a command that was a tool call is one in the prompts, too
     context: int = 0  # tokens of history in a prompt, 0 for all that the window holds
+    host: str = ""  # where the prompts are sent, with its port; empty where no endpoint thinks
+    prompt_style: str = ""  # as in PromptStyle; older logs have it as `asking`
+
+    @property
+    def style(self) -> PromptStyle:
+        """How the model is prompted."""
+        return STYLES.get(self.prompt_style or self.asking, FULL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +83,7 @@ class Resumed(RunStarted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed(RunStarted):
-    """The user has changed `what` at a question: the model, the goals, the budget. All that holds from here."""
+    """The user changed `what` at a question: the model, the goals or the budget. Its fields apply from here on."""
 
     type: ClassVar[str] = "changed"
     what: str = ""
@@ -105,9 +113,9 @@ class Tainted(Labelled):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped(Event):
-    """The user takes a recalled memory out of the run: no later prompt shows it, and what it brought is let go of.
+    """The user removed a recalled memory from the run: no later prompt shows it, and its labels are dropped.
 
-    `ends_reply`: the further commands of the reply are not run; older logs do not say, and they were run there.
+    `ends_reply`: further commands of the reply are not run; older logs lack it and did run them.
     """
 
     type: ClassVar[str] = "dropped"
@@ -117,11 +125,11 @@ class Dropped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted(Event):
-    """A prompt is about to be sent: its sha256, its size, the time it names, the estimated cost of the call in USD.
+    """A prompt is about to be sent: its sha256, size, displayed time and estimated cost in USD.
 
     `left` is its line of what is left of the limits: what sub-agents have spent by then, their own events alone say.
-    `zone` are the seconds by which its local time is ahead of UTC; older logs do not say. `files` is its line of the
-    files in the workspace, and `advice` what commands that suit its goals say of their use, where it has them.
+    `zone` are the seconds by which its local time is ahead of UTC; older logs do not say. `files` is what it says
+    of the workspace, where it does.
     """
 
     type: ClassVar[str] = "prompted"
@@ -133,7 +141,6 @@ class Prompted(Event):
     left: str = ""
     zone: int | None = None
     files: str = ""
-    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +157,7 @@ class Retried(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought(Event):
-    """A usable reply: thoughts and the command asked for; `more` as in Reply. Each of those is a step of its own."""
+    """A usable reply: thoughts and a command. Each call in `more` becomes a step of its own."""
 
     type: ClassVar[str] = "thought"
     thoughts: Thoughts
@@ -162,7 +169,7 @@ class Thought(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(Event):
-    """An unusable reply, what is wrong with it, and what it cost."""
+    """An unusable reply, its problem and its cost."""
 
     type: ClassVar[str] = "rejected"
     problem: str
@@ -174,7 +181,7 @@ class Rejected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent(Event):
-    """A call to a model or an embedder that was no step: what for, and what it cost."""
+    """A call to a model or an embedder outside a step: its purpose and cost."""
 
     type: ClassVar[str] = "spent"
     purpose: str
@@ -183,9 +190,9 @@ class Spent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed(Event):
-    """A call is put to whoever decides on it, with its preview and the warning, as the screen shows them.
+    """A call is put to the authorizer, with the preview and warning that the screen shows.
 
-    `masked`: a secret in the arguments is not in the log. `risk` is that of this very call; older logs do not say.
+    `masked`: a secret in the arguments is not in the log. `risk` is computed from the arguments; older logs lack it.
     """
 
     type: ClassVar[str] = "proposed"
@@ -203,7 +210,7 @@ class Proposed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Event):
-    """Whether a call may run, and who said so; `elsewhere`: from another terminal."""
+    """Whether a call may run, and who decided it; `elsewhere`: from another terminal."""
 
     type: ClassVar[str] = "decided"
     call_id: str
@@ -224,7 +231,7 @@ class Feedback(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemNotice(Event):
-    """A message of the program to the agent, such as that it goes round in circles."""
+    """A message of the program to the agent, for example that it is going round in circles."""
 
     type: ClassVar[str] = "noticed"
     text: str
@@ -232,9 +239,9 @@ class SystemNotice(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentMessage(Labelled):
-    """A message from another agent of the run to this one, with the labels of its text.
+    """A message from another agent of the run, with the labels of its text.
 
-    They may be `untrusted` and `private`; `changed` is what the other one has changed.
+    It may be `untrusted` and `private`. `changed` lists files that the sender changed.
     """
 
     type: ClassVar[str] = "told"
@@ -263,8 +270,8 @@ class Returned(Labelled):
 
     @property
     def put_off(self) -> bool:
-        """Whether the command was to end the run but did not: the work must be reviewed first, or a goal is unmet."""
-        return self.meta.review or self.meta.unmet
+        """Whether the command was to end the run but did not, as a goal is not met."""
+        return self.meta.put_off
 
     @property
     def wants_a_look(self) -> bool:
@@ -289,9 +296,9 @@ class Snapshot(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone(Event):
-    """The user takes the workspace to `tree`, as it was after step `to`; with `redo` that takes the last undo back.
+    """The user takes the workspace back to `tree`, the state after step `to`; with `redo`, the last undo is reverted.
 
-    A `Snapshot` follows once it is there.
+    A `Snapshot` follows once the workspace is there.
     """
 
     type: ClassVar[str] = "undone"
@@ -302,9 +309,9 @@ class Undone(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound(Event):
-    """The user goes back to the end of step `to`: later steps no longer count, except for what they cost.
+    """The user goes back to the end of step `to`. Later steps no longer count, except for their cost.
 
-    `tree` is what the workspace is taken to, '' if no snapshot says what it was.
+    `tree` is the workspace to restore, '' if no snapshot has it.
     """
 
     type: ClassVar[str] = "rewound"
@@ -314,7 +321,7 @@ class Rewound(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked(Event):
-    """The end of what this run shares with the run `origin`, whose steps up to `at` stand before it as they were."""
+    """The end of the history shared with the run `origin`, whose steps up to `at` precede it unchanged."""
 
     type: ClassVar[str] = "forked"
     origin: str
@@ -323,9 +330,9 @@ class Forked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked(Labelled):
-    """The check of a goal was run: which goal (from 0), whether it is met, and the end of what it printed.
+    """The check of a goal was run: the goal's index, whether it is met, and the end of its output.
 
-    It is `untrusted` and `private` as far as the agent is told what it printed.
+    It is `untrusted` and `private` as far as the agent is shown that output.
     """
 
     type: ClassVar[str] = "checked"
@@ -336,7 +343,7 @@ class Checked(Labelled):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered(Event):
-    """The step went into the long-term memory under this id; `store` tells that memory from others, '' in old logs."""
+    """The step was stored in the long-term memory under this id. `store` identifies the memory; '' in old logs."""
 
     type: ClassVar[str] = "remembered"
     memory: int
@@ -345,7 +352,7 @@ class Remembered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Event):
-    """The process left the run; an unfinished one can be resumed. `goals` is that of the Outcome."""
+    """The process left the run. An unfinished run can be resumed. `goals` are those of the Outcome."""
 
     type: ClassVar[str] = "ended"
     status: Status
@@ -355,7 +362,7 @@ class Ended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hired(Event):
-    """A role joins the team under the key `agent`: who it is, what it can do, and whose messages it watches for."""
+    """A role joins the team under the key `agent`: its name, its actions, and the messages it watches for."""
 
     type: ClassVar[str] = "hired"
     name: str
@@ -368,14 +375,23 @@ class Hired(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundBegan(Event):
-    """A round of the team begins; its number is the step. Every role reads what was published before it.
+    """A round of the team begins. Its number is the step. Every role reads all earlier messages.
 
-    `acts` are the keys of the roles that have news; `waits` says of the others which actions they wait for.
+    `acts` are the keys of the roles with news; `waits` maps the others to the actions they wait for.
     """
 
     type: ClassVar[str] = "round_began"
     acts: tuple[str, ...]
     waits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified(Event):
+    """A verifier has judged goals at the end of the run; `model` is its name. Its answers precede this event."""
+
+    type: ClassVar[str] = "verified"
+    model: str
+    verdicts: tuple[GoalVerdict, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,10 +412,10 @@ class Answered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published(Labelled):
-    """A message of a role: in the environment for all to read once its round has ended; one of the user's, at once.
+    """A message of a role, readable by all once the round has ended; a message of the user is readable at once.
 
-    `id` is the message's own; `role` the profile of its writer, `sent_from` the name, `cause_by` the action it came of,
-    and `send_to` whom it is for. `data` says what the writer had read: `untrusted`, `private`.
+    `id` is the message's own id, `role` the writer's profile, `sent_from` the writer's name, `cause_by` the action, and
+    `send_to` the recipients. `data` holds the labels of everything the writer had read: `untrusted`, `private`.
     """
 
     type: ClassVar[str] = "published"
@@ -413,9 +429,9 @@ class Published(Labelled):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acted(Event):
-    """A role's turn in a round is over. `memory`: what it did to its own memory, beside reading what is published.
+    """A role's turn in a round is over. `memory` lists its changes to its own memory, beside reading messages.
 
-    Each is `add` with a message, or with the id of one that is published, or `delete` with an id, or `clear`.
+    Each change is `add` with a message or the id of a published message, `delete` with an id, or `clear`.
     """
 
     type: ClassVar[str] = "acted"
@@ -424,7 +440,7 @@ class Acted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundEnded(Event):
-    """The round is over: what was written in it is published, in the order in which the roles were hired."""
+    """The round is over. Its messages are published in the order in which the roles were hired."""
 
     type: ClassVar[str] = "round_ended"
 
@@ -434,6 +450,6 @@ EVENTS: Mapping[str, type[Event]] = {
     for kind in (
         RunStarted, Resumed, Changed, Recalled, Tainted, Dropped, Prompted, Retried, Thought, Rejected, Spent, Proposed,
         Decided, Feedback, SystemNotice, AgentMessage, Started, Returned, Snapshot, Undone, Rewound, Forked, Checked,
-        Remembered, Ended, Hired, RoundBegan, Answered, Published, Acted, RoundEnded,
+        Remembered, Verified, Ended, Hired, RoundBegan, Answered, Published, Acted, RoundEnded,
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What `autoagent doctor` has found, as a record."""
+"""A finding of `autoagent doctor`, as a record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report; `mend` says what to do, '' if nothing needs doing."""
+    """One line of the report. `mend` says how to fix it; '' if it is fine."""
 
     check: str
     status: Literal["ok", "warn", "fail"]

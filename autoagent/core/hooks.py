@@ -1,4 +1,4 @@
-"""What others may do in the parts of a step, beside the program itself: plug-ins of AutoGPT's kind."""
+"""Hooks of AutoGPT plugins into the parts of a step."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from autoagent.core.model import Completion, Message
 
 
 class StepHooks(Protocol):
-    """Asked at their places in each step; none of them raises. What they change is what is authorized and logged."""
+    """Called at fixed points of each step. No hook raises. Their changes are authorized and logged like the model's
+    own.
+    """
 
     def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
-        """Return what is to be said to the model before it is asked: by whom, and the text."""
+        """Return extra messages for the model before it is asked, as (role, text)."""
 
     def reply(self, completion: Completion) -> Completion:
         """Return the reply of the model as it is to be understood."""
 
     def call(self, call: Call) -> Call:
-        """Return the call that is proposed in the place of this one."""
+        """Return the call to propose instead of this call."""
 
     def result(self, call: Call, result: Result) -> Result:
-        """Return the result that the model is shown, labelled as what it is."""
+        """Return the result to show to the model, with labels."""
 
     def hear(self, event: Event) -> None:
         """Hear an event of the run."""

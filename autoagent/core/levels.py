@@ -13,9 +13,9 @@ _THINKING = re.compile(rf"{re.escape(THINKING_START)}.*?(?:{re.escape(THINKING_E
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level of a hierarchical run. `share` is its part of what the level above it has left, while it works.
+    """A level of a hierarchical run. `share` is its part of the remaining budget of the level above.
 
-    `title` and `role` say who its agent is; `ends` how it ends its work.
+    `title` and `role` describe its agent; `ends` says how it ends its work.
     """
 
     name: LevelName
@@ -45,5 +45,5 @@ LEVELS = (PLANNER, EXECUTOR, THINKER)
 
 
 def without_thinking(text: str) -> str:
-    """Return what a level hands up: its result without the thinking before it."""
+    """Return the result of a level without the thinking before it."""
     return _THINKING.sub("", text).strip()

@@ -34,7 +34,7 @@ Steps are many, and at the end of a run the facts are taken from them; what some
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a memory comes from: sources with commas between; `trusted`: none of them is outside."""
+    """The comma-separated sources of a memory; `trusted`: none of them is outside."""
 
     source: str = ""
     trusted: bool = True
@@ -53,10 +53,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RetrievedMemory:
-    """A memory found by a query; `score` says how well it fits, on the scale of whoever found it.
+    """A memory found by a query. The scale of `score` depends on the search.
 
-    `t` is when it was stored or last came back (seconds since the epoch), `level` how firmly it is kept. In a run the
-    id of one in the user's own memory is below 0: -3 for its memory 3.
+    `t` is when it was stored or last recalled (seconds since the epoch), `level` how firmly it is kept. In a run, a
+    negative id belongs to the user's own memory: -3 is its memory 3.
     """
 
     id: int
@@ -92,7 +92,7 @@ class RetrievedMemory:
 
     @property
     def made(self) -> float:
-        """When its run began, which the run's name says, so that a use later on makes it no younger; else `t`."""
+        """The start of its run, taken from the run's name, so that later use does not make it younger; else `t`."""
         try:
             return min(calendar.timegm(time.strptime(self.run[:15], "%Y%m%d-%H%M%S")), self.t)
         except ValueError:
@@ -104,13 +104,14 @@ FROM_OUTSIDE = "from outside"
 
 
 def memory_name(id: int) -> str:
-    """Return how a memory of a run is called: `12`, or `user:3` for one in the user's own memory."""
+    """Return the displayed id of a memory: `12`, or `user:3` in the user's own memory."""
     return str(id) if id >= 0 else f"user:{-id}"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A candidate that a recall did not return, and why: too far, too like another, beyond the number or the room."""
+    """A candidate that a recall did not return, and the reason: too far, too similar, or beyond the number or the room.
+    """
 
     id: int
     score: float
@@ -121,8 +122,8 @@ class LeftOut:
 class Recall:
     """The outcome of a recall: the memories returned, best first, and the candidates left out.
 
-    `problem`: why nothing could be found by its meaning, so that words alone decided; '' if it could. `unranked`: why
-    the model that was to put them in order has not done so.
+    `problem`: why the search by meaning failed, so that words alone decided; '' if it worked. `unranked`: why the
+    ranking model did not put them in order.
     """
 
     memories: tuple[RetrievedMemory, ...] = ()
@@ -147,10 +148,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Dream:
-    """The outcome of a sleep: the memories that fell a level, those forgotten (ids), and the dream made of these.
+    """The outcome of a sleep: the memories that fell a level, the forgotten ids, and the dream made of the latter.
 
-    `text` is '' if nothing was forgotten, or if no dream could be made of it: `problem` then says why.
-    `trusted` is False once a fragment came from an untrusted source, `private` True once one was the user's own.
+    `text` is '' if nothing was forgotten or the dream failed; `problem` then has the reason. `trusted` is False if any
+    fragment came from an untrusted source, `private` True if any was the user's own.
     """
 
     text: str = ""

@@ -7,10 +7,8 @@ from typing import Literal
 
 from autoagent.core.commands import Call
 
-Asking = Literal["tools", "schema", "brief", "text", "file"]
-"""How a model is asked for a command: native tool calls, a bound JSON schema, the same for the command
-alone (a small model writes down what it did as what is to do, and does it again), JSON in plain text, or for
-the text of the one file that its task is to write."""
+Asking = Literal["tools", "schema", "text"]
+"""How a model is asked for a command: native tool calls, a bound JSON schema, or JSON in plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. `calls` are the tool calls of the assistant; `answers` is the id of a tool's own."""
+    """One message of a prompt. `calls` are the assistant's tool calls; `answers` is the id of the call a tool answers.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
@@ -43,7 +42,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more calls; `cost` in USD, None where the price is not known."""
+    """Tokens of one or more calls; `cost` in USD, None if the price is unknown."""
 
     prompt: int = 0
     completion: int = 0
@@ -57,7 +56,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """All that a model said to one prompt. `truncated`: it ran into the token limit or was cut off."""
+    """A model's whole answer to one prompt. `truncated`: it hit the token limit or was cut off."""
 
     text: str
     usage: Usage
@@ -79,9 +78,9 @@ class Thoughts:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A completion understood: the thoughts and the command in it.
+    """A parsed completion: its thoughts and its command.
 
-    `more`: the commands that it asks for after this one, each written down as a reply of its own.
+    `more`: the further commands it asks for, each written as a reply of its own.
     """
 
     thoughts: Thoughts

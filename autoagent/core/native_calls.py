@@ -1,6 +1,6 @@
-"""Native tool calls in a prompt: as calls for an endpoint that takes them, as text for everybody else.
+"""Native tool calls in a prompt: as calls for endpoints that take them, as text for other models.
 
-A model that reads its own calls as text learns to answer in text; one that cannot read calls needs them as text.
+A model that reads its own calls as text starts to answer in text; a model that cannot read calls needs them as text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def made(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, A
 
 
 def read(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
-    """Name, thoughts and arguments of the call that was written down as this reply; None if it is no such call."""
+    """Return the name, thoughts and arguments of a call that was written down as this reply; None if it is no such
+    call.
+    """
     try:
         reply = json.loads(text)
     except (ValueError, RecursionError):
@@ -45,7 +47,7 @@ def as_text(call: ToolCall) -> str:
 
 
 def flat(messages: Sequence[Message]) -> list[Message]:
-    """Rewrite the messages without calls: the user says what a tool did, and user and assistant take turns."""
+    """Rewrite the messages without calls: tool results become user messages, and user and assistant alternate."""
     found: list[Message] = []
     for message in messages:
         content = (

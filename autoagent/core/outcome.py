@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autoagent.core.commands import Proof
 
-Status = Literal["finished", "failed", "setup", "limit", "unanswered", "stopped", "budget", "stuck", "interrupted"]
+
+class Status(StrEnum):
+    """How a run can end: its name in the log, the exit code, and the words on the screen. Exit code 2 is bad usage."""
+
+    FINISHED = "finished", 0, "FINISHED"
+    FAILED = "failed", 1, "FAILED"
+    SETUP = "setup", 3, "NOT SET UP"
+    LIMIT = "limit", 4, "LIMIT REACHED"
+    UNANSWERED = "unanswered", 5, "NOBODY ANSWERED"
+    STOPPED = "stopped", 6, "STOPPED"
+    BUDGET = "budget", 7, "BUDGET USED UP"
+    STUCK = "stuck", 8, "STUCK"
+    UNVERIFIED = "unverified", 9, "NOT VERIFIED"
+    UNMET = "unmet", 10, "NOT MET"
+    INTERRUPTED = "interrupted", 130, "INTERRUPTED"
+
+    code: int
+    words: str
+
+    def __new__(cls, name: str, code: int, words: str) -> Status:
+        """Make a member that equals its name in the log."""
+        status = str.__new__(cls, name)
+        status._value_ = name
+        status.code = code
+        status.words = words
+        return status
+
+    @property
+    def over(self) -> bool:
+        """True if the agent ended the run itself, as it could do no more."""
+        return self in (Status.FINISHED, Status.UNVERIFIED, Status.UNMET)
+
+    @property
+    def is_conclusion(self) -> bool:
+        """True if the agent itself came to this end, and nothing from outside cut its work short."""
+        return self not in _CUT_SHORT
+
+
+_CUT_SHORT = frozenset({
+    Status.FAILED, Status.SETUP, Status.LIMIT, Status.UNANSWERED, Status.STOPPED, Status.BUDGET, Status.INTERRUPTED,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. `goals`: of each goal of a finished run, how it is known that it is met."""
+    """How a run ended. `goals`: how each goal stands, where the agent ended the run itself."""
 
     status: Status
     reason: str

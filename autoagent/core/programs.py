@@ -1,4 +1,4 @@
-"""A program that was run: how it ended, and one that runs in the background."""
+"""Programs that were run, and programs that run in the background."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """How a program ended: both its streams in order, head and tail of `total` bytes where there were more.
+    """The end of a program: both output streams in order, shortened to head and tail of `total` bytes.
 
-    One of the three says how: its exit `status`, the `signal` that ended it (`SIGKILL`), or the `limit` of ours that
-    did (`120 s`, `2,048 MB of memory`); the others are None and ''.
+    Exactly one field says how it ended: its exit `status`, the `signal` that ended it (`SIGKILL`), or the exceeded
+    `limit` (`120 s`, `2,048 MB of memory`). The others are None and ''. `put_back` has a line for each
+    guarded file that it changed and that was restored.
     """
 
     output: bytes
@@ -18,13 +19,14 @@ class ProcessExit:
     status: int | None = None
     signal: str = ""
     limit: str = ""
+    put_back: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundProcess:
-    """A program that runs on: its pid as the agent's machine counts, what it is, and where its output goes.
+    """A running program: its pid on the agent's machine, its description, and its output file.
 
-    `output` is a path in the workspace; `exit` is None while it runs.
+    `output` is a workspace path; `exit` is None while it runs.
     """
 
     pid: int

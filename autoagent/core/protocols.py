@@ -1,6 +1,6 @@
-"""What the rooms expect of one another: narrow protocols whose docstrings are contracts.
+"""Narrow protocols between the rooms. Their docstrings are the contracts.
 
-Whatever satisfies them will do: a scripted model in a test, a person at the keyboard, an endpoint across the world.
+Any object that satisfies them works: a scripted model in a test, a person at the keyboard, a remote endpoint.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from autoagent.core.events import Event, Returned
 from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.programs import BackgroundProcess, ProcessExit
+from autoagent.core.prompt_style import PromptStyle
 from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
 from autoagent.core.web import SearchResults, WebPage
 
 
 class Listener(Protocol):
-    """Hears, as it happens, what cannot wait for the next event.
-
-    It must not raise, but for StopRun where that is named.
-    """
+    """Hears about progress between events. It must not raise, except for StopRun where that is documented."""
 
     def text(self, delta: str) -> None:
         """Receive a piece of the reply that is streaming in."""
@@ -36,23 +34,23 @@ class Listener(Protocol):
         """
 
     def heed(self) -> float:
-        """Return how many seconds the wait may last; asked several times a second, and with each piece of an answer.
+        """Return for how many more seconds to wait; called several times a second and with each piece of an answer.
 
-        Raises StopRun for no longer.
+        Raises StopRun to stop waiting.
         """
 
     def working(self, what: str, seconds: float) -> None:
-        """Hear what goes on in a long silence, and about how many seconds it still lasts; told again as it goes on."""
+        """Hear the reason for a long silence and its expected length in seconds; repeated while it lasts."""
 
     def proposed(self, proposal: Proposal) -> None:
-        """Hear that a call is about to be decided on. What is shown here is what runs."""
+        """Hear that a call is about to be decided on. The call shown here is the call that runs."""
 
 
 class Model(Protocol):
     """A language model.
 
-    `window` is its context length in tokens, prompt and reply together; `price` is None if it is not known.
-    `reasoning_room` is how many tokens a reply may take beyond `max_tokens`, for thoughts that are not shown.
+    `window` is its context length in tokens, prompt and reply together; `price` is None if unknown. `reasoning_room` is
+    the number of tokens a reply may take beyond `max_tokens` for hidden thoughts.
     """
 
     @property
@@ -69,9 +67,12 @@ class Model(Protocol):
 
     @property
     def asking(self) -> Asking:
-        """How the model is asked for commands. The first access
-        may probe the endpoint, and raises what `complete` raises.
+        """How the model is asked for commands. The first access may probe the endpoint and raises as `complete` does.
         """
+
+    @property
+    def style(self) -> PromptStyle:
+        """How the model is prompted."""
 
     def complete(
         self,
@@ -81,8 +82,11 @@ class Model(Protocol):
         max_tokens: int,
         at_most: int | None = None,
         listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
-        """Answer the prompt; with `commands`, by asking for one of them in the way `asking` names.
+        """Answer the prompt; with `commands`, ask for one of them in the way `asking` names.
+
+        Without commands, the answer is bound to the JSON `schema` where the model can be bound to one.
 
         The reply has at most `max_tokens`, thoughts that are not shown aside; and `at_most`, these with it.
 
@@ -90,20 +94,19 @@ class Model(Protocol):
 
         Raises:
             SetupError: no key, a refused key, an unknown model.
-            ContextOverflow: the endpoint says the prompt is too long.
+            ContextOverflow: the endpoint rejects the prompt as too long.
             QuotaExceeded: the account is empty.
             ModelError: any other failure, after the retries.
         """
 
     def take_usage(self) -> Usage:
-        """Return what was spent besides completions since the last call: a probe, replies that were cut short."""
+        """Return the usage since the last call that no completion reports: probes and interrupted replies."""
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Two embedders with one `name` give the same vectors.
+    """Turns texts into vectors. Embedders with the same `name` give the same vectors.
 
-    It may have a `scale` besides: the cosine of texts that have nothing to do with one another, and the one from which
-    two texts belong together without doubt.
+    It may have a `scale`: the cosine of unrelated texts, and the cosine from which two texts certainly belong together.
     """
 
     @property
@@ -113,9 +116,9 @@ class Embedder(Protocol):
     def dim(self) -> int: ...
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        """Return one unit vector (float32, little-endian, `dim` values) per text, and what it cost.
+        """Return one unit vector (float32, little-endian, `dim` values) per text, and the cost.
 
-        A text without content gives the zero vector. Raises ModelError if the embedder is an endpoint that fails.
+        A text without content gives the zero vector. Raises ModelError if an endpoint fails.
         """
 
 
@@ -133,19 +136,19 @@ class Memory(Protocol):
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """Store a text; its id, or None for a text without content. A text already there keeps its id.
+        """Store a text; return its id, or None if it has no content. A text that is already stored keeps its id.
 
-        One that is not `durable` outlives its process, but may be lost in a power cut before the next one that is.
+        Without `durable` it survives the process, but a power cut may lose it before the next durable write.
         """
 
     @property
     def store_id(self) -> str:
-        """What tells the place of the memories from every other, wherever it is moved; '' where none can be lost."""
+        """The identity of the memory's storage, which moving it does not change; '' where no memory can be lost."""
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
-        """Return whether the memory that this run stored with this id was lost in a power cut, not forgotten.
+        """Return whether a power cut lost the memory that this run stored under this id, as opposed to forgetting it.
 
-        Asked without its text, it may also be one that another run has stored since.
+        Without the text, another run may have stored it since.
         """
 
     def recall(
@@ -157,40 +160,40 @@ class Memory(Protocol):
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
     ) -> Recall:
-        """Return at most k memories that fit the query, of at most
-        `room` tokens in all, none from a (run, step) in `skip`; none at all where none fits.
+        """Return at most k memories that fit the query and take at most `room` tokens, none from a (run, step) in
+        `skip`.
 
-        `pushed`: nobody has asked, the program looks what a prompt should show: more must speak for a memory, and of a
-        long one the text is the passage that fits. Being returned to who asks strengthens a memory, being a mere
-        candidate weakens it.
+        `pushed`: the program asks on its own to fill a prompt. The bar is then higher, and long memories are cut to the
+        passage that fits. Being returned to a caller strengthens a memory; being a mere candidate weakens it.
         """
 
     def use(self, memories: Collection[int]) -> None:
-        """Strengthen these memories, as the agent has acted on them; ids that do not exist any more are ignored."""
+        """Strengthen these memories because the agent acted on them. Unknown ids are ignored."""
 
     def nap(self) -> None:
         """Let some random memories fade, as at the end of a run: a sleep without a dream."""
 
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
-        """Let n random memories fade (None: the usual number); `dream` is asked, once, to make one of those forgotten.
+        """Let n random memories fade (None: the usual number), and have `dream` make one text of the forgotten ones.
 
         A failed dream undoes nothing. If nothing was forgotten, the model is not asked and the dream is empty.
         """
 
     def forget(self, memory: int) -> bool:
-        """Delete one memory; False if there is none with this id."""
+        """Delete a memory; return False if the id is unknown."""
 
     def take_usage(self) -> Usage:
-        """Return what embedding has cost since the last call."""
+        """Return the cost of embedding since the last call."""
 
     def __len__(self) -> int: ...
 
 
 class MemoryStore(Protocol):
-    """A backend of the memory: keeps texts, finds candidates, carries out changes. It knows no rule of life or rank.
+    """A backend of the memory: stores texts, finds candidates and applies changes. It has no rules of fading or
+    ranking.
 
-    It has an embedder of its own, and never compares vectors of two. All methods raise StateError where the store
-    cannot be reached, read or written; those that embed raise ModelError where an endpoint fails.
+    It has its own embedder and never compares vectors of two embedders. All methods raise StateError if the store
+    cannot be reached, read or written; methods that embed raise ModelError if an endpoint fails.
     """
 
     def put(
@@ -205,10 +208,10 @@ class MemoryStore(Protocol):
         step: int,
         durable: bool = True,
     ) -> int | None:
-        """Keep a text, with level 0; its id, or None for a text without content. `durable` as for `change`.
+        """Store a text with level 0; return its id, or None if it has no content. `durable` is as for `change`.
 
-        A text already stored keeps its id and level and gets the given time, run and step; once untrusted it stays so.
-        A text in the trash is restored as if new.
+        A text that is already stored keeps its id and level and takes the new time, run and step; once untrusted, it
+        stays so. A text in the trash is restored as new.
         """
 
     @property
@@ -216,9 +219,9 @@ class MemoryStore(Protocol):
         """As `Memory.store_id`."""
 
     def has_assigned(self, id: int, run: str, text: str = "") -> bool:
-        """Return whether this id was given to a memory of this run, or with this text, be it forgotten since.
+        """Return whether this id was given to a memory of this run or with this text, even if forgotten since.
 
-        One that a power cut took was not; its id may belong to a memory of another run by now.
+        False if a power cut took it; another run's memory may then have the id.
         """
 
     def find(self, text: str) -> RetrievedMemory | None:
@@ -236,49 +239,48 @@ class MemoryStore(Protocol):
         """
 
     def meaning(self, query: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
-        """Return how near memories are to the query in meaning, given their vectors.
+        """Return the similarity in meaning of memories, given by their vectors, to the query.
 
-        0 is what texts have that have nothing to do with one another, 1 what belongs together without doubt.
+        0 is the similarity of unrelated texts, 1 that of texts that certainly belong together.
         """
 
     def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
         """Return for each of these words in how many memories it is, and how many there are, both about."""
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
-        """Return the unit vectors (float32, little-endian) of these memories, as far as they have one."""
+        """Return the unit vectors (float32, little-endian) of the memories that have a vector."""
 
     def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
-        """Carry out the changes of memories that are still as they were seen, in one transaction; how many.
+        """Apply the changes to memories that are still as they were seen, in one transaction; return how many applied.
 
-        With `whole` none is carried out unless all can be. One that is not `durable` may be lost in a power cut, whole,
-        where that saves the store a wait for the disk.
+        With `whole`, apply all or none. Without `durable`, a power cut may lose the transaction as a whole.
         """
 
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
         """Return n random memories of a level below `below`, or all there are."""
 
     def forget(self, memory: int) -> bool:
-        """Delete one memory for good; False if there is none with this id."""
+        """Delete a memory for good; return False if the id is unknown."""
 
     def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
         """Return the existing memories with these ids, ordered by id."""
 
     def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
-        """Return the memories, newest first; all of them if the limit is negative."""
+        """Return the memories, newest first; a negative limit returns all."""
 
     def stats(self) -> Stats: ...
 
     def trash(self) -> list[RetrievedMemory]:
-        """Return the forgotten memories that can still be restored, newest first; `t` is when they were forgotten."""
+        """Return the forgotten memories that can be restored, newest first; `t` is when they were forgotten."""
 
     def restore(self, memory: int, t: float) -> bool:
-        """Take a memory out of the trash, with level 0 and time `t`; False if it is not there."""
+        """Take a memory out of the trash, with level 0 and time `t`; return False if it is not there."""
 
     def empty_trash(self, before: float) -> int:
-        """Delete for good what was forgotten before this time; how many."""
+        """Delete for good everything forgotten before this time; return how many."""
 
     def take_usage(self) -> Usage:
-        """Return what embedding has cost since the last call."""
+        """Return the cost of embedding since the last call."""
 
     def close(self) -> None: ...
 
@@ -289,17 +291,16 @@ class Authorizer(Protocol):
     """Decides whether a call may run."""
 
     def decide(self, proposal: Proposal) -> Verdict:
-        """Return the verdict; one with `args`, or a `change`, allows nothing but asks for the call to be
-        proposed again, with these or after it.
+        """Return the verdict. A verdict with `args` or a `change` allows nothing; the call is then proposed again.
 
-        Raises StopRun if the user ends the run, or if nobody can answer; KeyboardInterrupt if Ctrl-C comes
-        when there is no question. Nothing else: whoever may fail is put into safety.approval.FailClosed.
+        Raises StopRun if the user ends the run or nobody can answer, KeyboardInterrupt for Ctrl-C outside a question,
+        and nothing else: wrap an authorizer that may fail in safety.approval.FailClosed.
         """
 
     def interrupted(self) -> str:
-        """Forfeit what is still allowed in advance and ask the user, after Ctrl-C outside a question.
+        """After Ctrl-C outside a question, drop all advance permissions and ask the user.
 
-        Returns the user's feedback, or '' to go on. Raises StopRun to end the run.
+        Return the user's feedback, or '' to go on. Raises StopRun to end the run.
         """
 
     def waits_on(self, reason: str) -> bool:
@@ -308,13 +309,18 @@ class Authorizer(Protocol):
         False if nobody can say so. Raises StopRun if the user ends the run.
         """
 
+    def accepts(self, claims: str) -> Verdict:
+        """Ask whether goals that nobody could verify count as met; `claims` shows them with what is known.
+
+        Allowed: they do. A reason is feedback to the agent, which goes on. Neither: they do not, or nobody can say.
+        """
+
 
 class Sandbox(Protocol):
-    """Runs programs for the agent: in the workspace alone, with an environment built from nothing, under limits.
+    """Runs programs for the agent: in the workspace, with a clean environment and under limits.
 
-    Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`), `gaps`
-    says in a sentence each what it does not hold back on this machine; `confines` is false where it holds back nothing,
-    so that programs read all that the user can.
+    Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`). `gaps`
+    lists in a sentence each the things it does not block on this machine. With `confines` False it blocks nothing.
     """
 
     @property
@@ -336,48 +342,47 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         data: bytes | None = None,
     ) -> ProcessExit:
-        """Run a program to its end, and end whatever it left behind.
+        """Run a program to its end, and end everything it left behind.
 
         Args:
             argv: the program and its arguments; no shell reads them.
-            folder: where it starts, relative to the workspace.
-            seconds, network: None stand for what the sandbox was made with.
-            env: more variables, none of them secret: other users of the machine may read them.
-            data: what the program reads on standard input, which is empty without.
+            folder: the working directory, relative to the workspace.
+            seconds, network: None for the sandbox's own setting.
+            env: additional variables; no secrets, as other users of the machine may read them.
+            data: the program's standard input.
 
         Raises:
-            CommandError: it could not be started: not there, not executable, arguments too long, a folder outside.
+            CommandError: it could not be started: missing, not executable, arguments too long, or a folder outside.
         """
 
     def tell(self, printed: Callable[[bytes], None]) -> None:
-        """Hand what a program that `run` waits for prints to `printed` from now on, as it comes, in its thread."""
+        """Pass the output of the program that `run` waits for to `printed` as it comes, in its thread."""
 
     def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
-        """Start a program that runs on; both its streams go to the file `output`, a workspace path. Raises as `run`."""
+        """Start a program in the background with both output streams in the workspace file `output`. Raises as `run`.
+        """
 
     def programs(self) -> list[BackgroundProcess]:
         """Return the programs that `start` has started, in that order, including those that have ended since."""
 
     def stop(self, pid: int) -> BackgroundProcess:
-        """End a started program and all it has started. Raises CommandError if there is none with this pid."""
+        """End a background program and all its children. Raises CommandError for an unknown pid."""
 
     def close(self) -> None:
-        """End everything that still runs. What is killed with the agent needs no call: the sandbox sees to it."""
+        """End all running programs. Programs killed together with the agent need no call."""
 
 
 class Web(Protocol):
     """The internet behind the network guard. All methods raise CommandError, which names the address and the reason."""
 
     def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
-        """GET a page, of which at most `limit` bytes are read; redirects are followed, each one checked.
+        """GET a page, reading at most `limit` bytes. Redirects are followed and checked.
 
-        An error status raises. Headers that carry credentials are dropped where a redirect leads to another host.
+        An error status raises. Credential headers are dropped when a redirect leaves the host.
         """
 
     def render(self, url: str, *, limit: int) -> WebPage:
-        """Return the page as HTML, as a browser has it once its
-        scripts have run; like `fetch` if no browser is chosen.
-        """
+        """Return the page as HTML after a browser has run its scripts; same as `fetch` without a browser."""
 
     def download(
         self,
@@ -386,28 +391,27 @@ class Web(Protocol):
         *,
         progress: Callable[[int, int | None], None],
     ) -> int:
-        """Fetch a file, going on after what an earlier try left of it; its size in bytes. The size limit is the user's.
+        """Download a file, continuing an earlier attempt; return its size in bytes. The user sets the size limit.
 
-        `part` opens what is left of one version of the file, or a new file, to read and write; the version is named by
-        16 hexadecimal digits. `progress` hears bytes so far and in all (None: not known). If it raises and a later try
-        could not continue from the part, the part is empty.
+        `part` opens the partial file of a version, or a new file, for reading and writing; 16 hexadecimal digits name
+        the version. `progress` hears the bytes so far and in all (None: unknown). If it raises and the part cannot be
+        continued later, the part is left empty.
         """
 
     def pin(self, url: str) -> tuple[str, int, str]:
         """Check an address for a program that connects by itself: host, port, and the IP address to connect to."""
 
     def search(self, query: str, count: int) -> SearchResults:
-        """Ask a search engine; the hits, at most `count`."""
+        """Ask a search engine for at most `count` hits."""
 
     def google(self, query: str, count: int) -> SearchResults:
         """Ask Google's Custom Search."""
 
 
 class Media(Protocol):
-    """Pictures, recordings and tweets. All methods raise CommandError, which names the provider and the reason.
+    """Pictures, recordings and tweets. All methods raise CommandError with the provider and the reason.
 
-    `draws_at`, `listens_at` and `tweets_at` are the hosts that each sends to; '' if nothing leaves this machine:
-    nothing was chosen, recordings are read here, tweets are only tried out.
+    `draws_at`, `listens_at` and `tweets_at` are the hosts that receive the data; '' if it stays on this machine.
     """
 
     @property
@@ -420,16 +424,16 @@ class Media(Protocol):
     def tweets_at(self) -> str: ...
 
     def draw(self, prompt: str) -> tuple[bytes, str]:
-        """Draw a picture; return it as the provider makes it, and its file suffix (`.png`)."""
+        """Draw a picture; return its bytes and file suffix (`.png`)."""
 
     def transcribe(self, name: str, recording: bytes) -> str:
-        """Return the words spoken in a recording; `name` is its file name."""
+        """Return the words spoken in a recording with the file name `name`."""
 
     def tweet(self, text: str) -> str:
-        """Publish a tweet; return where it can be seen, or that it was only tried out."""
+        """Publish a tweet; return its address, or a note that it was only tried out."""
 
     def take_usage(self) -> Usage:
-        """Return what pictures and transcripts have cost since the last call; the cost of tweets is unknown."""
+        """Return the cost of pictures and transcripts since the last call. The cost of tweets is unknown."""
 
 
 class ToolServer(Protocol):
@@ -439,39 +443,38 @@ class ToolServer(Protocol):
     def entry(self) -> ServerEntry: ...
 
     def call(self, tool: ServerTool, args: Mapping[str, Any]) -> ServerAnswer:
-        """Call what the server offers, within the time limit; a server that has ended is started again before.
+        """Call a tool of the server within the time limit; restart the server first if it has ended.
 
-        Raises CommandError if it cannot be reached, does not answer in time, or no longer offers the tool as it was.
+        Raises CommandError if it cannot be reached, does not answer in time, or no longer offers the tool unchanged.
         """
 
 
 class SubAgents(Protocol):
-    """The agents that this one has started. All methods raise CommandError for an unknown key or a limit reached.
+    """The agents started by this agent. All methods raise CommandError for an unknown key or a reached limit.
 
-    `origin` is what the words of this agent come from, after all it has read.
+    `origin` records the sources of this agent's words.
     """
 
     def start(
         self, name: str, task: str, prompt: str, *, commands: Sequence[str] = (), origin: Origin | None = None
     ) -> SubAgent:
-        """Start an agent in the background: what it is for, what it is to do, and the only commands it may use.
+        """Start an agent in the background with its purpose, its task and its allowed commands.
 
-        Without `commands` it may use all of this agent's, except those that involve the user.
+        Without `commands` it gets all commands of this agent except those that involve the user.
         """
 
     def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
-        """Have the next level of a hierarchical run do a task; its result, once it is there, with its labels and what
-        files have changed.
+        """Have the next level of a hierarchical run do a task; wait for its result, with labels and changed files.
 
-        `call` is the id of the call that asks for it: one that was cut off goes on where it was. Raises CommandError if
-        it was not done, StopRun if the run is to end.
+        `call` is the id of the requesting call; an interrupted task continues under it. Raises CommandError if the task
+        was not done, StopRun if the run is to end.
         """
 
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
         """Tell an agent something, which it reads before its next step."""
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
-        """Return all of them in the order of their start, after `wait` seconds or as soon as one ends."""
+        """Return all of them in starting order, after `wait` seconds or as soon as an agent ends."""
 
     def end(self, key: str) -> SubAgent:
         """End an agent, wherever it stands."""
@@ -481,20 +484,25 @@ class Inbox(Protocol):
     """The messages to an agent from those it works with."""
 
     def take(self) -> Sequence[Event]:
-        """Return what came in since the last call, to be recorded. Raises StopRun if this agent is to end."""
+        """Return the events that arrived since the last call. Raises StopRun if this agent is to end."""
 
     def close(self) -> Sequence[Event]:
-        """End the sub-agents that this agent has started, as it ends; return what came of them, to be recorded."""
+        """End all sub-agents of this agent; return their last events."""
 
 
 class Snapshots(Protocol):
     """Keeps the workspace as it was at different times."""
 
     def take(self) -> str:
-        """Keep the workspace as it is now; the id of its tree, the same for the same content. Raises StateError."""
+        """Take a snapshot of the workspace; return the id of its tree, which depends on the content only. Raises
+        StateError.
+        """
 
     def changed(self, before: str, after: str) -> list[str]:
-        """Return the workspace paths of the files that differ between two trees, sorted."""
+        """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
+
+    def read(self, tree: str, path: str) -> bytes | None:
+        """Return what a file held when a tree was taken, None if it was not there or not kept. Raises StateError."""
 
 
 class Recorder(Protocol):
@@ -503,25 +511,27 @@ class Recorder(Protocol):
     @property
     def run(self) -> str: ...
 
+    @property
+    def lost(self) -> int:
+        """Count the events missing at its end. The program may have acted on them."""
+
     def masked(self, value: Any) -> Any:
         """Return a JSON value as the log would hold it: without secrets."""
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
-        """Stamp the event with run, seq and time; return it once it is written, and synced unless that may wait.
+        """Stamp the event with run, seq and time, write it and sync it; return it as logged. Raises StateError.
 
-        Raises StateError if it cannot be.
-
-        A `passing` one survives the end of the process, and a power cut as soon as another one has followed.
+        A `passing` event survives the end of the process, and a power cut once another event follows.
         """
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Yield all events from the first on, as they are on disk; with `others` only those of sub-agents."""
+        """Yield all events on disk from the first on; with `others`, only those of sub-agents."""
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
-        """Return what came of a step's command, of this agent ('' for the run's own), or None if it ran none."""
+        """Return the result of a step's command, of this agent ('' for the run's own), or None if it ran none."""
 
     def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
-        """Yield the commands that this agent has run, with what came of them, without those that were taken back."""
+        """Yield the commands of this agent with their results, without steps that were taken back."""
 
     def effective(self) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: all but those the user has taken back."""

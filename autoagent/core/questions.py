@@ -1,4 +1,4 @@
-"""A question to the user: what it is about and how its answer is read, whoever gives it and wherever."""
+"""A question to the user and how its answer is read, whichever terminal gives it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ QuestionKind = Literal["decision", "remark", "going on", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What belongs to a question beside its words.
+    """The parts of a question beside its text.
 
-    `yes` and `no` are the keys that run and that stop; `warned`: only an answer of its own allows this very `proposal`.
-    `text` is what was asked, without what the program says around it. One that `stays_open` can still be answered once
-    the run has gone on.
+    `yes` and `no` are the keys to run and to stop. `warned`: only a new answer allows this very `proposal`. `text` is
+    the question without surrounding output. If it `stays_open`, it can still be answered after the run has gone on.
     """
 
     kind: QuestionKind = "text"

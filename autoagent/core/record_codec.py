@@ -1,8 +1,7 @@
-"""Records from the JSON of a file, and back, as their annotations declare them.
+"""Conversion between records and the JSON of a file, by the records' annotations.
 
-What a file holds may be damaged, or a stranger's. msgspec checks each field for its type while it reads, several times
-faster than `json` reads without a look; what it takes though no record can hold it is checked here. Fields that a
-record does not know are left out.
+Files may be damaged or written by somebody else. msgspec checks the type of every field while reading; the checks it
+lacks are here. Unknown fields are dropped.
 """
 
 from __future__ import annotations

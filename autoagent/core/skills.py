@@ -11,11 +11,11 @@ class Skill:
     """A folder with a SKILL.md.
 
     Attributes:
-        name, description: what every prompt holds of it.
-        body: what the agent reads once it loads the skill.
+        name, description: the part shown in every prompt.
+        body: the text the agent gets when it loads the skill.
         place: the folder.
         files: its other files, relative to the folder, sorted.
-        digest: the SHA-256 of the names and the contents of all its files.
+        digest: the SHA-256 of the names and contents of all its files.
     """
 
     name: str

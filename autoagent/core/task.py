@@ -1,4 +1,4 @@
-"""What the user wants: a task with its goals."""
+"""The user's task and its goals."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal; `check` is a shell command of the user's that exits 0 once the goal is met."""
+    """One goal; `check` is the user's shell command that exits 0 once the goal is met."""
 
     text: str
     check: str | None = None
 
     def __str__(self) -> str:
-        """Show the goal to a person; what is shown is never parsed again, as a text may hold ` :: ` too."""
+        """Format the goal for a person. The text is never parsed again, as it may contain ` :: `."""
         return f"{self.text} :: {self.check}" if self.check else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Who the agent is and what it is to reach: what `ai_settings.yaml` holds. `budget` is in USD, 0 for none.
+    """The agent's name, role and goals, as in `ai_settings.yaml`. `budget` is in USD, 0 for none.
 
-    With a `file`, that is all it writes: each reply is the text of it, and the end is when its checks pass.
+    With a `file`, the agent writes only that file: each reply is its text, and the run ends when its checks pass.
     """
 
     name: str

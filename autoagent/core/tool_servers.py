@@ -1,4 +1,4 @@
-"""MCP servers as records: where one is to be found, what it offers, what it answers."""
+"""MCP servers as records: their list entries, tools and answers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ PREFIX = "mcp__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEntry:
-    """A server of a list: a program to start, or the address of one that runs.
+    """An entry of a server list: a program to start, or the address of a running server.
 
     Attributes:
-        name: as its commands bear it.
+        name: the name used in its commands.
         place: the file of the list.
-        folder: the folder in which what it offers is allowed: that of the list.
-        command, args, env, cwd: the program, what it gets besides a few harmless variables, and where it starts.
-        url, headers: the address, and what is sent with each request.
-        written: its entry as the list has it, variables not filled in.
+        folder: the folder of the list, where its tools are allowed.
+        command, args, env, cwd: the program, its additional variables and its working directory.
+        url, headers: the address, and the headers of each request.
+        written: its entry as written, variables not filled in.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ServerEntry:
 
     @property
     def about(self) -> str:
-        """What it does when it is used, in words."""
+        """A description of its action for the user."""
         return "an address that calls are sent to" if self.url else "a program, run outside the sandbox"
 
 
@@ -48,9 +48,9 @@ Kind = Literal["tool", "resources", "resource", "prompts", "prompt"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTool:
-    """Something that a server offers to be called; the words and the schema of a tool are the server's own.
+    """A tool of a server. Its description and schema are the server's own.
 
-    `hints` is what the server says of its effects, which nobody has to believe.
+    `hints` are the server's unverified claims about its effects.
     """
 
     name: str
@@ -61,13 +61,13 @@ class ServerTool:
 
     @property
     def told(self) -> str:
-        """All that it says of itself, as one text: if that changes, it is another tool."""
+        """Everything it says about itself, as one text. A tool with another text is another tool."""
         return json.dumps([self.description, self.schema, self.hints, self.kind], sort_keys=True, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What came of a call; `failed`: the server says that it did not work."""
+    """The answer to a call; `failed`: the server reports a failure."""
 
     text: str
     failed: bool = False

@@ -1,4 +1,4 @@
-"""What the web gives: a page, a search hit, a file that was found."""
+"""Records of the web: pages, search hits and downloads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """What was fetched: from which `url` in the end, its media type without parameters, and its bytes.
+    """A fetched page: its final `url`, media type without parameters, and bytes.
 
-    `cut`: there was more than the limit. `charset` as the server or the document says, '' where neither does.
+    `cut`: it was longer than the limit. `charset` is declared by the server or the document; '' if neither does.
     """
 
     url: str
@@ -21,7 +21,7 @@ class WebPage:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """One result of a web search."""
+    """A result of a web search."""
 
     title: str
     url: str

@@ -1,4 +1,4 @@
-"""How a model's window is shared out among the parts of a prompt and the reply."""
+"""Divides a model's window among the parts of a prompt and the reply."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Tokens for each part beside the system message; `recollections`, those by the newest
-    step, `standing` and `lasting`, the recollections by the goals, are ceilings of their own.
+    """Tokens for each part besides the system message.
+
+    `recollections` limits memories for the newest step; `standing` and `lasting` limit memories for the goals.
     """
 
     history: int
@@ -27,9 +28,7 @@ def reply_tokens(window: int) -> int:
 
 
 def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
-    """Divide the window; all arguments are in tokens. `history`
-    may be too small to work with, or negative: see `is_workable`.
-    """
+    """Divide the window; all arguments are in tokens. `history` may be too small or negative: see `is_workable`."""
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
     history = window - reply - system - goals - recollections - standing - _CLOSING_WORDS

@@ -1,7 +1,7 @@
-"""Documents as text: recognises their kind and reads what they say.
+"""Extraction of text from documents.
 
-PDF, DOCX, XLSX and HTML are taken apart by libraries in a process of its own (`isolated`), under limits of time and
-memory; CSV, JSON, Markdown, XML and plain text are text already (`plain`).
+PDF, DOCX, XLSX and HTML are parsed by libraries in a separate process (`isolated`) under limits of time and memory;
+CSV, JSON, Markdown, XML and plain text are text already (`plain`).
 
 May import core and text. Hands out `kind_of` and `read`.
 """
@@ -66,11 +66,11 @@ def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
 
 
 def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = "") -> DocumentText:
-    """Read what a document says, at most TEXT_LIMIT characters; messages call it `name`.
+    """Read the text of a document, at most TEXT_LIMIT characters; messages call it `name`.
 
-    `url` is where its links start from, `charset` what its server claims.
+    `url` is the base of its links, `charset` the server's claim.
 
-    Raises CommandError: damaged, encrypted, larger unpacked than a limit, too slow to read, or a library is missing.
+    Raises CommandError if it is damaged, encrypted, too large when unpacked, too slow to read, or a library is missing.
     """
     try:
         match kind:

@@ -1,10 +1,10 @@
-"""Web pages: the text that a reader sees, with its links. Runs in the process of `isolated`.
+"""Web pages as text: the visible text with its links. Runs in the process of `isolated`.
 
-The main text is found by trafilatura where the extra `readable` is installed, and for pages with little of it; else
-all of the page is given, navigation and all.
+If the extra `readable` is installed, trafilatura finds the main text. For pages with little of it, and without the
+extra, the whole page is used, navigation included.
 
-Not covered: what scripts write (a browser renders such pages), and the finer ways to hide a text, such as white on
-white or far off the screen. Whatever is read stays a text from outside.
+Not covered: text written by scripts (a browser renders such pages), and subtle ways of hiding text, such as white on
+white or far off the screen. All text counts as text from outside.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BLOCKS = {
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """Read the page in these bytes (UTF-8), whose relative links start from `url`."""
+    """Read the page in these bytes (UTF-8); `url` is the base of relative links."""
     text = data.decode()
     note = f"only the first {HTML_LIMIT:,} characters of the page's source" if len(text) > HTML_LIMIT else ""
     soup = BeautifulSoup(text[:HTML_LIMIT], "html.parser")
@@ -59,9 +59,9 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 
 
 def _hide(soup: BeautifulSoup) -> None:
-    """Turn every element that is not shown into a template, which nothing reads.
+    """Turn every hidden element into a template, which nothing reads.
 
-    Renamed and not removed: to take one out of many siblings takes as long as there are siblings.
+    Renaming is used because removing an element takes time proportional to its siblings.
     """
     selectors = _hiding_selectors("\n".join(style.get_text() for style in soup.find_all("style"))[:STYLE_LIMIT])
     for tag in soup.find_all(True):
@@ -79,7 +79,7 @@ def _is_hidden(tag: Tag, selectors: set[str]) -> bool:
 
 
 def _hiding_selectors(css: str) -> set[str]:
-    """Return the plain selectors (`.note`, `#note`, `aside`) of rules that hide what they select, on every medium."""
+    """Return the plain selectors (`.note`, `#note`, `aside`) of rules that hide elements on every medium."""
     found: set[str] = set()
     depth, selectors = 0, ""
     for piece in re.split(r"([{}])", _COMMENT.sub("", css)):
@@ -93,7 +93,7 @@ def _hiding_selectors(css: str) -> set[str]:
 
 
 def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int]:
-    """Make the links that are shown absolute; the first of them by address, and how many addresses there are."""
+    """Make the visible links absolute; return the first link of each address, and the number of addresses."""
     base = soup.find("base", href=True)
     start = _joined(url, str(base["href"])) if base else url
     found: dict[str, Link] = {}
@@ -142,13 +142,13 @@ def _main_text(html: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where an element ends."""
+    """The end of an element."""
 
     of: Tag
 
 
 def _walk(root: Tag) -> Iterator[Tag | NavigableString | _End]:
-    """Yield all that is shown, in order: an element, what is in it, its end. Not recursive, however deep it goes."""
+    """Yield everything visible in order: an element, its content, its end. Not recursive."""
     stack: list[Tag | NavigableString | _End] = [root]
     while stack:
         node = stack.pop()
@@ -181,7 +181,7 @@ def _pieces(soup: BeautifulSoup) -> Iterator[str]:
 
 
 def _mark(tag: Tag, begins: bool) -> str:
-    """Return what stands in the text where an element begins or ends."""
+    """Return the text for the beginning or end of an element."""
     if tag.name == "a" and tag.has_attr("href"):
         return "[" if begins else f"]({tag['href']})"
     if tag.name in ("td", "th"):

@@ -1,9 +1,9 @@
-"""Takes a document apart in a process of its own, under limits of time and memory.
+"""Parses a document in a separate process, under limits of time and memory.
 
-A document from outside may send any parser round in circles or make it grow, and only a process can be stopped. It
-gets the document on standard input and no environment, and answers with JSON.
+A hostile document may make any parser loop or grow, and only a process can be stopped. The process gets the document on
+standard input and no environment, and answers with JSON.
 
-Not covered: a parser that a document takes over can do what this user can. The libraries are pure Python, but for lxml.
+Not covered: a parser taken over by a document has this user's rights. The libraries are pure Python except lxml.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _START = (
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """Read a document of one of the kinds in `_READERS`. Raises Unreadable."""
+    """Read a document of a kind in `_READERS`. Raises Unreadable."""
     path = json.dumps([entry for entry in sys.path if entry])
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter on our own code; the document is on standard input

@@ -35,7 +35,7 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 
 
 def _joined(lines: Iterable[str]) -> str:
-    """Join the lines up to the limit; what comes after is not even read."""
+    """Join the lines up to the limit without reading the rest."""
     taken, size = [], 0
     for line in lines:
         taken.append(line)

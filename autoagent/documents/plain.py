@@ -1,4 +1,4 @@
-"""Bytes as text, whatever their server claims about the encoding."""
+"""Decodes text, whatever encoding the server claims."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060
 
 
 def read(data: bytes, charset: str) -> DocumentText:
-    """Read a text as it is; `charset` is what its server claims."""
+    """Read a plain text; `charset` is the server's claim."""
     text, note = limited(decode(data, charset))
     return DocumentText(text, note=note)
 
 
 def decode(data: bytes, charset: str) -> str:
-    """Decode the bytes, without what no reader would see.
+    """Decode the bytes, without invisible characters.
 
-    A byte order mark tells; else valid UTF-8 is UTF-8, which nothing else is by chance; else the first that fits of
-    what the server says, what the document says, and Windows-1252.
+    A byte order mark decides; else valid UTF-8 is UTF-8; else the first match of the server's claim, the document's
+    claim and Windows-1252.
     """
     return seen(_decode(data, charset).replace("\r\n", "\n"))
 

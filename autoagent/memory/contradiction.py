@@ -1,7 +1,7 @@
-"""Whether a new memory says otherwise than an old one about the same: by rule, without a model. Pure.
+"""Detects by rule, without a model, that a new memory contradicts an old one. Pure functions.
 
-A rule sees only what is said openly: a word that tells of a change, and something of the old text that the new one
-names; or the same sentence with another figure at its end. It marks, and deletes nothing, as it may be wrong.
+A rule sees only explicit signs: a word of change together with something the old text names, or the same sentence with
+another final figure. It only marks memories, as it may be wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VALUE = re.compile(r"(?<=[ =:])\S*\d\S*\W*$")  # the last word, where it has a 
 
 
 def may_correct(text: str) -> bool:
-    """Return whether a text may say otherwise than an older one at all: it tells of a change, or ends in a figure."""
+    """Return whether a text may contradict an older text: it mentions a change, or ends in a figure."""
     return _CHANGE.search(text) is not None or _VALUE.search(text) is not None
 
 

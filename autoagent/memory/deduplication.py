@@ -23,7 +23,7 @@ class DuplicateGroup:
 
     @property
     def sources(self) -> str:
-        """Where all of them came from, each once: `a.html, run-1/3`. What makes one private comes first, and stays."""
+        """The distinct sources of all members: `a.html, run-1/3`, with those that make a memory private first."""
         every = [name for memory in (self.kept, *self.others) for name in _origin(memory).split(", ") if name]
         named = sorted(dict.fromkeys(every), key=lambda name: name not in PRIVATE_SOURCES)
         more = f", and {len(named) - LISTED} more" if len(named) > LISTED else ""
@@ -31,12 +31,11 @@ class DuplicateGroup:
 
 
 def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], alike: float) -> list[DuplicateGroup]:
-    """Return the groups of two or more, a memory in at most one. Memories without a vector are in none.
+    """Return the groups of two or more; each memory is in at most one. Memories without a vector are in none.
 
-    Leaders first: the firmest memory, the newest of equally firm ones, takes those left whose cosine to it is at least
-    `alike`, then the next one that is left. So all of a group are near the one that is kept; nothing drifts along a
-    chain. Kept apart are memories that differ in kind, in trust, or in a number: embedders hardly see numbers, and
-    `the code is 7421` is not `the code is 7422`.
+    The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least `alike`, and
+    so on, so every member is near the one that is kept. Memories that differ in kind, trust or a number stay apart:
+    embedders hardly see numbers, and `the code is 7421` is not `the code is 7422`.
     """
     order = sorted((m for m in memories if m.id in vectors), key=lambda m: (-m.level, -m.t, m.id))
     if not order:

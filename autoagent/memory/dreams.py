@@ -1,4 +1,4 @@
-"""Dreams: what a model makes of the memories a sleep forgot, and the journal that keeps them."""
+"""Dreams: texts that a model makes of forgotten memories, and their journal."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def dream_prompt(forgotten: Sequence[RetrievedMemory]) -> str:
 
 
 class Journal:
-    """The dreams, one JSON object a line, in the file at `path`. Raises StateError if it cannot be used."""
+    """The dreams in the file at `path`, one JSON object a line. Raises StateError if it cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def append(self, dream: Dream) -> None:
-        """Keep a dream; it is on disk when this returns."""
+        """Append a dream and sync it."""
         line = json.dumps({**dataclasses.asdict(dream), "text": valid(dream.text)}, ensure_ascii=False)
         try:
             add_lines(self._path, f"{line}\n")

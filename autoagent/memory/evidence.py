@@ -1,9 +1,9 @@
-"""Evidence that a memory fits what is asked: an absolute measure, so that "nothing fits" can be the answer. Pure.
+"""Evidence that a memory fits a query: an absolute measure, so that nothing may fit. Pure functions.
 
-A ranking says which memory fits best, never whether any fits. Two kinds of evidence are added up here, each on a scale
-on which 1 is enough by itself: the meaning, which an embedder gives on its own scale (see Embedding.meaning), and the
-share of what the question says in words that the memory has, each word weighted by how few memories have it. Of vectors
-that know words alone, those of right answers and of the best wrong ones overlap; the sum of both tells them apart.
+A ranking orders memories but never says whether any fits. Two kinds of evidence are added, each sufficient at 1: the
+similarity in meaning on the embedder's scale (see Embedding.meaning), and the share of the query's words found in the
+memory, weighted by rarity. With vectors of words alone, right answers and the best wrong answers overlap; the sum
+separates them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _COMMON = frozenset(_SMALL_WORDS.split())
 
 
 def terms(text: str) -> list[str]:
-    """Return the words of a text that say what it is about, each once, in order, as they are looked for."""
+    """Return the distinct content words of a text in order, as stems to look for."""
     words = (word for word in _WORD.findall(_folded(text)) if word not in _COMMON and len(word) > 1)
     return list(dict.fromkeys(words))[:TERMS]
 
 
 class Question:
-    """What is asked, in words; `counts` says in how many of `total` memories each of its `terms` is, 0 for none."""
+    """A query as words. `counts` is the number of the `total` memories that contain each of its `terms`."""
 
     def __init__(self, counts: Mapping[str, int], total: int) -> None:
         most = max(total, FEWEST)
@@ -68,9 +68,9 @@ class Question:
         return sum(weight for stem, weight in self._weights.items() if words.have(stem)) / self._total
 
     def passage(self, text: str, limit: int) -> str:
-        """Return the pieces of the text that have most of the question's words, in their order, in `limit` characters.
+        """Return the pieces of the text with most of the query's words, in order and within `limit` characters.
 
-        What has none of them is shown by its beginning. What is left out between two pieces is marked by an ellipsis.
+        Without a match, return the beginning. An ellipsis marks omissions.
         """
         if len(text) <= limit:
             return text
@@ -96,7 +96,7 @@ class Question:
 
 
 def evidence(meaning: float, coverage: float) -> float:
-    """Return how much speaks for a memory; 1 is enough. `meaning` is on the scale of Embedding.meaning."""
+    """Return the evidence for a memory; 1 is sufficient. `meaning` is on the scale of Embedding.meaning."""
     return meaning + coverage / WORDS_ENOUGH
 
 
@@ -121,7 +121,7 @@ class _Words:
     each: frozenset[str]
 
     def have(self, stem: str) -> bool:
-        """Return whether a short word, or its plural, is there; of a longer stem, whether it is anywhere."""
+        """Return whether a short word or its plural is present; a longer stem may be anywhere in a word."""
         if stem not in self.folded:
             return False
         return len(stem) >= STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
@@ -134,7 +134,7 @@ def _words(text: str) -> _Words:
 
 
 def _pieces(text: str) -> list[str]:
-    """Split a text into sentences and lines; one that is longer than SEGMENT is cut after a word."""
+    """Split a text into sentences and lines; cut those longer than SEGMENT after a word."""
     found = []
     for sentence in re.split(r"\n|(?<=[.!?;]) ", text):
         left = sentence.strip()
@@ -147,7 +147,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _joined(pieces: list[str], chosen: Iterable[int]) -> str:
-    """Join the chosen pieces, with an ellipsis for what is left out before, between and after."""
+    """Join the chosen pieces, with an ellipsis for each omission."""
     text, last = "", -1
     for n in chosen:
         if n > last + 1:

@@ -11,7 +11,7 @@ from autoagent.memory.embedders.scale import scale_of
 
 
 class LazyEmbedder:
-    """Satisfies Embedder; `load` makes the real one when something is asked of it, so that opening is quick."""
+    """Satisfies Embedder; calls `load` at first use."""
 
     def __init__(self, load: Callable[[], Embedder]) -> None:
         self._load = load

@@ -1,18 +1,16 @@
-"""The life of memories: what is used becomes firmer, what is not fades. One set of rules for all stores.
+"""The rules by which memories strengthen with use and fade without it, the same for all stores.
 
-The rules, on a memory's time and level, with `now` from a clock:
+The rules for a memory's time and level, with `now` from a clock:
 
-- Stored: time = now, level 0.
-- Returned by a recall: from level 0 to 1; from a higher one up by one if now - time, taken before the time is set to
-  now, is more than the level's threshold.
-- A candidate that was not returned, or met by a sleep: down by one if now - time is more than the threshold, and only
-  then the time is set to now, so that a memory falls at most once per threshold; below 0 it is forgotten.
-- The threshold grows exponentially with the level, up to a cap. Beyond the cap a memory is long-term: its level never
-  changes again, and nothing makes it fade.
+- Stored: time = now, level 0. - Returned by a recall: level 0 rises to 1. A higher level rises by one if now - time
+exceeds the level's threshold; then time = now. - A candidate not returned, or met by a sleep: if now - time exceeds the
+threshold, the level falls by one and time = now, so it falls at most once per threshold. Below level 0 it is forgotten.
+- The threshold grows exponentially with the level, up to a cap. Beyond the cap a memory is long-term: its level is
+fixed and it never fades.
 
-A new time alone is written only once it is a minute off: what comes back at every step is not written at every step.
+A change of the time alone is written only if it is at least a minute, to save a write per step.
 
-Time never runs backwards for a memory: where the clock says less than its time, no time has passed.
+A clock that runs backwards counts as no time passed.
 """
 
 from __future__ import annotations
@@ -53,13 +51,12 @@ PASSAGE = 400  # characters of a memory that a prompt shows
 
 @dataclass(frozen=True, slots=True)
 class LifeRules:
-    """The numbers of the rules. Times are in seconds.
+    """The parameters of the rules. Times are in seconds.
 
-    `base`: the threshold of level 0; `growth`: by which it is multiplied from level to level; `cap`: the last level
-    that has one, beyond which a memory is long-term. `trash`: how long a forgotten memory can be restored. `sleep`: how
-    many memories a sleep meets. `alike`: the cosine from which two memories are near-duplicates. `lives`: by kind, the
-    multiple of the thresholds after which a memory falls; 1 where it is not said. `pushed_is_use`: what the program
-    pushes into a prompt was used by that. `grain`: by how much a new time alone must be later to be written.
+    `base`: the threshold of level 0. `growth`: its factor per level. `cap`: the last level with a threshold. `trash`:
+    how long a forgotten memory can be restored. `sleep`: how many memories a sleep meets. `alike`: the cosine of
+    near-duplicates. `lives`: the factor of the thresholds by kind, default 1. `pushed_is_use`: being pushed into a
+    prompt counts as use. `grain`: the smallest change of the time alone that is written.
     """
 
     base: float = 7 * DAY
@@ -73,7 +70,7 @@ class LifeRules:
     grain: float = 60.0
 
     def fades(self, memory: RetrievedMemory) -> bool:
-        """Return whether it can fade by itself: it is not long-term, and its kind is not one that stays."""
+        """Return whether it can fade: it is not long-term, and its kind fades."""
         return not self.is_long_term(memory.level) and self._life(memory) < math.inf
 
     def _life(self, memory: RetrievedMemory) -> float:
@@ -96,15 +93,13 @@ class LifeRules:
         return max(memory.t, now), level
 
     def weakened(self, memory: RetrievedMemory, now: float) -> tuple[float, int | None]:
-        """Return time and level of a memory that was met but not returned; level None: it is forgotten."""
+        """Return the time and level of a memory that was met but not returned; level None: it is forgotten."""
         if not self.fades(memory) or now - memory.t <= self.threshold(memory.level) * self._life(memory):
             return memory.t, memory.level
         return now, memory.level - 1 if memory.level else None
 
     def dies_at(self, memory: RetrievedMemory) -> float:
-        """Return the earliest time at which a memory never
-        returned again is forgotten; infinity for a long-term one.
-        """
+        """Return the earliest time at which an unused memory is forgotten; infinity for a long-term memory."""
         if not self.fades(memory):
             return math.inf
         return memory.t + self._life(memory) * sum(self.threshold(level) for level in range(memory.level + 1))
@@ -127,11 +122,11 @@ class ForgettingForecast:
 
 
 class LivingMemory:
-    """Satisfies Memory: a store whose memories live by the rules.
+    """Satisfies Memory: a store whose memories follow the rules.
 
-    `clock` gives seconds since the epoch; `count` counts the tokens of a text; `journal` keeps the dreams. With
-    `trusted_only` nothing that comes from outside is recalled. `rerank` is a model that puts in order what was asked
-    for; what is pushed into a prompt has the plain order. Methods raise what those of the store raise.
+    `clock` returns seconds since the epoch, `count` the tokens of a text; `journal` keeps the dreams. With
+    `trusted_only`, memories from outside are not recalled. `rerank` asks a model to order the results of a query, but
+    not of a push. Methods raise as those of the store do.
     """
 
     def __init__(
@@ -183,7 +178,7 @@ class LivingMemory:
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """Remember a text. To be told again what one knows is to use it: it is strengthened, and its time is now."""
+        """Store a text. A repeated text counts as used: it is strengthened, and its time is now."""
         known = [memory for part in texts.parts(text) if (memory := self.store.find(part))]
         now = max([self._clock(), *(memory.t for memory in known)])
         id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
@@ -202,7 +197,7 @@ class LivingMemory:
         return not self.store.has_assigned(memory, run, text)
 
     def _supersede(self, id: int, text: str) -> None:
-        """Mark those memories as superseded of which this one says otherwise: both are kept."""
+        """Mark the memories that this one contradicts as superseded; both are kept."""
         if not contradiction.may_correct(text):
             return
         near, problem = self._near(text, SUPERSEDABLE)
@@ -228,11 +223,10 @@ class LivingMemory:
         pushed: bool = False,
         meant: Callable[[RetrievedMemory], bool] = lambda memory: True,
     ) -> Recall:
-        """Return the memories as they were found; what this recall changes in them is written, not synced, by then.
+        """Return the memories as they were found. The changes to them are then written, but not synced.
 
-        Only those that are `meant` are looked at. Where the embedder fails, they are found by words alone, and nothing
-        fades for not being near. What the program has `pushed` into a prompt was not used by that: it rises when the
-        agent asks for it, or acts on it (`use`).
+        Only `meant` memories are considered. If the embedder fails, words alone decide and no candidate fades. A
+        `pushed` memory is strengthened only when the agent asks for it or acts on it (`use`).
         """
         if k < 1:
             return Recall()
@@ -319,17 +313,17 @@ class LivingMemory:
     # Forgetting -------------------------------------------------------------------------------------------------
 
     def forget(self, memory: int) -> bool:
-        """Delete one memory for good, as the user wants it: it does not go to the trash."""
+        """Delete a memory for good, bypassing the trash."""
         return self.store.forget(memory)
 
     def restore(self, memory: int) -> bool:
-        """Take a forgotten memory back, as if it were stored now; False if it is not in the trash."""
+        """Restore a forgotten memory as if stored now; return False if it is not in the trash."""
         return self.store.restore(memory, self._clock())
 
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
-        """Let n random memories fade, and make a dream of those forgotten; the trash is emptied of what is too old.
+        """Let n random memories fade, dream of the forgotten ones, and empty the trash of expired memories.
 
-        What has faded is on disk before `dream` is asked: a crash may cost the dream, never a level twice.
+        The changes are on disk before `dream` is asked: a crash may cost the dream, but never a second level.
         """
         now = self._clock()
         self.store.empty_trash(now - self.rules.trash)
@@ -359,7 +353,7 @@ class LivingMemory:
         return {memory.id: memory for memory in [m for m in drawn if self.rules.fades(m)][:n]}
 
     def nap(self) -> None:
-        """Let as many random memories fade as a sleep meets; no dream is made of those forgotten."""
+        """Let as many random memories fade as in a sleep, without a dream."""
         if self.rules.pushed_is_use:  # the source's rules know no such thing
             return
         self.store.change(self._fading(self._drawn(self.rules.sleep).values(), self._clock()))
@@ -369,16 +363,16 @@ class LivingMemory:
         self.store.change(self._rising(self.store.of(memories), self._clock()), durable=False)
 
     def pin(self, memory: int, *, pinned: bool = True) -> bool:
-        """Pin a memory, which then never fades, or let it go; a pinned one begins anew then. False if there is none."""
+        """Pin a memory so that it never fades, or unpin it to level 0. Return False for an unknown id."""
         found = self.store.of([memory])
         level = PINNED if pinned else 0
         changes = [Change(m.id, (m.t, m.level), m.t, level) for m in found if m.pinned != pinned]
         return bool(found) and self.store.change(changes) == len(changes)
 
     def edit(self, memory: int, text: str) -> int | None:
-        """Replace the text of a memory, which gets another id; None if there is no such memory, or no text.
+        """Replace the text of a memory, which gets a new id; return None for an unknown id or an empty text.
 
-        The new text is stored before the old one is deleted: a crash between the two leaves both.
+        The new text is stored before the old text is deleted, so a crash in between leaves both.
         """
         found = self.store.of([memory])
         if not found or not texts.parts(text):
@@ -403,7 +397,7 @@ class LivingMemory:
         return there is not None and (there.t, there.level) == (change.t, change.level)
 
     def forecast(self, n: int | None = None) -> list[ForgettingForecast]:
-        """Forecast what sleeping does to n memories if none is used from now on; the first to die come first."""
+        """Forecast for n unused memories when sleeping forgets them, the earliest first."""
         now = self._clock()
         mortal = [memory for memory in self.store.listed() if self.rules.fades(memory)]
         met = min(self.rules.sleep if n is None else n, len(mortal))
@@ -418,9 +412,9 @@ class LivingMemory:
     # Consolidation ----------------------------------------------------------------------------------------------
 
     def consolidate(self) -> list[deduplication.DuplicateGroup]:
-        """Merge near-duplicates: the firmest is kept with the sources of all, the others go to the trash.
+        """Merge near-duplicates: keep the firmest with the sources of all, and move the others to the trash.
 
-        Each group is merged whole or, if one of it has changed meanwhile, not at all. All are compared with all.
+        Each group is merged as a whole, or not at all if any member has changed meanwhile.
         """
         now = self._clock()
         memories = self.store.listed()
@@ -439,9 +433,9 @@ class LivingMemory:
 def _first(
     best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Callable[[RetrievedMemory], bool]
 ) -> list[RetrievedMemory]:
-    """Return the first k that are wanted of what `best(count)` gives, best first; more are asked for until there are.
+    """Return the first k wanted memories among the best of `best(count)`, asking for more until there are enough.
 
-    So a few that are wanted are found among many that are not, if they are among the first WIDEST.
+    The search ends after the first WIDEST.
     """
     count = k
     while True:

@@ -1,16 +1,14 @@
-"""Ranking: which of the candidates that a store found are returned, in which order, and why the others are not. Pure.
+"""Ranking: selects and orders the candidates of a store, and gives a reason for each one left out. Pure functions.
 
-1. Fusion. The candidates by cosine and those by words come in one order by a convex combination: a weighted mean of the
-   two scores, each as a part of the best one of its list, 0 where a memory is not in it. (Bruch, Gai and Ingber, An
-   Analysis of Fusion Functions for Hybrid Retrieval, ACM TOIS 2023, who find it better than reciprocal rank fusion; so
-   do we, see benchmarks/recall_quality.py: with few candidates, ranks make much of being mediocre in both lists.)
-2. Weighting. Relevance, recency (halved over and over, by the time since the memory last came back) and level. Park
-   et al., Generative Agents (UIST 2023), add up relevance, recency and an importance that a model is asked for. Here
-   they are multiplied, so that nothing comes in by being recent alone, and the level, earned by use, stands for the
-   importance.
-3. Diversity. Maximal marginal relevance: the next is the one with the best of lambda * score - (1 - lambda) * its
-   greatest cosine to those already taken. (Carbonell and Goldstein, The Use of MMR, SIGIR 1998.) It ends at the number
-   asked for, or where none fits any more into the tokens a prompt has room for.
+1. Fusion. Candidates by cosine and by words are merged by a convex combination: the weighted mean of both scores, each
+relative to the best of its list, 0 if missing. (Bruch, Gai and Ingber, An Analysis of Fusion Functions for Hybrid
+Retrieval, ACM TOIS 2023, prefer it to reciprocal rank fusion, and benchmarks/recall_quality.py agrees: with few
+candidates, ranks favour memories that are mediocre in both lists.) 2. Weighting. Relevance times recency (an
+exponential decay since the last recall) times level. Park et al., Generative Agents (UIST 2023), add relevance, recency
+and an importance judged by a model. The product lets no memory in for being recent alone, and the level, earned by use,
+replaces the importance. 3. Diversity. Maximal marginal relevance: next is the candidate with the highest lambda * score
+- (1 - lambda) * its greatest cosine to those chosen (Carbonell and Goldstein, The Use of MMR, SIGIR 1998). It ends at
+the requested number or when nothing more fits into the prompt.
 """
 
 from __future__ import annotations
@@ -32,12 +30,10 @@ LINE = 3  # tokens of the mark and the line break around a memory
 
 @dataclass(frozen=True, slots=True)
 class RankingWeights:
-    """The weights of a ranking. `words`, `recency`, `level`
-    and `diversity` go from 0 (not at all) to 1 (nothing else).
+    """The weights of a ranking. `words`, `recency`, `level` and `diversity` range from 0 (ignored) to 1 (alone).
 
-    `breadth`: candidates that each search gives, for each memory asked for. `words`: beside cosines. `half_life`:
-    seconds. `floor`: a memory that shares no word with the query is too far when its cosine is below this part of the
-    best one.
+    `breadth`: candidates of each search per requested memory. `words`: their weight against cosines. `half_life`:
+    seconds. `floor`: a memory without a shared word needs at least this part of the best cosine.
     """
 
     breadth: int = 4
@@ -71,18 +67,17 @@ def rank(
     room: Room | None = None,
     fits: Callable[[RetrievedMemory], bool] = lambda memory: True,
 ) -> Recall:
-    """Return at most n of the candidates, best first, each with
-    its final score from 0 to 1; the others with the reason.
+    """Return at most n candidates, best first, with final scores from 0 to 1, and the others with the reason.
 
     Args:
-        near: the candidates by cosine, best first, which is their `score`.
+        near: the candidates by cosine, which is their `score`, best first.
         worded: the candidates by words, best first; their `score` is 0 or more, on any scale.
         now: seconds since the epoch.
-        vectors: unit vectors (float32) of the candidates, all of one dimension, as far as there are any.
-        room: None for all the room in the world.
-        fits: whether enough speaks for a memory, however it ranks.
+        vectors: the known unit vectors (float32) of the candidates, all of one dimension.
+        room: tokens available; None: unlimited.
+        fits: decides whether the evidence for a memory suffices, whatever its rank.
 
-    The same arguments always give the same result: of equal scores the older id comes first.
+    The result is deterministic: of equal scores the older id comes first.
     """
     fused = _fused(near, worded, weights)
     far = _too_far(near, {memory.id for memory in worded}, weights.floor)
@@ -104,10 +99,9 @@ def rank(
 def widened(
     best: Callable[[int], tuple[list[RetrievedMemory], bool]], k: int, skip: Collection[tuple[str, int]], slack: int
 ) -> list[RetrievedMemory]:
-    """Return the first k that are not to be skipped; `best(count)`
-    returns the best `count`, and whether there are no more.
+    """Return the first k that are not to be skipped. `best(count)` returns the best `count`, and whether that is all.
 
-    So many are asked for at first as are wanted and skipped, and `slack`.
+    The first request asks for k, the number to skip, and `slack`.
     """
     skipped, count = frozenset(skip), k + len(skip) + slack
     while True:
@@ -138,7 +132,7 @@ def _too_far(near: Sequence[RetrievedMemory], by_words: set[int], floor: float) 
 
 
 def _weight(memory: RetrievedMemory, now: float, weights: RankingWeights) -> float:
-    """Return the weight of a memory, at most 1: that of one from this moment at an endless level."""
+    """Return the weight of a memory, at most 1 for a memory of this moment at an endless level."""
     age = max(now - memory.t, 0.0)
     recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
     level = memory.level / (memory.level + 1)
@@ -154,8 +148,9 @@ def _choose(
     diversity: float,
     room: Room | None,
 ) -> tuple[list[RetrievedMemory], list[tuple[RetrievedMemory, str]]]:
-    """Choose at most n of the candidates, given best first, in the order of maximal marginal relevance, as
-    far as there is room; return the others with the reason. After one too long a shorter one may still fit.
+    """Choose at most n of the candidates by maximal marginal relevance while there is room.
+
+    Return the others with the reason. A shorter candidate may still fit after one that is too long.
     """
     matrix = _matrix(candidates, vectors)
     costs = np.array([room.cost(memory.text) if room else 0 for memory in candidates])
@@ -191,7 +186,7 @@ def _choose(
 
 
 def _matrix(candidates: Sequence[RetrievedMemory], vectors: Mapping[int, bytes]) -> NDArray[np.float32]:
-    """Return their vectors, shape (candidates, dim); zeros, which resemble nothing, for those without one."""
+    """Return their vectors, shape (candidates, dim); missing vectors are zeros, which resemble nothing."""
     size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
     rows = (vectors.get(memory.id, bytes(size)) for memory in candidates)
     return np.frombuffer(b"".join(rows), "<f4").reshape(len(candidates), -1) if candidates else np.empty((0, 1), "<f4")

@@ -21,11 +21,11 @@ _ASKED = (
 
 
 def reranked(recall: Recall, k: int, query: str, ask: Callable[[str], str]) -> Recall:
-    """Return the k memories of a recall that come first in the model's order, in that order; the others are left out.
+    """Return the first k memories of a recall in the model's order, and leave out the others.
 
-    Numbers that name no memory, or one that was named before, are passed over; memories that the answer does not name
-    follow as they stood. Where the model fails, or names none, the order stays as it was, and `unranked` says why.
-    The model is not asked where nothing is to be left out.
+    Unknown and repeated numbers are ignored; memories the model does not name keep their order at the end. If the model
+    fails or names none, the order stays, and `unranked` has the reason. The model is not asked if nothing would be left
+    out.
     """
     found, problem = recall.memories, ""
     if len(found) > k:

@@ -1,14 +1,13 @@
-"""The signs of many vectors, a bit a value: by them the few that can be near a query are found among a million.
+"""The signs of many vectors, a bit a value, to preselect the nearest of a million vectors.
 
-Of two vectors, the angle shows in the number of values whose signs differ (Charikar, Similarity Estimation Techniques
-from Rounding Algorithms, STOC 2002). Signs are 32 times smaller than the vectors, so that a pass over them is
-quicker than one over the vectors by nearly as much; what passes is compared exactly afterwards.
+The number of differing signs estimates the angle between two vectors (Charikar, Similarity Estimation Techniques from
+Rounding Algorithms, STOC 2002). Signs are 32 times smaller than the vectors, so a pass over them is faster by nearly as
+much; the preselected vectors are then compared exactly.
 
-The file holds whole chunks of rows and nothing else: rows that fill no chunk yet are not in it. It is derived from
-the vectors and can be removed at any time. A chunk is a checksum, a check of each row's vector, and the bits by
-column: the first 64 signs of all rows, then the next. The checksum begins with that of the vectors the chunk was made
-from, so that a chunk half-written, damaged or made from other vectors is none. Whoever misses a chunk writes it,
-without a lock: two that do so write the same.
+The file holds whole chunks of rows only; rows of an incomplete chunk are not in it. It is derived from the vectors and
+can be deleted at any time. A chunk consists of a checksum, a check of each row's vector, and the bits by column: the
+first 64 signs of all rows, then the next. The checksum starts from that of the chunk's vectors, so a chunk that is
+incomplete, damaged or stale is detected. Any process may write a missing chunk without a lock, as all write the same.
 """
 
 from __future__ import annotations
@@ -47,14 +46,16 @@ class SignBits:
         self._bits: list[NDArray[np.uint64]] = []  # of each chunk, shape (words, chunk)
 
     def changed(self) -> bool:
-        """Return whether the file is not the one that was loaded. While that is mapped, no other can have its inode."""
+        """Return whether the file was replaced since it was loaded. While it is mapped, no other file can have its
+        inode.
+        """
         try:
             return self.path.stat().st_ino != self._inode
         except FileNotFoundError:
             return True
 
     def load(self, sources: Sequence[int]) -> None:
-        """Take in the chunks from the first on, as far as they are sound; chunk n was made from `sources[n]`."""
+        """Load the valid chunks from the first on; chunk n was made from `sources[n]`."""
         self.rows, self._inode, self._bits = 0, 0, []
         checks = []
         try:
@@ -78,7 +79,7 @@ class SignBits:
         self._checks = np.concatenate(checks) if checks else np.empty(0, np.uint32)
 
     def write(self, number: int, source: int, vectors: Vectors) -> None:
-        """Put a chunk of vectors, shape (chunk, dim), into the file; `load` takes it in."""
+        """Write a chunk of vectors, shape (chunk, dim), to the file; `load` then reads it."""
         body = row_checks(vectors).tobytes() + np.ascontiguousarray(signs(vectors).T).tobytes()
         head = zlib.crc32(body, source).to_bytes(4, "little").ljust(HEAD, b"\0")
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -88,8 +89,7 @@ class SignBits:
             os.close(descriptor)
 
     def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
-        """Return the `count` rows whose signs differ least from
-        the query's, shape (dim,), and all that tie; ascending.
+        """Return, ascending, the `count` rows whose signs differ least from the query's, shape (dim,), with all ties.
         """
         wanted = signs(query[np.newaxis])[0]
         # In a byte where that holds the sum, which is twice as quick; all of 256 come to 0 there, see below.

@@ -1,6 +1,6 @@
-"""Prepares a text to be stored or searched for: made valid, cut if it is long, split into words.
+"""Prepares texts for storage and search: valid Unicode, limited length, split into words.
 
-The words are the same for every server that indexes them, whatever its locale.
+All servers index the same words, whatever their locale.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ def query(text: str) -> str:
 
 
 def parts(text: str) -> list[str]:
-    """Split the text, made valid, into pieces of at most PART
-    characters, cut after a line or a word if one ends near.
+    """Split the text, made valid, into pieces of at most PART characters, after a line or a word if possible.
 
-    None for a blank one.
+    Return [] for a blank text.
     """
     text = valid(text)
     found, start = [], 0
@@ -47,16 +46,16 @@ def parts(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in order, ignoring case and diacritics; text without spaces is one word."""
+    """Return the words of a text in order, ignoring case and diacritics. Text without spaces is a single word."""
     spelt = unicodedata.normalize("NFKD", text.casefold())
     bare = "".join(letter for letter in spelt if not unicodedata.combining(letter))
     return [word[:LONGEST] for word in re.findall(r"\w+", bare)]
 
 
 def rarest(counts: Mapping[str, int], most: int) -> list[str]:
-    """Return the rarest words, as many as are in `most` memories together, but at least one.
+    """Return the rarest words, whose memories add up to at most `most`, but at least one word.
 
-    The common ones, which tell little and cost most, are left out: ranking looks at every memory that has a word.
+    Common words say little and cost most, as ranking reads every memory that contains a word.
     """
     order = sorted(counts, key=lambda word: counts[word])
     sums = itertools.accumulate(counts[word] for word in order)

@@ -1,4 +1,4 @@
-"""A clock that counts the replies of a run's models in place of seconds: what is not asked for ages by work alone."""
+"""A clock that counts model replies instead of seconds, so that only work ages memories."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from autoagent.core.protocols import MemoryStore
 
 
 class TickClock:
-    """The clock of one run, shared by its agents. Let it hear every event; each reply with a command is a tick.
+    """The clock of one run, shared by its agents. It hears every event; each reply with a command is a tick.
 
-    It goes on from the newest time in the memory, so that between two runs, and while one waits, no time passes.
+    It continues from the newest time in the memory, so no time passes between runs or while a run waits.
     """
 
     def __init__(self) -> None:
@@ -22,11 +22,11 @@ class TickClock:
         self._lock = threading.Lock()
 
     def add(self, event: Event) -> None:
-        """Take up one event."""
+        """Count an event."""
         self._ticks += isinstance(event, Thought)
 
     def over(self, store: MemoryStore) -> Callable[[], float]:
-        """Return the clock for a memory in this store; it raises StateError where the store cannot be read."""
+        """Return the clock for a memory in this store. It raises StateError if the store cannot be read."""
 
         def now() -> float:
             with self._lock:

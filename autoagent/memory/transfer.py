@@ -1,9 +1,9 @@
-"""A memory in files, to move it from one backend to another: FILE holds the texts, FILE.npy their vectors.
+"""Exports and imports a memory as files: FILE holds the texts, FILE.npy their vectors.
 
-FILE is JSON Lines, its first line a header that counts the others: the memories from the oldest on, then the trash,
-then the dreams. Row i of FILE.npy is the vector of memory i; one that had none says `"vector": false`, and its row is
-zero. The header has the sha256 of FILE.npy, so that one that is not of this FILE is known. The same memory gives the
-same files, whatever backend it was in. Ids are the backend's own and are not kept.
+FILE is JSON Lines. Its first line is a header with the counts of the rest: the memories from the oldest on, then the
+trash, then the dreams. Row i of FILE.npy is the vector of memory i; a missing vector is a zero row, and the memory says
+`"vector": false`. The header has the sha256 of FILE.npy, to recognize a mismatched file. Exports do not depend on the
+backend, and ids are not kept.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Listen = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The vectors of one embedder by the text they are of: rows of `array`, shape (n, dim)."""
+    """The vectors of one embedder by text: rows of `array`, shape (n, dim)."""
 
     embedder: str
     dim: int
@@ -52,7 +52,7 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The contents of the files; the ids of the memories are -1. `t` in the trash is the time of forgetting."""
+    """The contents of the files. The ids of the memories are -1; `t` in the trash is the time of forgetting."""
 
     memories: tuple[RetrievedMemory, ...]
     trash: tuple[RetrievedMemory, ...]
@@ -62,9 +62,9 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many were exported or imported. In an import, those that were there already do not count.
+    """The numbers of exported or imported items; items that were already there do not count.
 
-    `doubted`: those that were imported as untrusted, which the file calls trusted.
+    `doubted`: items imported as untrusted although the file calls them trusted.
     """
 
     memories: int
@@ -149,7 +149,7 @@ def vectors_path(path: Path) -> Path:
 def _write_vectors(
     store: MemoryStore, embedder: Embedder, memories: Sequence[RetrievedMemory], file: BufferedRandom
 ) -> list[bool]:
-    """Write the vectors; return which of the memories had one."""
+    """Write the vectors; return which memories have one."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)}
     npy.write_array_header_1_0(file, header)
     embedded = []
@@ -205,10 +205,10 @@ def _our_errors(path: Path) -> Iterator[None]:
 
 
 def read(path: Path, listen: Listen = lambda line: None) -> Exported:
-    """Read all that an export holds. Vectors that are missing or damaged are left out, which is reported.
+    """Read a whole export. Missing or damaged vectors are left out and reported.
 
-    Raises StateError, which names file and line, for a file that cannot be read or is not a whole export; SettingsError
-    for a pipe or the like.
+    Raises StateError with file and line for a file that cannot be read or is incomplete, SettingsError for a special
+    file.
     """
     with _our_errors(path), open_regular(path) as file:
         header = _header(path, file.readline())
@@ -227,11 +227,11 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
 
 
 def import_into(store: MemoryStore, journal: Journal | None, exported: Exported, *, trusted: bool = False) -> Counts:
-    """Add an export to a memory; done twice, or after a part of it, it comes to the same.
+    """Add an export to a memory. Repeating an import, whole or partial, changes nothing more.
 
-    Anybody may have written it: unless it is `trusted`, a text is untrusted that is not here already as a trusted one.
-    A text that is there already keeps the later time and the higher level, and is untrusted where one of both is. What
-    is in the trash of the export goes to the trash, unless it is remembered here.
+    Unless `trusted`, a text counts as untrusted if it is not already here as trusted. A text that is already here keeps
+    the later time and the higher level, and is untrusted if either copy is. The export's trash goes to the trash,
+    except texts remembered here.
     """
     there = len(store)
     exported, doubted = (exported, 0) if trusted else _doubted(store, exported)
@@ -260,7 +260,7 @@ def import_into(store: MemoryStore, journal: Journal | None, exported: Exported,
 
 
 def without_untrusted(exported: Exported) -> Exported:
-    """Return the export without what comes from outside."""
+    """Return the export without memories from outside."""
     memories, trash = (tuple(m for m in part if m.trusted) for part in (exported.memories, exported.trash))
     dreams = tuple(dream for dream in exported.dreams if dream.trusted)
     return dataclasses.replace(exported, memories=memories, trash=trash, dreams=dreams)
@@ -282,7 +282,7 @@ def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
 
 
 def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
-    """Keep an exported memory; the change that gives it its level, if it needs one."""
+    """Store an exported memory; return the change that sets its level, if needed."""
     there = store.find(memory.text)
     newer = there if there is not None and there.t > memory.t else memory
     id = store.put(

@@ -1,11 +1,11 @@
-"""The vectors of all memories by one embedder: which rows of its file they are, and which are nearest.
+"""The vectors of all memories by one embedder: their rows in its file, and the search for the nearest.
 
-No vector is compared with a query before it was compared with its checksum. Vectors that are searched in whole are so
-once in a process, before the first search; those under sign bits when their bits are made, and again one by one, by a
-check kept with the bits, whenever the bits say that they are near.
+Every vector is verified by a checksum before it is compared with a query. Vectors searched in full are verified once
+per process, before the first search. Vectors behind sign bits are verified when the bits are made, and again each time
+the bits select them, by a check stored with the bits.
 
-Not a library of vectors (hnswlib, FAISS, sqlite-vec): each is a native dependency of every start, whose index we would
-have to keep whole through a crash, and for a million texts a pass over bits is quick enough.
+Vector libraries (hnswlib, FAISS, sqlite-vec) are not used: each is a native dependency of every start with an index to
+keep consistent through crashes, and for a million texts a pass over bits is fast enough.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FIND = "SELECT id FROM spaces WHERE embedder = ? AND dim = ?"
 
 
 class VectorSpace:
-    """One line of the table `spaces` and its file. A memory has a row in it, or wants one."""
+    """A row of the table `spaces` and its file. Each memory has a row in the file or waits for one."""
 
     def __init__(self, db: sqlite3.Connection, folder: Path, id: int, dim: int) -> None:
         self._db = db
@@ -59,7 +59,9 @@ class VectorSpace:
 
     @classmethod
     def make(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace:
-        """Make a space in which every memory wants its row; return the existing one if another process was faster."""
+        """Make a space in which every memory waits for its row; return the existing space if another process was
+        faster.
+        """
         with writing(db, folder):
             if (space := cls.find(db, folder, embedder, dim)) is not None:
                 return space
@@ -81,7 +83,7 @@ class VectorSpace:
         return self._db.execute(query, (self._id, after, limit)).fetchall()
 
     def append(self, vectors: Mapping[int, Vectors]) -> None:
-        """Store the vectors of memories within a transaction: first the rows on disk, then what refers to them."""
+        """Store vectors of memories within a transaction: first the rows on disk, then the references."""
         # While they were embedded, another process may have done the same, or forgotten them.
         query = "SELECT 1 FROM vectors WHERE memory = ? AND space = ? AND row IS NULL"
         new = {id: vector for id, vector in vectors.items() if self._db.execute(query, (id, self._id)).fetchone()}
@@ -101,9 +103,7 @@ class VectorSpace:
         self._set_rows(first + len(new))
 
     def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
-        """Return the vectors of these memories, shape (dim,) each,
-        as far as they have one; none while some are damaged.
-        """
+        """Return the existing vectors of these memories, shape (dim,) each; none while any of them is damaged."""
         for some in _portions([id for id in ids if id not in self._row_of]):
             query = (
                 "SELECT memory, row FROM vectors WHERE space = ? AND +row IS NOT NULL "  # noqa: S608 - question marks
@@ -125,14 +125,14 @@ class VectorSpace:
         yield from zip(new, self._file.read(first, all_rows)[np.array(new, np.intp) - first], strict=True)
 
     def search(self, query: Vectors, k: int, *, exact: bool = False) -> tuple[NDArray[np.intp], Vectors]:
-        """Return the k rows nearest to the query and their cosines,
-        both of shape (n,), best first; none at 0 or below.
+        """Return the k rows nearest to the query and their cosines, both of shape (n,), best first; only cosines above
+        0.
 
-        `query` is of unit length, shape (dim,). All rows are compared where that is quicker, or `exact` is asked for;
-        else the newest and those whose bits are near. Rows of forgotten memories are among what is found.
+        `query` is a unit vector of shape (dim,). All rows are compared if that is faster or `exact`; otherwise the
+        newest rows and those selected by their bits. Rows of forgotten memories may be included.
 
         Raises:
-            Damaged: vectors are not as written. After `drop_damaged`, and once those wanting are embedded, ask again.
+            Damaged: vectors are corrupt. Call `drop_damaged`, embed the missing vectors, and search again.
         """
         rows = self._rows()
         first = 0 if exact else self._covered(rows)
@@ -154,7 +154,7 @@ class VectorSpace:
         return compared[best], scores[best]
 
     def memories(self, rows: Iterable[int], columns: str) -> dict[int, tuple[Any, ...]]:
-        """Return by row these columns of the memory whose vector it holds; none for a row nobody refers to any more."""
+        """Return these columns of the memories by row; unreferenced rows are left out."""
         found: dict[int, tuple[Any, ...]] = {}
         for some in _portions(list(rows)):
             query = (
@@ -166,7 +166,7 @@ class VectorSpace:
         return found
 
     def drop_damaged(self) -> int:
-        """Let go of rows that are lost and of blocks that are not as written; how many memories want a new row."""
+        """Drop lost rows and corrupt blocks; return how many memories wait for a new row."""
         drop = "UPDATE vectors SET row = NULL WHERE space = ? AND row >= ? AND row < ?"
         with writing(self._db, self._folder):
             all_rows = self._rows()
@@ -219,9 +219,9 @@ class VectorSpace:
         return Damaged(f"{self.path} is not as it was written")
 
     def _covered(self, rows: int) -> int:
-        """Load the bits if that pays, and count the rows that they cover; 0 if it does not.
+        """Load the bits if that pays, and count the rows they cover; 0 if it does not.
 
-        Raises Damaged if vectors that lack bits are not as written.
+        Raises Damaged if vectors without bits are corrupt.
         """
         if rows * self._dim < BITS_PAY or self._file.whole_rows() < rows or not self._dense:
             return 0
@@ -267,7 +267,7 @@ class VectorSpace:
 
 
 def _of_blocks(checksums: Mapping[int, int], first: int, last: int) -> int:
-    """Return one checksum for the rows from `first` to before `last`, whole blocks."""
+    """Return the combined checksum of the rows from `first` to before `last`, which are whole blocks."""
     blocks = range(first // BLOCK, last // BLOCK)
     return zlib.crc32(b"".join(checksums.get(block, 0).to_bytes(4, "little") for block in blocks))
 
@@ -277,9 +277,9 @@ def _portions(items: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """Return the rows of the `count` highest scores above 0, best first; of equal scores the lower row comes first.
+    """Return the rows of the `count` highest scores above 0, best first; of equal scores the lower row first.
 
-    A score of 0 or below means that the texts share no direction: such a row fits no better than none.
+    A score of 0 or below means that the texts share no direction.
     """
     if count < len(scores):
         edge = np.partition(scores, len(scores) - count)[len(scores) - count]

@@ -15,11 +15,11 @@ BEYOND = "beyond the number asked for"
 
 
 class WiderMemory:
-    """Satisfies Memory: a recall asks both, everything else is the folder's, but for what is of the kind USER.
+    """Satisfies Memory: recalls from the folder's and the user's memory. Only texts of the kind USER go to the latter.
 
-    `find(make)` opens the user's memory, None where there is none and none is to be made. `refusal(text)` says why
-    nothing may be put into it, '' where it may; it may ask the user about the text. `say` hears, once, why the user's
-    memory cannot be read: the folder's is recalled all the same. What is recalled of it counts as private.
+    `find(make)` opens the user's memory, None if it is missing and not to be made. `refusal(text)` returns why nothing
+    may be added to it, '' if it may; it may ask the user. `say` hears once why the user's memory cannot be read; the
+    folder's is then recalled alone. Recalled memories of the user count as private.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class WiderMemory:
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """As Memory; a text of the kind USER goes into the user's own memory. Raises StateError where it may not."""
+        """As Memory; a text of the kind USER goes to the user's own memory. Raises StateError if that is not allowed.
+        """
         if kind != USER:
             return self._own.add(text, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
         if not trusted:
@@ -77,7 +78,7 @@ class WiderMemory:
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
     ) -> Recall:
-        """As Memory: the best of both, each found and let through by itself."""
+        """As Memory: the best of both, searched and filtered separately."""
         found = self._own.recall(query, k, room=room, skip=skip, pushed=pushed)
         try:
             user = self._opened()

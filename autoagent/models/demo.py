@@ -1,4 +1,4 @@
-"""The demo: a scripted agent that needs no model, and whose commands really run in the workspace."""
+"""The demo: a scripted agent without a model, whose commands really run in the workspace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ DEMO_TASK = Task(
     (Goal(f"Write a haiku about autumn to {_FILE}"), Goal("Read it back before you finish")),
 )
 
-# The first task_complete after a change is answered with the files to look at; the second ends the run.
 _STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
     (
         Thoughts(
@@ -66,25 +65,32 @@ _STEPS: tuple[tuple[Thoughts, str, dict[str, str]], ...] = (
             speak="Both goals are met.",
         ),
         "task_complete",
-        {"reason": f"The haiku is in {_FILE}, and it was read back."},
-    ),
-    (
-        Thoughts(
-            text="I have compared the file with the goals once more: three lines, autumn, read back.",
-            reasoning="What I claim to have made is there.",
-            plan="- finish",
-            criticism="None: the work is done.",
-            speak=f"Done. The haiku waits for you in {_FILE}.",
-        ),
-        "task_complete",
-        {"reason": f'{_FILE} holds a haiku about autumn. Goal 2: read back, it begins "{_HAIKU.splitlines()[0]}".'},
+        {"reason": f"{_FILE} holds a haiku about autumn, and it was read back."},
     ),
 )
 
 
+_VERDICTS = {
+    "goals": [
+        {
+            "n": 1,
+            "why": "It holds three lines.",
+            "verdict": "met",
+            "evidence": "Last leaf on the branch",
+        },
+        {
+            "n": 2,
+            "why": "The file can be read.",
+            "verdict": "met",
+            "evidence": "the wind asks it once",
+        },
+    ]
+}
+
+
 def demo_model() -> ReplayModel:
     """Return a fresh model that plays the demo: it writes the haiku, reads it, looks around and finishes."""
-    return ReplayModel([_reply(*step) for step in _STEPS], name="demo")
+    return ReplayModel([_reply(*step) for step in _STEPS], name="demo", verifications=[json.dumps(_VERDICTS)])
 
 
 def open_model(opening: ModelOpening) -> ReplayModel:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StopRun
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.native_calls import flat
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
+from autoagent.core.prompt_style import FULL
 from autoagent.core.protocols import Listener
 
 if TYPE_CHECKING:
@@ -29,10 +30,9 @@ _ARGUMENT = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 
 class HumanModel:
-    """Shows what is new in each prompt and asks for the reply.
+    """Shows the new part of each prompt to a person and asks for the reply.
 
-    `show(text)` puts a text before the person. `ask(prompt)` gives one line of answer and raises EOFError where
-    there is none to come.
+    `show(text)` displays a text. `ask(prompt)` returns a line and raises EOFError at the end of the input.
     """
 
     name = "human"
@@ -40,6 +40,7 @@ class HumanModel:
     price: Price | None = Price(0.0, 0.0, 0.0)
     reasoning_room = 0
     asking: Asking = "text"
+    style = FULL
 
     def __init__(self, show: Callable[[str], None], ask: Callable[[str], str]) -> None:
         self._show = show
@@ -58,6 +59,7 @@ class HumanModel:
         max_tokens: int,
         at_most: int | None = None,
         listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
         """Return the person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
         messages = flat(messages)
@@ -69,15 +71,15 @@ class HumanModel:
             return Completion(self._command(commands) if commands else self._ask(_QUESTION), Usage())
         except (EOFError, TimeoutError) as error:
             why = "end of input" if isinstance(error, EOFError) else str(error).rstrip(".")
-            outcome = Outcome("unanswered", f"The person who answers as the model gave no reply: {why}.")
+            outcome = Outcome(Status.UNANSWERED, f"The person who answers as the model gave no reply: {why}.")
             raise StopRun(outcome) from error
 
     def _was_shown(self, message: Message) -> bool:
-        """Return whether it was in the prompt before; there, text valid only for that step may have followed it."""
+        """Return whether the message was in the previous prompt, perhaps followed by text for that step only."""
         return any(seen.role == message.role and seen.content.startswith(message.content) for seen in self._seen)
 
     def _command(self, commands: Sequence[CommandSpec]) -> str:
-        """Ask for a reply in JSON until there is one, so that a slip at the keyboard costs no step."""
+        """Ask until the reply is valid JSON, so that a typing error costs no step."""
         known = {name for spec in commands for name in (spec.name, *spec.aliases)}
         while True:
             answer = self._ask(_QUESTION).strip()

@@ -1,9 +1,8 @@
-"""The table of hosted models by name: price, context length, whether they reason before they answer.
+"""Prices, context lengths and reasoning of hosted models by name.
 
-Data, not logic: a name that is not here has an unknown price, never a price of 0. From OpenAI's price list as of
-November 2026, standard processing; what it has shut down by then (gpt-4, gpt-3.5-turbo, o3-mini ...) is left out. Not
-covered: the surcharge for writing to the prompt cache, and long prompts: from 272,000 tokens on the newer models cost
-double, so that is where their window ends here.
+A missing name has an unknown price, never 0. From OpenAI's price list of November 2026, standard processing, without
+discontinued models. Not covered: the surcharge for writing to the prompt cache, and long prompts: newer models cost
+double from 272,000 tokens on, so their window ends there.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 def names() -> list[str]:
-    """Return the models of the table that answer; an embedder, whose words cost nothing, is none."""
+    """Return the chat models of the table, without embedders."""
     return [name for name, row in _TABLE.items() if row[1]]
 
 
 def known(model: str) -> Known | None:
-    """Return what the table says of a model, its dated snapshots, and it behind a vendor prefix (`openai/gpt-5`)."""
+    """Return the entry of a model, also for dated snapshots and vendor prefixes (`openai/gpt-5`)."""
     row = _TABLE.get(_SNAPSHOT.sub("", _plain(model)))
     return Known(Price(*row[:3]), row[3]) if row else None
 
@@ -71,7 +70,7 @@ def reasons(model: str) -> bool:
 
 
 def cost(price: Price | None, prompt: int, completion: int, cached: int) -> float | None:
-    """Return the USD of so many tokens, `cached` of the prompt's among them; None if the price is unknown."""
+    """Return the USD of so many tokens, `cached` being part of the prompt's; None if the price is unknown."""
     if price is None:
         return None
     return ((prompt - cached) * price.prompt + cached * price.cached + completion * price.completion) / 1e6

@@ -1,16 +1,18 @@
-"""Recorded replies in place of a model: an earlier run once more, a test, the demo."""
+"""Recorded replies instead of a model: for replays, tests and the demo."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, SettingsError
-from autoagent.core.events import Event, Rejected, RunStarted, Thought
+from autoagent.core.events import Answered, Event, Rejected, RunStarted, Thought
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.prompt_style import FULL
 from autoagent.core.protocols import Listener
+from autoagent.core.verdicts import VERIFICATION
 from autoagent.text.redaction import MASK, holds_mask
 
 if TYPE_CHECKING:
@@ -30,19 +32,26 @@ def _ended_by_secret(event: Thought) -> ModelError:
 class ReplayModel:
     """Answers each request for a command with the next recorded reply, free of charge.
 
-    Asked for anything else, such as a proposal of goals, it says nothing: recordings hold only the steps of a run.
+    A verifier's questions get its recorded answers. Asked for anything else, such as a proposal of goals, it says
+    nothing: recordings hold only the steps of a run.
     """
 
     price: Price | None = Price(0.0, 0.0, 0.0)
     reasoning_room = 0
     asking: Asking = "text"
+    style = FULL
 
     def __init__(
-        self, replies: Iterable[str | Completion | ModelError], name: str = "replay", window: int = WINDOW
+        self,
+        replies: Iterable[str | Completion | ModelError],
+        name: str = "replay",
+        window: int = WINDOW,
+        verifications: Iterable[str] = (),
     ) -> None:
         self.name = name
         self.window = window
         self._replies: Iterator[str | Completion | ModelError] = iter(replies)
+        self._verifications = iter(verifications)
         self._given = 0
 
     @classmethod
@@ -55,8 +64,9 @@ class ReplayModel:
                 replies.append(_ended_by_secret(event) if holds_mask(event.call.args) else event.text)
             elif isinstance(event, Rejected):
                 replies.append(Completion(event.text, Usage(), truncated=event.truncated))
+        judged = [e.text for e in recorded if isinstance(e, Answered) and e.purpose == VERIFICATION]
         windows = [event.window for event in recorded if isinstance(event, RunStarted)]
-        return cls(replies, name, windows[0] if windows else WINDOW)
+        return cls(replies, name, windows[0] if windows else WINDOW, judged)
 
     def skip(self, count: int) -> None:
         """Pass over replies that were given before: a resumed run goes on in the recording where it stopped."""
@@ -74,10 +84,11 @@ class ReplayModel:
         max_tokens: int,
         at_most: int | None = None,
         listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
-        """Return the next reply, whole, whatever the prompt is. Raises ModelError once the recording has ended."""
+        """Return the next reply, whatever the prompt. Raises ModelError at the end of the recording."""
         if not commands:
-            return Completion("", Usage())
+            return Completion(next(self._verifications, "") if schema else "", Usage())
         reply = next(self._replies, None)
         if reply is None:
             raise ModelError(
@@ -94,9 +105,9 @@ class ReplayModel:
 
 
 def open_model(opening: ModelOpening) -> ReplayModel:
-    """Open the replies of the run given as the argument, from where this run stands in them.
+    """Open the replies of the run given as the argument, at this run's position.
 
-    Raises SettingsError if no run is named, StateError if there is none of that name.
+    Raises SettingsError if no run is named, StateError if it does not exist.
     """
     if not opening.argument:
         raise SettingsError("The model 'replay' names no run; write replay:RUN (see `autoagent runs`).")

@@ -30,14 +30,14 @@ class ProbeAnswer:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names in an answer to `GET /models`; () if it is none."""
+        """The names in an answer to `GET /models`; () for any other answer."""
         data = self.body.get("data") if isinstance(self.body, dict) else None
         rows = data if isinstance(data, list) else []
         return tuple(str(row["id"]) for row in rows if isinstance(row, dict) and row.get("id"))
 
 
 def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: float = 10.0) -> ProbeAnswer:
-    """Send one request, without proxies, redirects or retries; POST if there is a body. Never raises.
+    """Send a single request without proxies, redirects or retries; POST if there is a body. Never raises.
 
     `timeout` is in seconds, for each wait.
     """
@@ -75,7 +75,7 @@ def list_models(base_url: str, key: str = "", timeout: float = 10.0) -> ProbeAns
 def find_servers(ports: dict[str, int] | None = None, timeout: float = 0.3) -> tuple[Server, ...]:
     """Find the model servers on the usual ports of this machine.
 
-    One port after the other: a closed one refuses at once, only one that does not answer costs its `timeout` (s).
+    Ports are tried in turn: a closed port refuses at once, and only a silent port costs its `timeout` in seconds.
     """
     found = []
     for name, port in (USUAL_PORTS if ports is None else ports).items():

@@ -1,16 +1,18 @@
-"""A model that may give way to another one in the middle of a run."""
+"""A model that can be replaced in the middle of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.prompt_style import PromptStyle
 from autoagent.core.protocols import Listener, Model
 
 
 class SwitchableModel:
-    """Satisfies protocols.Model by the model it has at present; what was spent with an earlier one still counts."""
+    """Satisfies protocols.Model with its current model; spending of earlier models still counts."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -41,6 +43,10 @@ class SwitchableModel:
     def asking(self) -> Asking:
         return self._model.asking
 
+    @property
+    def style(self) -> PromptStyle:
+        return self._model.style
+
     def complete(
         self,
         messages: Sequence[Message],
@@ -49,10 +55,16 @@ class SwitchableModel:
         max_tokens: int,
         at_most: int | None = None,
         listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
         """See protocols.Model."""
         return self._model.complete(
-            messages, commands=commands, max_tokens=max_tokens, at_most=at_most, listener=listener
+            messages,
+            commands=commands,
+            max_tokens=max_tokens,
+            at_most=at_most,
+            listener=listener,
+            schema=schema,
         )
 
     def take_usage(self) -> Usage:

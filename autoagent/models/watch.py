@@ -9,8 +9,8 @@ from autoagent.core.protocols import Listener
 
 
 class Watch:
-    """Passes on what it hears. `heed` gives the seconds left, `before_retry`
-    checks whether another request is affordable; both raise StopRun if not.
+    """Forwards everything to a listener. `heed` returns the seconds left, `before_retry` checks the budget; both may
+    raise StopRun.
     """
 
     def __init__(self, listener: Listener, heed: Callable[[], float], before_retry: Callable[[], None]) -> None:

@@ -1,11 +1,11 @@
-"""The rules of the network guard: which URLs are taken, which addresses may be connected to.
+"""The rules of the network guard: acceptable URLs and addresses.
 
-A URL is taken apart once, here, and put together anew from its parts, so that whoever connects later reads nothing
-else in it. A name is resolved, every address it stands for is checked, and the caller connects to one of these
-addresses, never to the name: a second look at the name server cannot lead elsewhere.
+A URL is parsed once, here, and rebuilt from its parts, so that no later parser reads it differently. A name is resolved
+and all its addresses are checked; the caller connects to one of these addresses, never to the name, so a second lookup
+cannot lead elsewhere.
 
-Not covered: services of this machine that listen on a public address of it, and whatever a public host does with a
-request it is sent. A proxy is never used; who needs one has no way to the web here.
+Not covered: services of this machine on a public address of it, and the behaviour of public hosts. Proxies are never
+used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SAFE = "!$%&'()*+,/:;=?@[]~"  # what stays as it is in a path and a query; lett
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL understood: the host in lower case and in ASCII (punycode), `target` its path and query; no fragment."""
+    """A parsed URL: the host in lower-case ASCII (punycode), and `target`, its path and query without a fragment."""
 
     scheme: str
     host: str
@@ -50,7 +50,7 @@ class Address:
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """Who is asked; credentials for one origin mean nothing to another."""
+        """Scheme, host and port. Credentials are valid for one origin only."""
         return self.scheme, self.host, self.port
 
 
@@ -111,7 +111,8 @@ def bracketed(host: str) -> str:
 
 
 def exceptions(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
-    """Parse what the user allows besides public addresses, each HOST:PORT. Raises SettingsError for anything else."""
+    """Parse the addresses the user allows besides public ones, each HOST:PORT. Raises SettingsError for anything else.
+    """
     return frozenset(_exception(entry) for entry in entries)
 
 
@@ -166,7 +167,7 @@ _GLOBAL = ipaddress.IPv6Network("2000::/3")  # all that is given out of IPv6
 
 
 def refusal(ip: str) -> str:
-    """Say what an IP address is if it is not on the public internet; '' if it is."""
+    """Describe an IP address that is not on the public internet; '' if it is public."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if address.version == 6 and address in _NAT64:
         return refusal(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
@@ -231,9 +232,9 @@ class NetworkGuard:
     resolve: Callable[[str, int], Sequence[str]] = resolve
 
     def reach(self, host: str, port: int) -> tuple[str, ...]:
-        """Return the IP addresses to connect to, in the order to try them; one that is refused refuses them all.
+        """Return the IP addresses to connect to, in order. A single refused address refuses all.
 
-        Raises CommandError, which names the host, the address and the reason.
+        Raises CommandError with the host, the address and the reason.
         """
         addresses = tuple(self.resolve(host, port))
         if not 0 < len(addresses) <= MAX_ADDRESSES:

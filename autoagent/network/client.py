@@ -1,9 +1,9 @@
-"""HTTP behind the network guard, by requests: a conversation of one GET and the redirects that follow it.
+"""HTTP behind the network guard, by requests: one GET and its redirects.
 
-Nothing but cookies goes from one redirect to the next, and nothing at all from one conversation to another. Proxies
-and `.netrc` of the environment are not used; an unverified server is never talked to.
+Only cookies survive a redirect, and nothing survives a conversation. Proxies and `.netrc` are ignored; servers must be
+verified.
 
-Not covered: what a page says. Whoever passes it on marks it as coming from outside.
+Not covered: the content of pages. Callers mark it as coming from outside.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A server's answer whose content is still to be read, from where the redirects led in the end."""
+    """A server's answer after all redirects, with its content still unread."""
 
     address: Address
     response: Response
@@ -55,7 +55,7 @@ class HttpAnswer:
 
     @property
     def media_type(self) -> str:
-        """Without its parameters, in lower case; '' where the server gives none."""
+        """The media type in lower case without parameters; '' if missing."""
         first = self._header("Content-Type").partition(";")[0].strip().lower()
         return first if re.fullmatch(r"[\w.+-]+/[\w.+-]+", first) else ""
 
@@ -67,18 +67,18 @@ class HttpAnswer:
 
     @property
     def length(self) -> int | None:
-        """Bytes of the content; None where the server does not say, or means those of its compression."""
+        """Bytes of the content; None if unknown or compressed."""
         length = self._header("Content-Length")
         return int(length) if re.fullmatch(r"[0-9]{1,18}", length) and not self.encoding else None
 
     @property
     def encoding(self) -> str:
-        """How the content is compressed; '' if it is not."""
+        """The compression of the content; '' for none."""
         return self._header("Content-Encoding").strip().lower().removeprefix("x-").replace("identity", "")
 
     @property
     def validator(self) -> str:
-        """What names this version of a file whose rest can be requested (RFC 9110, 13.1.5); '' if it cannot be."""
+        """The identity of this version of a file for range requests (RFC 9110, 13.1.5); '' if there is none."""
         if self._header("Accept-Ranges").strip().lower() != "bytes" or self.encoding:
             return ""
         tag = self._header("ETag").strip()
@@ -88,7 +88,7 @@ class HttpAnswer:
 
     @property
     def start(self) -> int:
-        """The offset in the file at which a part begins; -1 if the server does not say."""
+        """The offset of a partial answer in the file; -1 if unknown."""
         found = re.match(r"bytes ([0-9]{1,18})-", self._header("Content-Range"))
         return int(found[1]) if found else -1
 
@@ -108,13 +108,13 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpClient:
-    """Fetches over HTTP what the guard allows. It keeps nothing from one call to the next."""
+    """Fetches over HTTP within the guard's rules. It keeps no state between calls."""
 
     guard: NetworkGuard
     user_agent: str = f"autoagent/{__version__}"
 
     def fetch(self, url: str, *, limit: int, headers: Mapping[str, str] | None = None) -> WebPage:
-        """GET a page; see protocols.Web."""
+        """See protocols.Web."""
         with Deadline(FETCH_SECONDS) as deadline, self.asked(url, headers or {}, deadline) as answer:
             body = b"".join(answer.blocks(limit + 1))
             return WebPage(answer.address.url, answer.media_type, body[:limit], answer.charset, cut=len(body) > limit)
@@ -123,9 +123,9 @@ class HttpClient:
     def asked(
         self, url: str, headers: Mapping[str, str], deadline: Deadline, expected: Collection[int] = _WITH_CONTENT
     ) -> Iterator[HttpAnswer]:
-        """Send a GET, follow all redirects, each of them checked, and yield the answer, closed afterwards.
+        """Send a GET, follow all checked redirects, and yield the answer, closed afterwards.
 
-        Raises CommandError: an address that may not be reached, a status that is not expected, whatever goes wrong.
+        Raises CommandError for a forbidden address, an unexpected status, and any failure.
         """
         from requests import Request
         from requests.cookies import RequestsCookieJar

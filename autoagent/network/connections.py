@@ -1,9 +1,9 @@
-"""Connections of requests that go where the network guard says, and no longer than they may.
+"""Connections of requests to addresses approved by the network guard, within a deadline.
 
-The guard is asked when a connection is opened, and the socket goes to an address it gave: between check and connect
-nothing is resolved again. TLS is still checked against the host in the URL, never against the address.
+The guard is asked when a connection is opened, and the socket connects to an approved address without resolving again.
+TLS is verified against the host in the URL.
 
-No library connects by an address that another check has given; requests and urllib3 do the rest.
+No library connects to an address from an earlier check; requests and urllib3 do the rest.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ Connect = Callable[[str, int], socket.socket]
 
 
 class Deadline:
-    """Ends a conversation `seconds` after its start: its sockets
-    are shut down, so that whatever waits for them goes on.
+    """Ends a conversation after `seconds` by shutting down its sockets, which wakes whoever waits for them.
 
-    A limit on each wait would not do: a server that sends a byte now and then would hold us for ever.
+    A limit on each wait is not enough against a server that sends a byte now and then.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -129,6 +128,6 @@ def adapter(connect: Connect) -> HTTPAdapter:
             self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
         def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-            """Do nothing: what is trusted is in the context, and requests would add a file of its own."""
+            """Do nothing, as the context has the trusted certificates and requests would add a file."""
 
     return Adapter(pool_connections=1, pool_maxsize=1)

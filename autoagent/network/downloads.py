@@ -1,7 +1,7 @@
-"""Downloads a file that may be large: piece by piece to the disk, resumed where it broke off.
+"""Downloads large files piece by piece to the disk, and resumes interrupted downloads.
 
-What came so far is taken up only where the server can say that the file is still the same: the name that the part
-is opened by stands for the URL, the file's ETag or date, and its size. Without these it begins anew.
+A part is continued only if the server confirms that the file is unchanged: its name stands for the URL, the ETag or
+date, and the size. Otherwise the download starts over.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ OpenPart = Callable[[str], AbstractContextManager[BinaryIO]]
 
 
 def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progress: Progress) -> int:
-    """Fetch a file of at most `limit` bytes; its size. What breaks off is taken up while each try brings more.
+    """Download a file of at most `limit` bytes; return its size. Interruptions are resumed while each attempt makes
+    progress.
 
-    Raises CommandError. The part is left empty where no later try can go on from it.
+    Raises CommandError. The part is emptied if it cannot be continued later.
     """
     with Deadline(DOWNLOAD_SECONDS) as deadline, client.asked(url, _AS_IT_IS, deadline) as first:
         validator, size = first.validator, first.length

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and what it came from, outermost first.
+    """Yield the error and its causes, outermost first.
 
-    Beside Python's own two places, urllib3 keeps a cause in `reason` and requests among the arguments.
+    Besides Python's own chain, urllib3 keeps a cause in `reason` and requests among the arguments.
     """
     pending, seen = [error], set[int]()
     while pending:

@@ -29,7 +29,7 @@ _CERTIFICATE = {
 
 @contextmanager
 def named(url: str, deadline: Deadline) -> Iterator[None]:
-    """Make of every failure a CommandError that names the URL and the reason; also of a time that is over."""
+    """Turn every failure, including the deadline, into a CommandError with the URL and the reason."""
     from requests import RequestException
     from urllib3.exceptions import HTTPError
 

@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.machinery
 import logging
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -105,7 +106,12 @@ class PromptGenerator:
     def add_command(
         self, command_label: str, command_name: str, params: Any = None, function: Any = None, *_: Any, **__: Any
     ) -> None:
-        """Add a command; `params` maps each argument to a word about it."""
+        """Add a command; `params` maps each argument to a word about it.
+
+        AutoGPT finds a command by its label or its name, and plug-ins give them in either order.
+        """
+        if command_label.isidentifier() and not command_name.isidentifier():
+            command_label, command_name = command_name, command_label
         args = dict(params) if isinstance(params, Mapping) else {}
         self.commands.append({"label": command_label, "name": command_name, "args": args, "function": function})
 
@@ -141,9 +147,17 @@ class _Config(SimpleNamespace):
         return None
 
 
-def install(serve: Serve, facts: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Serve `autogpt` in this process; `facts` are the settings, `config` is what is configured for the plug-in."""
-    sys.meta_path.insert(0, _Finder(_modules(serve, facts, config)))
+def install(
+    serve: Serve, facts: Mapping[str, Any], config: Mapping[str, Any], prompt: Callable[[], PromptGenerator]
+) -> None:
+    """Serve `autogpt` in this process; `facts` are the settings, `config` is what is configured for the plug-in.
+
+    AutoGPT also brought `openai` 0.27: it is served to a plug-in that does not require a version of its own.
+    """
+    modules = _modules(serve, facts, config, prompt)
+    if not any(re.match(r"openai\b", line) for line in facts["requirements"]):
+        modules["openai"] = {"ChatCompletion": _openai_chat(_chatter(serve)), "api_key": None, "api_base": None}
+    sys.meta_path.insert(0, _Finder(modules))
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -154,7 +168,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a served module. Raises ModuleNotFoundError for one of AutoGPT's that is not served."""
-        if name.partition(".")[0] != "autogpt":
+        if name.partition(".")[0] != "autogpt" and name not in self._modules:
             return None
         below = any(known.startswith(f"{name}.") for known in self._modules)
         if name not in self._modules and not below:
@@ -170,7 +184,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__dict__.update(self._modules.get(module.__name__, {}))
 
 
-def _modules(serve: Serve, facts: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _modules(
+    serve: Serve, facts: Mapping[str, Any], config: Mapping[str, Any], prompt: Callable[[], PromptGenerator]
+) -> dict[str, dict[str, Any]]:
     entry = SimpleNamespace(name=facts.get("plugin", ""), enabled=True, config=dict(config))
     plugins = SimpleNamespace(
         plugins={entry.name: entry}, get=lambda name: entry, is_enabled=lambda name: name == entry.name
@@ -202,7 +218,7 @@ def _modules(serve: Serve, facts: Mapping[str, Any], config: Mapping[str, Any]) 
         "autogpt.command_decorator": {"command": _decorator},
         "autogpt.config": {"Config": Config},
         "autogpt.config.config": {"Config": Config},
-        "autogpt.config.ai_config": {"AIConfig": SimpleNamespace},
+        "autogpt.config.ai_config": {"AIConfig": _ai_config(prompt)},
         "autogpt.llm": {**chat_types, **chats},
         "autogpt.llm.base": chat_types,
         "autogpt.llm.token_counter": counts,
@@ -226,6 +242,42 @@ def _modules(serve: Serve, facts: Mapping[str, Any], config: Mapping[str, Any]) 
             "WORKSPACE_PATH": Path(str(facts.get("workspace_path", "."))),
         },
     }  # fmt: skip
+
+
+def _ai_config(prompt: Callable[[], PromptGenerator]) -> type:
+    class AIConfig(SimpleNamespace):
+        """A record; `load` returns one that shows the run's own name, role and goals, once they are known."""
+
+        @classmethod
+        def load(cls, *_: Any, **__: Any) -> Any:
+            """Return the run's; which file is named makes no difference."""
+            return cls()
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in ("ai_name", "ai_role", "ai_goals", "api_budget"):
+                raise AttributeError(name)
+            return getattr(prompt(), name.removeprefix("ai_"), 0.0)
+
+    return AIConfig
+
+
+def _openai_chat(chat: Callable[..., Any]) -> type:
+    class ChatCompletion:
+        """Answers with the run's model, whichever model is named; its cost is part of the run's."""
+
+        @staticmethod
+        def create(messages: Any = (), **_: Any) -> Any:
+            """Return a response of one choice."""
+            message = _Response(role="assistant", content=chat(messages))
+            return _Response(choices=[_Response(index=0, message=message, finish_reason="stop")])
+
+    return ChatCompletion
+
+
+class _Response(dict[str, Any]):
+    """What openai 0.27 returned: its values are items and attributes."""
+
+    __getattr__ = dict.__getitem__
 
 
 def _runner(serve: Serve) -> Callable[..., Callable[..., Any]]:

@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import queue
+import re
 import resource
 import socket
 import sys
@@ -47,7 +48,7 @@ def main() -> None:
         try:
             channel.send({"result": child.do(message)})
         except BaseException as error:  # the code of others: whatever it raises, SystemExit too, is its answer
-            channel.send({"error": f"it raised {type(error).__name__}: {error}".removesuffix(": ")})
+            channel.send({"error": child.reason(error)})
 
 
 class _Channel:
@@ -100,21 +101,45 @@ class _Child:
         self._plugins: list[Any] = []
         self._commands: dict[str, Callable[..., Any]] = {}
         self._generator = PromptGenerator()
-        self._about: list[dict[str, Any]] = []
+        self._module = ""
+        self._missing: list[str] = []
+
+    def reason(self, error: BaseException) -> str:
+        """Return why the plug-in failed; for a module that is not installed, which one and what installs it.
+
+        The first error of the chain counts: plug-ins catch it, try another import, and fail with a misleading message.
+        """
+        first, missing = error, ""
+        while (before := first.__cause__ or first.__context__) is not None:
+            first = before
+        if isinstance(error, ImportError) and isinstance(first, ModuleNotFoundError):
+            missing = first.name or ""
+        elif isinstance(error, ImportError) and error.name == self._module:
+            missing = self._module  # the plug-in has the name of the package that it needs, and found itself
+        if missing.partition(".")[0] == "autogpt":
+            return str(first)
+        if not missing:
+            return f"it raised {type(error).__name__}: {error}".removesuffix(": ")
+        words = set(re.split(r"[_.]", missing.lower()))
+        packages = [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in self._missing]
+        named = [package for package in packages if words <= set(re.split(r"[-_.]", package.lower()))] or packages
+        brings = f"--install-plugin-deps installs {', '.join(named)}" if named else (
+            "its requirements.txt does not name it: name what brings it under `requirements:` of its entry"
+        )  # fmt: skip
+        return f"it needs the module {missing}, which is not installed ({brings})"
 
     def do(self, message: dict[str, Any]) -> Any:
         """Do what is asked for; whatever the plug-in raises comes out."""
         what = message.pop("ask")
         known: dict[str, Callable[..., Any]] = {
-            "load": self._load, "about": lambda: self._about, "prompt": self._prompt, "hook": self._hook,
+            "load": self._load, "about": self._about, "prompt": self._prompt, "hook": self._hook,
             "command": self._command,
         }  # fmt: skip
         return known[what](**message)
 
     def _load(
         self,
-        memory: int,
-        file: int,
+        limits: list[int],
         paths: list[str],
         root: str,
         alone: bool,
@@ -122,8 +147,10 @@ class _Child:
         config: dict[str, Any],
         facts: dict[str, Any],
     ) -> None:
-        """Import the plug-in, and note what its classes are and can do."""
-        for limit, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, file), (resource.RLIMIT_CORE, 0)):
+        """Import the plug-in."""
+        self._module, self._missing = module, facts["missing"]
+        kinds_of_limits = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE)
+        for limit, most in zip(kinds_of_limits, limits, strict=True):
             with suppress(ValueError, OSError):  # it is lower already, or this system has none
                 resource.setrlimit(limit, (most, most))
         sys.pycache_prefix = f"{os.devnull}/none"  # what is compiled there need not be what was looked at
@@ -137,7 +164,7 @@ class _Child:
             else:
                 sys.path.append(root)
             module = f"{_PACKAGE}.{module}"
-        autogpt_modules.install(self._channel.serve, facts, config)
+        autogpt_modules.install(self._channel.serve, facts, config, lambda: self._generator)
         template = importlib.import_module("auto_gpt_plugin_template").AutoGPTPluginTemplate
         loaded = importlib.import_module(module)
         kinds: list[Any] = [kind for _, kind in inspect.getmembers(loaded, inspect.isclass)]
@@ -145,31 +172,36 @@ class _Child:
             if issubclass(kind, template) and kind is not template:
                 kind.__abstractmethods__ = frozenset()  # a hook that it has not does nothing
                 self._plugins.append(kind())
-        self._about = [
+
+    def _about(self) -> list[dict[str, Any]]:
+        """Return what the plug-ins' classes are and can do now."""
+        return [
             {
                 "name": str(getattr(plugin, "_name", type(plugin).__name__)),
                 "version": str(getattr(plugin, "_version", "")),
                 "description": str(getattr(plugin, "_description", "")),
-                "hooks": [hook for hook in HOOKS if _handles(plugin, hook, _TRIED_WITH.get(hook, {}))],
+                "hooks": [hook for hook in HOOKS if _may_handle(plugin, hook)],
             }
             for plugin in self._plugins
         ]
 
     def _prompt(self, state: dict[str, Any]) -> dict[str, Any]:
         """Let the plug-ins change what the prompt is made of; return that, and the commands that they add."""
-        generator = PromptGenerator()
+        generator, failed = PromptGenerator(), ""
         generator.take(state)
         for plugin in self._plugins:
-            if _handles(plugin, "post_prompt", {}):
-                changed = plugin.post_prompt(generator)
+            try:
+                changed = plugin.post_prompt(generator) if _handles(plugin, "post_prompt", {}) else None
                 generator = changed if isinstance(changed, PromptGenerator) else generator
+            except Exception as error:  # the code of others
+                failed = self.reason(error)  # what it added before that is kept
         self._generator = generator
         commands = []
         for label, name, params, function in generator.added():
             if callable(function):
                 self._commands[name] = function
                 commands.append({"name": name, "label": label, "parameters": _parameters(params, function)})
-        return {**generator.state(), "commands": commands}
+        return {**generator.state(), "commands": commands, "failed": failed, "about": self._about()}
 
     def _command(self, name: str, args: dict[str, Any]) -> Any:
         return _as_text(self._commands[name](**args))
@@ -196,7 +228,7 @@ class _Child:
             given = {"command_name": changed[0], "arguments": changed[1]}
             return list(changed), given
         method = getattr(plugin, hook if hook in _TEMPLATES_NAME else f"handle_{hook}", None) or getattr(plugin, hook)
-        value = method(**given)
+        value = _called(method, given)
         if value is not None and hook in _PASSED_ON:
             given = {**given, _PASSED_ON[hook]: value}
         return value, given
@@ -211,7 +243,25 @@ _PASSED_ON = {  # the argument that the next plug-in has the result of the one b
 def _handles(plugin: Any, hook: str, given: Mapping[str, Any]) -> bool:
     """Return whether it can handle a hook; without a method that says so, it cannot."""
     can = getattr(plugin, f"can_handle_{hook}", None)
-    return can is not None and bool(can(**given))
+    return can is not None and bool(_called(can, given))
+
+
+def _may_handle(plugin: Any, hook: str) -> bool:
+    """Return whether it may handle a hook: one that fails to say so is asked again, and may fail, at its time."""
+    try:
+        return _handles(plugin, hook, _TRIED_WITH.get(hook, {}))
+    except Exception:  # the code of others: what it says of one hook is no reason to lose the others
+        return True
+
+
+def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """Call a function by the names of what is given, else in its order, else with nothing: its signature decides."""
+    signature = inspect.signature(function)
+    for args, kwargs in (((), given), (tuple(given.values()), {}), ((), {})):
+        with suppress(TypeError):
+            signature.bind(*args, **kwargs)
+            break
+    return function(*args, **kwargs)
 
 
 def _parameters(params: Mapping[str, Any], function: Callable[..., Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Which plug-ins there are, in the folder `plugins` and among what is installed; nothing of them is imported.
+"""Which plug-ins there are, in PLUGINS_DIR and among what is installed; nothing of them is imported.
 
 What a plug-in is called is read from its source: the folder, zip or package, and its classes.
 """
@@ -15,18 +15,17 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
 
 from autoagent.config.folder import UntrustedValue
-from autoagent.config.plugins_config import PluginEntry, configured
 from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError
+from autoagent.session.plugins_config import PluginEntry, configured
 
-PLUGINS = Path("plugins")
 TEMPLATE = "auto_gpt_plugin_template"
 BASE = "AutoGPTPluginTemplate"
 
@@ -34,6 +33,12 @@ _SOURCE = 2_000_000  # bytes of one file that is looked at
 _WHOLE = 100_000_000  # bytes of a plug-in
 _FILES = 5_000
 _DEPTH = 5  # folders down to a package: REPOSITORY-main/src/autogpt_plugins/NAME
+_TOOLS = frozenset({  # what builds, checks and tests a plug-in; it runs without them, unless its source imports one
+    "black", "build", "coverage", "flake8", "isort", "mypy", "pre-commit", "pylint", "pytest", "pytest-asyncio",
+    "pytest-cov", "pytest-mock", "requests-mock", "setuptools", "sourcery", "tox", "twine", "wheel",
+})  # fmt: skip
+_READS = re.compile(rb"""(?:getenv\(|environ(?:\.get\(|\[))\s*["']([A-Z][A-Z0-9_]*)["']""")
+_IMPORTS = re.compile(rb"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,8 @@ class FoundPlugin:
     """A plug-in, and what imports it: `module`, with `root` on the path ('' for what is installed).
 
     `alone`: nothing else in `root` belongs to it, or may be imported by it. `classes` are those in it; `requirements`
-    what it says it needs. `digest` changes with any of its files. `problem`: why it cannot be used, '' if it can.
+    what it says it needs, `reads` the variables of the environment that its source names. `digest` changes with any of
+    its files. `problem`: why it cannot be used, '' if it can.
     """
 
     name: str
@@ -51,6 +57,7 @@ class FoundPlugin:
     alone: bool = False
     classes: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     digest: str = ""
     problem: str = ""
 
@@ -71,7 +78,7 @@ def untrusted_plugins(settings: Settings, folder: Path) -> Iterator[UntrustedVal
     except SettingsError:
         return
     if any(entry.enabled for entry in entries.values()):
-        for plugin in find_plugins(folder):
+        for plugin in find_plugins(folder / settings.plugins_dir, folder):
             if (entry := plugin.entry(entries)).enabled and not plugin.problem:
                 yield untrusted_plugin(plugin, entry, str(settings.plugins_config_file))
 
@@ -85,23 +92,40 @@ def untrusted_plugin(plugin: FoundPlugin, entry: PluginEntry, shown: str) -> Unt
         name=plugin.name,
         value=f"{plugin.kind} {plugin.digest}"
         + (f", given {given}" if given else "")
-        + (f", config {config}" if config else ""),
+        + (f", config {config}" if config else "")
+        + (f", requirements {', '.join(entry.requirements)}" if entry.requirements else ""),
         about="a plug-in: a program that may use the network and your files",
         additive=True,
     )
 
 
-def find_plugins(folder: Path) -> list[FoundPlugin]:
-    """Return what lies in the folder `plugins`, then what is installed, by name."""
-    found = list(_in_folder(folder / PLUGINS))
+def find_plugins(place: Path, folder: Path) -> list[FoundPlugin]:
+    """Return what lies in a place, then what is installed and not within the folder, by name."""
+    found = list(_in_folder(place))
     known = {name for one in found for name in (one.name, one.module)}
     return found + [one for one in _installed(folder) if one.module not in known]
 
 
 def missing_requirements(wanted: Sequence[str], places: Sequence[str]) -> list[str]:
-    """Return the requirements of which no package is installed in these places."""
-    there = {_normal(name) for one in distributions(path=list(places)) if (name := one.metadata["Name"])}
-    return [line for line in wanted if _normal(_package(line)) not in there]
+    """Return the requirements that no package meets which is installed in these places, the first of which count."""
+    there: dict[str, str] = {}
+    for one in distributions(path=list(places)):
+        there.setdefault(_normal(one.metadata["Name"] or ""), one.version)
+    return [line for line in wanted if not _met(line, there)]
+
+
+def _met(line: str, there: Mapping[str, str]) -> bool:
+    """Return whether a requirement is met, or does not count on this Python."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        wanted = Requirement(line)
+    except InvalidRequirement:
+        return _normal(_package(line)) in there
+    if wanted.marker and not wanted.marker.evaluate():
+        return True
+    version = there.get(_normal(wanted.name))
+    return version is not None and wanted.specifier.contains(version, prereleases=True)
 
 
 def _normal(name: str) -> str:
@@ -176,7 +200,9 @@ def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> I
     for path, content in sorted(files.items()):
         digest.update(f"{path}\0{len(content)}\0".encode("utf-8", "surrogateescape") + content)
     wanted = [files[one] for one in files if PurePosixPath(one).name == "requirements.txt" and one.count("/") <= 1]
-    requirements = tuple(_requirements(b"\n".join(wanted)))
+    sources = {one: files[one] for one in files if re.search(r"(?:^|/)(?!test_)[^/]+\.py$", one)}
+    imported = {name.decode() for source in sources.values() for name in _IMPORTS.findall(source)}
+    requirements = tuple(_requirements(b"\n".join(wanted), imported))
     found = []
     for path in sorted(files, key=lambda one: (one.count("/"), one)):
         package = PurePosixPath(path).parent
@@ -186,11 +212,13 @@ def _packages(name: str, kind: str, place: str, files: Mapping[str, bytes]) -> I
             whole = str(package) == "."
             module = Path(place).name if whole else package.name
             root = str(Path(place).parent) if whole else str(Path(place) / package.parent)
-            found.append((module, root, whole, classes))
-    for module, root, alone, classes in found:
+            below = "" if whole else f"{package}/"
+            read = [name for one in sources if one.startswith(below) for name in _READS.findall(sources[one])]
+            found.append((module, root, whole, classes, tuple(sorted({name.decode() for name in read}))))
+    for module, root, alone, classes, reads in found:
         called = name if len(found) == 1 else f"{name}/{module}"
         problem = f"a package cannot be called {module!r}" if "." in module else ""
-        yield FoundPlugin(called, kind, module, root, alone, classes, requirements, digest.hexdigest(), problem)
+        yield FoundPlugin(called, kind, module, root, alone, classes, requirements, reads, digest.hexdigest(), problem)
     if not found:
         yield FoundPlugin(name, kind, "", digest=digest.hexdigest(), problem=f"no class of it is an {BASE}")
 
@@ -207,10 +235,11 @@ def _classes(source: bytes) -> tuple[str, ...]:
         return ()
 
 
-def _requirements(text: bytes) -> Iterator[str]:
+def _requirements(text: bytes, imported: Collection[str]) -> Iterator[str]:
     for line in text.decode("utf-8", "replace").splitlines():
         line = line.partition(" #")[0].strip()
-        if re.match(r"[A-Za-z0-9]", line) and _normal(_package(line)) != _normal(TEMPLATE):
+        name = _normal(_package(line))
+        if re.match(r"[A-Za-z0-9]", line) and name != _normal(TEMPLATE) and (name not in _TOOLS or name in imported):
             yield line
 
 

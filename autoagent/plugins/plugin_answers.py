@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoagent.core.commands import Proposal, Verdict
 from autoagent.core.errors import StopRun
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer
 from autoagent.plugins.plugin_hooks import PluginHooks
 
@@ -29,12 +29,16 @@ class PluginAuthorizer:
         if text.lower() in _YES:
             return Verdict(True, who)
         if text.lower() in _NO:
-            raise StopRun(Outcome("stopped", f"Stopped by {who}."))
-        return Verdict(False, "user", text)
+            raise StopRun(Outcome(Status.STOPPED, f"Stopped by {who}."))
+        return Verdict(False, who, f"{who} says: {text}")  # not the user's word, which would reset the standstill count
 
     def interrupted(self) -> str:
         """Ask the user, after Ctrl-C; see protocols.Authorizer."""
         return self._asked.interrupted()
+
+    def accepts(self, claims: str) -> Verdict:
+        """Ask the user; see protocols.Authorizer."""
+        return self._asked.accepts(claims)
 
     def waits_on(self, reason: str) -> bool:
         """Ask the user; see protocols.Authorizer."""

@@ -49,8 +49,12 @@ class PluginHooks:
 
     def _load(self, process: PluginProcess) -> bool:
         found = self._asked(process, "load", partial(process.ask, "about"))
-        self.loaded[process.name] = [one for one in found or () if isinstance(one, dict) and "hooks" in one]
+        self._note(process, found)
         return bool(self.loaded[process.name])
+
+    def _note(self, process: PluginProcess, about: Any) -> None:
+        """Keep what a plug-in says of itself, which may change as it is shown the prompt."""
+        self.loaded[process.name] = [one for one in about or () if isinstance(one, dict) and "hooks" in one]
 
     def hooks(self, process: PluginProcess) -> set[str]:
         """Return the hooks that a plug-in can handle."""
@@ -74,7 +78,7 @@ class PluginHooks:
         commands: list[Any] = []
         names = {name for spec in taken for name in (spec.name, *spec.aliases)}
         for process in self._processes:
-            if self.hooks(process).isdisjoint(("post_prompt", "on_planning")):  # the latter is shown the prompt too
+            if self.hooks(process).isdisjoint(("post_prompt", "on_planning", "chat_completion")):  # these see it
                 continue
             state = {
                 "name": parts.name, "role": parts.role, "goals": parts.goals, "constraints": parts.constraints,
@@ -85,7 +89,13 @@ class PluginHooks:
             if not isinstance(found, dict):
                 continue
             parts = _changed(parts, found)
-            commands += plugin_commands(process, found.get("commands") or [], names, self._warn)
+            self._note(process, found.get("about"))
+            added = plugin_commands(process, found.get("commands") or [], names, self._warn)
+            commands += added
+            if found.get("failed"):
+                self._failed(process, "post_prompt", str(found["failed"]))
+            elif not added and process.unset and "post_prompt" in self.hooks(process):
+                self._warn(f"The plug-in {process.name} adds no command.{_unset(process)}")
         return parts, commands
 
     def watch(self, specs: Iterable[CommandSpec]) -> None:
@@ -188,12 +198,17 @@ class PluginHooks:
         try:
             return ask()
         except PluginError as error:
-            told = (process.name, what, str(error))
-            if told not in self._warned:
-                self._warned.add(told)
-                where = "cannot be loaded" if what == "load" else f"failed in {what}"
-                self._warn(f"The plug-in {process.name} {where}: {escape(str(error))}. The run goes on without that.")
+            self._failed(process, what, str(error))
             return None
+
+    def _failed(self, process: PluginProcess, what: str, why: str) -> None:
+        """Warn, once for each thing that goes wrong."""
+        told = (process.name, what, why)
+        if told not in self._warned:
+            self._warned.add(told)
+            where = "cannot be loaded" if what == "load" else f"failed in {what}"
+            hint = _unset(process) if what in ("load", "post_prompt") else ""
+            self._warn(f"The plug-in {process.name} {where}: {escape(why)}. The run goes on without that.{hint}")
 
     def _instructed(self, call: Call) -> Call:
         """Return the call with the messages that pre_instruction adds to its words, or has in their place."""
@@ -213,6 +228,14 @@ class PluginHooks:
             return result
         meta = replace(result.meta, untrusted=result.meta.untrusted or _source(process))
         return replace(result, text=changed, meta=meta)
+
+
+def _unset(process: PluginProcess) -> str:
+    """Return which variables a plug-in may lack."""
+    if not process.unset:
+        return ""
+    names = ", ".join(process.unset)
+    return f" It reads {names}: name what it needs of these under `env:` of its entry in plugins_config.yaml."
 
 
 def _source(process: PluginProcess) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.prompt_style import FULL
 from autoagent.core.protocols import Listener, Model
 from autoagent.plugins.plugin_hooks import PluginHooks
 
@@ -29,6 +30,7 @@ class PluginModel:
         self.price: Price | None = None
         self.reasoning_room = 0
         self.asking: Asking = "text"
+        self.style = FULL
         self._plugins = plugins
         self._temperature = settings.temperature
         self._opened = opened
@@ -41,6 +43,7 @@ class PluginModel:
         max_tokens: int,
         at_most: int | None = None,
         listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
         """Answer the prompt; see protocols.Model."""
         text = self._plugins.completed(messages, self.name, self._temperature, max_tokens)

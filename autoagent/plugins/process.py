@@ -37,6 +37,7 @@ class Launch:
     """How a process is started: by which interpreter, with what environment, and what it is told first.
 
     `memory` and `file` are the most that it may take and write to one file, in bytes; `log` takes what it prints.
+    `reads` are the variables of the environment that its source names.
     """
 
     python: str
@@ -45,6 +46,7 @@ class Launch:
     memory: int
     file: int
     log: Path
+    reads: tuple[str, ...] = ()
 
 
 class PluginProcess:
@@ -61,6 +63,11 @@ class PluginProcess:
         self._begun = b""
         self._starts = 0
         self._again: list[Mapping[str, Any]] = []  # what a new process is asked first
+
+    @property
+    def unset(self) -> list[str]:
+        """The variables that it reads and is not given."""
+        return [name for name in self._launch.reads if name not in self._launch.env]
 
     def ask(self, what: str, *, again: bool = False, **given: Any) -> Any:
         """Ask for something and return the answer; `again`: a process that is started anew is asked this first.
@@ -102,7 +109,7 @@ class PluginProcess:
                 pass_fds=[theirs.fileno()], start_new_session=True,
             )  # fmt: skip
         self._socket, self._begun = ours, b""
-        first = {"ask": "load", "memory": self._launch.memory, "file": self._launch.file, **self._launch.first}
+        first = {"ask": "load", "limits": [self._launch.memory, self._launch.file, 0], **self._launch.first}
         for message in (first, *self._again):
             self._answer(message, SECONDS_TO_START)
 
@@ -164,7 +171,8 @@ class PluginProcess:
         assert self._process is not None
         with suppress(subprocess.TimeoutExpired):
             status = self._process.wait(2)
-            return f"it was ended by {signal.Signals(-status).name}" if status < 0 else f"it ended (status {status})"
+            how = f"it was ended by {signal.Signals(-status).name}" if status < 0 else f"it ended (status {status})"
+            return f"{how}; what it printed is in {self._launch.log}"
         return "it closed its connection"
 
     def _failed(self, why: str) -> PluginError:

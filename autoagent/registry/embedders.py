@@ -7,53 +7,43 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autoagent.registry.plugins import imported_when_called
-from autoagent.registry.table import Table
+from autoagent.registry.table import Registered, Table
 
 if TYPE_CHECKING:
-    from autoagent.config.settings import Settings
     from autoagent.core.finding import Finding
     from autoagent.core.protocols import Embedder, Listener
+    from autoagent.registry.models import ModelSettings
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedderOpening:
-    """What an embedder is opened with.
+    """The arguments for opening an embedder.
 
-    `argument` is what stands behind its name and a colon in EMBEDDING_MODEL; `listener`, if any, hears of what takes
-    long.
+    `argument` follows its name and a colon in EMBEDDING_MODEL; `listener` hears about long waits.
     """
 
-    settings: Settings
+    settings: ModelSettings
     argument: str
     listener: Listener | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderKind:
-    """All that is true of an embedder.
+class EmbedderKind(Registered):
+    """The properties of an embedder.
 
     Attributes:
-        name: what EMBEDDING_MODEL calls it.
-        summary: one line of help.
         open: opens it. Raises SetupError if it cannot be used.
-        shared: one serves all agents of a run, from any thread; else each has one of its own.
-        examine: what `autoagent doctor` looks at, given the settings and the argument.
-        at_home: texts do not leave this machine to be embedded.
-        words: how much words count beside it in a recall, where MEMORY_WORDS does not say otherwise; None: the usual.
+        shared: one instance serves all agents of a run from any thread; else each agent has its own.
+        examine: the checks of `autoagent doctor`, given the settings and the argument.
+        at_home: texts do not leave this machine.
+        words: the default weight of words beside it in a recall; None: the general default.
     """
 
-    name: str
-    summary: str
     open: Callable[[EmbedderOpening], Embedder]
     shared: bool = False
-    examine: Callable[[Settings, str], Iterable[Finding]] | None = None
+    examine: Callable[[ModelSettings, str], Iterable[Finding]] | None = None
     at_home: bool = False
     words: float | None = None
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """It has none."""
-        return ()
 
 
 OPENAI = EmbedderKind(
@@ -81,17 +71,3 @@ MINILM = EmbedderKind(
 )
 
 EMBEDDERS = Table("embedders", EmbedderKind, (OPENAI, EMBEDDED, MINILM))
-
-
-def embedder_of(settings: Settings) -> tuple[EmbedderKind, str]:
-    """Return the embedder that the settings mean, and its argument ('' for the usual).
-
-    OpenAI's own endpoint embeds, another one where EMBEDDING_MODEL names its model. Nothing leaves the machine for the
-    sake of the memory where the model that thinks is no endpoint's. Raises SetupError as `Table.find` does.
-    """
-    named = settings.embedding_model
-    name, _, argument = named.partition(":")
-    if name and EMBEDDERS.knows(name):
-        return EMBEDDERS.find(name), argument
-    embeds = named if settings.openai_base_url else settings.openai_api_key
-    return (OPENAI, named) if embeds and settings.model_choice.provider.endpoint else (EMBEDDED, "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autoagent.registry.plugins import imported_when_called
-from autoagent.registry.table import Table
+from autoagent.registry.table import Registered, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreOpening:
-    """What a backend is given to open a store.
+    """The arguments for opening a store.
 
-    `url` is MEMORY_URL, `index` the name of the memory ('' the default one), `folder` what is its own on this machine;
-    `listen` hears, a line each, what the user should know.
+    `url` is MEMORY_URL, `index` the name of the memory ('' for the default), `folder` its local folder; `listen` hears
+    messages for the user, a line each.
     """
 
     url: str
@@ -32,23 +32,17 @@ class StoreOpening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
-    """All that is true of a memory backend.
+class Backend(Registered):
+    """The properties of a memory backend.
 
     Attributes:
-        name: what `--use-memory` calls it.
-        summary: one line of help.
         open: opens the store; None: it keeps nothing. Raises StateError.
-        aliases: further names, AutoGPT's.
-        needs_url: it is elsewhere, where MEMORY_URL says.
-        package: what it imports beside the program, and the `extra` of the program that brings that.
-        examine: what `autoagent doctor` looks at, given the memory's folder.
+        needs_url: it needs MEMORY_URL.
+        package: the additional package it imports, and the `extra` that installs it, if any.
+        examine: the checks of `autoagent doctor`, given the memory's folder.
     """
 
-    name: str
-    summary: str
     open: Callable[[StoreOpening], MemoryStore] | None
-    aliases: tuple[str, ...] = ()
     needs_url: bool = False
     package: str = ""
     extra: str = ""
@@ -62,25 +56,12 @@ LOCAL = Backend(
     aliases=("json_file",),
     examine=imported_when_called("autoagent.memory.sqlite.database:examine"),
 )
-POSTGRES = Backend(
-    name="postgres",
-    summary="PostgreSQL with pgvector",
-    open=imported_when_called("autoagent.memory.postgres.store:open_store"),
-    needs_url=True,
-    package="psycopg",
-    extra="postgres",
-)
-REDIS = Backend(
-    name="redis",
-    summary="Redis 8, with its search",
-    open=imported_when_called("autoagent.memory.redis.store:open_store"),
-    needs_url=True,
-    package="redis",
-    extra="redis",
-)
 NOTHING = Backend(name="none", summary="nothing is remembered", open=None, aliases=("no_memory",))
 
-BACKENDS = Table("memory", Backend, (LOCAL, POSTGRES, REDIS, NOTHING))
+BACKENDS = Table("memory", Backend, (LOCAL, NOTHING))
+
+IN_EXTENSIONS = ("postgres", "redis")
+"""The backends that come with the program as extensions of its own: `extensions/`."""
 
 GONE = ("pinecone", "milvus", "weaviate")
 """AutoGPT's backends that there are not here."""

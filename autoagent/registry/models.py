@@ -8,33 +8,56 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from autoagent.registry.plugins import imported_when_called
-from autoagent.registry.table import Table
+from autoagent.registry.table import Registered, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autoagent.config.settings import Settings
     from autoagent.core.events import Event
     from autoagent.core.finding import Finding
     from autoagent.core.protocols import Listener, Model
     from autoagent.core.task import Task
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOpening:
-    """What a provider is given to open a model.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """The settings that models and embedders need. 0 and '' stand for the default.
 
-    Attributes:
-        settings: all of them.
-        argument: what stands behind the provider's name and a colon, '' for nothing.
-        listener: hears what cannot wait for the next event.
-        show, ask: put a text before the user, and ask for a line (EOFError where there is none to come).
-        answered: how many replies of a recording this run has had already.
-        recording: the events of an earlier run, by a prefix of its id, of the agent that is to think.
-        weights: the file of the embedded model, fetched where it is not there yet.
+    A failing endpoint is retried for `outage` seconds; a request may stay silent for `silence` seconds. A `continuous`
+    run is unattended.
     """
 
-    settings: Settings
+    base_url: str = ""
+    api_key: str = ""
+    organization: str = ""
+    smart: str = ""
+    fast: str = ""
+    window: int = 0
+    fast_window: int = 0
+    temperature: float = 0.0
+    asking: str = ""
+    style: str = ""
+    silence: float = 0.0
+    outage: float = 0.0
+    continuous: bool = False
+    state_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOpening:
+    """The arguments for opening a model.
+
+    Attributes:
+        settings: the endpoint and how its models are asked.
+        argument: the text after the provider's name and a colon, '' for none.
+        listener: hears about progress between events.
+        show, ask: show a text to the user, and ask for a line (EOFError at the end of the input).
+        answered: how many replies of a recording this run has used already.
+        recording: returns the events of an earlier run, by a prefix of its id, for the agent that is to think.
+        weights: returns the file of the embedded model, downloading it if needed.
+    """
+
+    settings: ModelSettings
     argument: str
     listener: Listener
     show: Callable[[str], None]
@@ -45,27 +68,23 @@ class ModelOpening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
-    """All that is true of a provider of models.
+class Provider(Registered):
+    """The properties of a provider of models.
 
     Attributes:
-        name: what `--model` calls it.
-        summary: one line of help.
-        open: opens the model. Raises SetupError if it cannot be used, SettingsError for an argument that is none.
-        forms: how it is written, where a colon and more may follow the name; empty: by its name alone.
-        endpoint: prompts go to the OpenAI-compatible endpoint of the settings; what else it has, it may be asked too.
-        recorded: its replies come in a fixed order, and a resumed run passes over those that it has had.
-        shared: one model serves all agents of a run, from any thread; else each has one of its own.
-        proposes: it writes freely, too: turns a wish into name, role and goals, a run into facts.
+        open: opens the model. Raises SetupError if it cannot be used, SettingsError for an invalid argument.
+        forms: its spellings, if an argument may follow the name and a colon; empty: the name alone.
+        endpoint: it sends prompts to the OpenAI-compatible endpoint of the settings.
+        recorded: its replies come in a fixed order, and a resumed run skips those it has used.
+        shared: one model serves all agents of a run from any thread; else each agent has its own.
+        proposes: it writes free text: names, roles and goals from a wish, facts from a run.
         task: the only task it does; None: any.
-        one_agent: why it cannot answer for sub-agents too, '' if it can.
-        names: the models it has, where they can be told without asking one of them; empty where it does not say.
-        offered: its line in the menu of the first start, '' if that does not offer it.
-        examine: what `autoagent doctor` looks at, given the settings, the argument and the environment.
+        one_agent: why it cannot serve sub-agents; '' if it can.
+        names: lists its models without asking a model, if it can; empty if unknown.
+        offered: its line in the menu of the first start; '' if it is not offered there.
+        examine: the checks of `autoagent doctor`, given the settings, the argument and the environment.
     """
 
-    name: str
-    summary: str
     open: Callable[[ModelOpening], Model]
     forms: tuple[str, ...] = ()
     endpoint: bool = False
@@ -74,14 +93,9 @@ class Provider:
     proposes: bool = True
     task: Callable[[], Task] | None = None
     one_agent: str = ""
-    names: Callable[[Settings], Sequence[str]] | None = None
+    names: Callable[[ModelSettings], Sequence[str]] | None = None
     offered: str = ""
-    examine: Callable[[Settings, str, Mapping[str, str]], Iterable[Finding]] | None = None
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """It has none."""
-        return ()
+    examine: Callable[[ModelSettings, str, Mapping[str, str]], Iterable[Finding]] | None = None
 
     @property
     def takes_argument(self) -> bool:
@@ -135,7 +149,7 @@ PROVIDERS = Table("models", Provider, (OPENAI, LOCAL, HUMAN, REPLAY, DEMO))
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A parsed `--model`: the name of a provider, and what it is to open ('' for its usual)."""
+    """A parsed `--model`: the provider's name and its argument ('' for the default)."""
 
     name: str
     argument: str
@@ -153,9 +167,9 @@ class ModelChoice:
 
 @cache
 def parse_model(text: str) -> ModelChoice:
-    """Parse a model choice. A name that is no provider's is a model at the endpoint; '' is the endpoint's usual one.
+    """Parse a model choice. A name of no provider is a model of the endpoint; '' is the endpoint's default.
 
-    Raises ValueError for something behind the name of a provider that takes nothing.
+    Raises ValueError for an argument of a provider that takes none.
     """
     name, colon, argument = text.partition(":")
     if text in ("", OPENAI.name):
@@ -170,7 +184,7 @@ def parse_model(text: str) -> ModelChoice:
 def model_forms(*, recorded: bool = True) -> str:
     """Describe for help how to name a model: `openai, local, local:FILE.gguf, ..., or a model's name`.
 
-    Without `recorded`, those are left out whose replies come in a fixed order.
+    Without `recorded`, leave out providers whose replies come in a fixed order.
     """
     providers = [provider for provider in PROVIDERS.own if recorded or not provider.recorded]
     forms = [form for provider in providers for form in provider.forms or (provider.name,)]

@@ -1,11 +1,10 @@
-"""Plug-ins: what other distributions add by entry points.
+"""Finds what other distributions add by entry points.
 
-Those of the group `autoagent` lead to a function, `register(host)`, which registers all that an extension adds. The
-groups `autoagent.models`, `autoagent.memory` and so on have one thing each.
+An entry point of the group `autoagent` leads to a function, `register(host)`, which registers an extension. Groups such
+as `autoagent.models` and `autoagent.memory` lead to a single record.
 
-Looking for them reads the entry points of every installed distribution (some milliseconds). One that adds a single
-thing is imported when it is asked for by its name, or when all are shown; commands are, where a run's are put together.
-An extension is imported as soon as any name is looked for that is not the program's own.
+The search reads the entry points of every installed distribution (some milliseconds). Single records are imported when
+asked for by name or listed, commands when a run starts, and extensions at the first lookup of a foreign name.
 """
 
 from __future__ import annotations
@@ -23,12 +22,14 @@ if TYPE_CHECKING:  # --help loads this and no more
     from autoagent.registry.registrations import Registrations
 
 PREFIX = "autoagent."
+OURS = "autoagent"  # the distribution
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One thing that is added: its group (`models`, '' for a whole extension), its name, the
-    distribution it came with and its version. It is what `entry` leads to, or was registered as `record`.
+    """A thing added by a distribution: its group (`models`, '' for a whole extension), name, distribution and version.
+
+    It is loaded from `entry`, or was registered as `record`.
     """
 
     group: str
@@ -39,12 +40,17 @@ class Plugin:
     record: Any = None
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it comes with the program itself."""
+        return self.distribution == OURS
+
+    @property
     def called(self) -> str:
         """`acme of acme-agents 1.2`."""
         return f"{self.name} of {self.distribution} {self.version}"
 
     def load(self) -> Any:
-        """Load what it adds. Raises SetupError, which names the distribution, for whatever its import raises."""
+        """Load it. Raises SetupError with the distribution's name for anything its import raises."""
         if self.record is not None:
             return self.record
         try:
@@ -53,7 +59,7 @@ class Plugin:
             raise self.refuse(f"cannot be loaded: {type(error).__name__}: {error}") from error
 
     def refuse(self, problem: str) -> SetupError:
-        """Return the error that says what is wrong with it, and what to do."""
+        """Return an error with the problem and the remedy."""
         from autoagent.core.errors import SetupError
 
         return SetupError(
@@ -63,7 +69,7 @@ class Plugin:
 
 
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Return the plug-ins of a group, in the order in which they were found; what extensions register comes last."""
+    """Return the plug-ins of a group in the order of discovery, with records of extensions last."""
     alone = [plugin for plugin in _installed() if plugin.group == group]
     registered = [
         replace(one.plugin, group=group, name=one.plugin.name if group == "commands" else name, record=record)
@@ -75,7 +81,7 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """An extension: what it has registered, or in a line what is wrong with it, '' for nothing."""
+    """An extension: its registrations, or its problem in a line ('' for none)."""
 
     plugin: Plugin
     added: Registrations
@@ -84,7 +90,7 @@ class Extension:
 
 @cache
 def extensions() -> tuple[Extension, ...]:
-    """Return all extensions, registered. One that fails has registered nothing."""
+    """Return all extensions, registered. A failing extension has registered nothing."""
     return tuple(_registered(plugin) for plugin in _installed() if plugin.group == "")
 
 
@@ -104,13 +110,13 @@ def _registered(plugin: Plugin) -> Extension:
 
 
 def groups_but(known: tuple[str, ...]) -> list[Plugin]:
-    """Return the plug-ins of unknown groups, as a misspelt one would otherwise be missed in silence."""
+    """Return the plug-ins of unknown groups, to report misspelled groups."""
     return [plugin for plugin in _installed() if plugin.group and plugin.group not in known]
 
 
 @cache
 def _installed() -> tuple[Plugin, ...]:
-    """Return all plug-ins. Nothing in the current folder is installed: whatever lies there may be a stranger's."""
+    """Return all plug-ins of installed distributions, ignoring the current folder, whose files may be a stranger's."""
     from importlib.metadata import distributions
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an extension registers: the record behind `extension.Host`, which says what each thing means."""
+"""The registrations of an extension: the record behind `extension.Host`, which documents each method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Hook = Callable[..., Any]
 
 @dataclass(slots=True)
 class Registrations:
-    """All that one extension has registered, in its order. Satisfies extension.Host."""
+    """The registrations of one extension, in order. Satisfies extension.Host."""
 
     commands: list[Any] = field(default_factory=list)
     records: dict[str, list[Any]] = field(default_factory=dict)  # by the group of entry points that they go with
@@ -53,7 +53,7 @@ class Registrations:
         self._hook("listen", hear)
 
     def renderer(self, event: type[Event], render: Hook) -> None:
-        """Add what shows events of a type. Raises ValueError for one that is shown by us alone."""
+        """Add a renderer for a type of event. Raises ValueError for types that only the program renders."""
         if not (isinstance(event, type) and issubclass(event, Event)) or issubclass(event, SHOWN_BY_US):
             raise ValueError(f"no extension can render {getattr(event, '__name__', event)!r}")
         self.renderers[event.type] = render
@@ -71,11 +71,11 @@ class Registrations:
         self._hook("execute", hook)
 
     def around_store(self, hook: Hook) -> None:
-        """Add a hook around what is remembered."""
+        """Add a hook around storing a memory."""
         self._hook("store", hook)
 
     def of(self, group: str) -> list[tuple[str, Any]]:
-        """Return what goes with a group of entry points, by name; what has no name is refused where it is used."""
+        """Return the records of a group of entry points by name. Records without a name are refused when used."""
         if group == "commands":
             return [("commands", SimpleNamespace(COMMANDS=tuple(self.commands)))] if self.commands else []
         return [(str(getattr(record, "name", record)), record) for record in self.records.get(group, ())]

@@ -7,35 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoagent.registry.plugins import imported_when_called
-from autoagent.registry.table import Table
+from autoagent.registry.table import Registered, Table
 
 AUTO = "auto"
 """In place of a kind: the strongest of our own that works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxKind:
+class SandboxKind(Registered):
     """All that is true of a kind of sandbox.
 
     Attributes:
-        name: what `--sandbox` calls it.
-        summary: one line of help.
         open: makes the sandbox.process.Boundary for a Workspace, ProcessLimits and the path of an interpreter. Raises
             SetupError if it does not work on this machine.
         confines: it holds programs back at all.
         remedy: how it comes to a machine that has it not, '' if nothing can be done.
     """
 
-    name: str
-    summary: str
     open: Callable[..., Any]
     confines: bool = True
     remedy: str = ""
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """It has none."""
-        return ()
 
 
 # The strongest first.
@@ -75,9 +66,9 @@ def parse_sandbox(text: str) -> str:
 
 
 def is_stronger(name: str, than: str) -> bool:
-    """Return whether a kind is certainly stronger than another; none is stronger than itself.
+    """Return whether a kind is certainly stronger than another; False for equal kinds.
 
-    `auto` may come to the weakest. Of a plug-in's it is not known.
+    `auto` may turn out to be the weakest. The strength of plug-ins' kinds is unknown.
     """
     kinds = [kind.name for kind in KINDS.own]
     strength = {kind: -place for place, kind in enumerate(kinds)}

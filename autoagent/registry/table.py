@@ -1,9 +1,10 @@
-"""Records of one kind by their names: our own, and those that plug-ins add."""
+"""Tables of named records: our own, and those of plug-ins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from autoagent.registry.plugins import Plugin, plugins
 
@@ -17,20 +18,16 @@ def either(words: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}"
 
 
-class Named(Protocol):
-    """A record of a table; `aliases` are further names that stand for it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """A named record of a table: its name, one line of help, and its aliases."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def aliases(self) -> tuple[str, ...]: ...
+    name: str
+    summary: str
+    aliases: tuple[str, ...] = ()
 
 
-Record = TypeVar("Record", bound=Named)
+Record = TypeVar("Record", bound=Registered)
 
 
 class Table(Generic[Record]):
@@ -47,12 +44,12 @@ class Table(Generic[Record]):
         return [*self._own, *self._added()]
 
     def knows(self, name: str) -> bool:
-        """Return whether there is one of this name; nothing of a plug-in is imported."""
+        """Return whether the name exists, without importing plug-ins."""
         return name in self._own or name in self._added()
 
     def is_added(self, name: str) -> bool:
-        """Return whether it is a plug-in's."""
-        return name not in self._own and name in self._added()
+        """Return whether another distribution adds it; our own extensions count as built in."""
+        return name not in self._own and name in self._added() and not self._added()[name].is_ours
 
     def find(self, name: str) -> Record:
         """Return the record of a known name. Raises SetupError for a plug-in that cannot be used."""
@@ -66,7 +63,7 @@ class Table(Generic[Record]):
         return self._own[name].name if name in self._own else name
 
     def added(self) -> Iterator[tuple[Plugin, Record | SetupError]]:
-        """Yield what every plug-in adds, or why it cannot be used."""
+        """Yield the record of every plug-in, or why it cannot be used."""
         from autoagent.core.errors import SetupError
 
         for plugin in plugins(self.group):
@@ -76,7 +73,7 @@ class Table(Generic[Record]):
                 yield plugin, error
 
     def _added(self) -> dict[str, Plugin]:
-        """Return the plug-ins by name; the first of a name has it."""
+        """Return the plug-ins by name. The first plug-in with a name wins."""
         found: dict[str, Plugin] = {}
         for plugin in plugins(self.group):
             if plugin.name not in self._own:

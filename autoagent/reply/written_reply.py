@@ -1,9 +1,10 @@
-"""The one object of a written reply that holds a command, if the model means it.
+"""The one object of a written reply that holds a command.
 
-Thinking is set aside wherever it stands, with what it drafts; what stands inside the strings of an object is content,
-and nothing of it is. Words around a command may take it back or only cite it, and no program can tell in earnest: it is
-taken where the words stand on one side of it or it is in a fenced block, and none of them denies, doubts or quotes.
-Everything else is refused, with a reason that the model can act on.
+The structure of the reply decides, never what its words say. Thinking is set aside wherever it stands, with what it
+drafts; what stands inside the strings of an object is content, and nothing of it is. An object that is cited (between
+quotation marks, in a block quote, in unknown markup, within a sentence) is not the reply's own. One other object with a
+command is taken, whatever stands before and after it; several different ones are refused, with a reason that the model
+can act on. Whether the command may run is decided later, by those who authorize it.
 """
 
 from __future__ import annotations
@@ -33,36 +34,30 @@ _MARK = re.compile(
 _NO_WORDS = re.compile(  # fences, addresses, control tokens, and marks that prompts ask for around an answer
     r"```[\w+-]*|\w+://[!-~]+|<\|[^|<>\s]{1,40}\|>|<\uff5c[^\uff5c<>\s]{1,40}\uff5c>"
     r"|[<\[]/?(?:content|answer|final_answer|response|reply|output|result|json|s"
-    r"|tools?|tool_calls?|tool_code|function_calls?|function)[>\]]",
+    r"|tools?|tool_calls?|tool_code|function_calls?|function|commands?|actions?)[>\]]",
     re.IGNORECASE,
 )
-_FENCE_BEFORE = re.compile(r"```[\w+-]*\s*\Z")
-_FENCE_AFTER = re.compile(r"\s*```")
-
-# Words that deny, doubt, set an example or quote. Denial is looked for in other languages as well: the goals may be in
-# one of them. A word too many costs a refusal, which says what to do; one too few could run what was not meant.
-_EXAMPLE = r"examples?|e\.g|instance|such as|samples?|template"
-_SETS_EXAMPLE = re.compile(rf"\b(?:{_EXAMPLE})\b", re.IGNORECASE)
-_DOUBT = re.compile(
-    r"\b(?:no|not|never|none|nothing|neither|nor|without|cannot|\w+n['\u2019]t|dont|wont|instead|rather|avoid\w*|refus\w*"
-    r"|reject\w*|forbid\w*|forbidden|prohibit\w*|wrong\w*|mistak\w+|incorrect\w*|invalid|unsafe|danger\w*|malicious\w*"
-    rf"|ignor\w+|{_EXAMPLE}|hypothe\w+|drafts?|pretend|imagine|suppose|would"
-    r"|could|might|may|maybe|perhaps|unless|until|wait|only if|if (?:you|the user|asked|needed|necessary|allowed)"
-    r"|once you|says?|said|quot\w+"
-    r"|nicht\w*|kein\w*|nie|niemals|ohne|pas|jamais|ne|n['\u2019]\w+|non|nunca|jamás|jamas|sin|não|nem|sem|mai|niet|geen"
-    r"|nooit|inte|ikke|aldri\w?|ei|nigdy|не|нет|нельзя|никогда|değil|jangan|tidak|không|đừng"
-    r"|\w*beispiel\w*|exempl\w+|ejempl\w+|esempi\w*)\b"
-    r"|不|别|別|勿|未|没|沒|無|无|禁|例|ない|ません|않|말아|마세요|지\s?마|नहीं|मत|لا",
-    re.IGNORECASE,
-)
+_NEAR = 400  # characters on each side of an object in which a citation is looked for
+_OPENED = re.compile(r"<([A-Za-z][\w:.-]*)(?:\s[^<>]*)?>\s*\Z")
+_CLOSED = re.compile(r"\s*</([A-Za-z][\w:.-]*)\s*>")
+_QUOTES = {
+    '"': '"',
+    "'": "'",
+    "`": "`",
+    "\u201c": "\u201d",
+    "\u201e": "\u201c",
+    "\u2018": "\u2019",
+    "\u00ab": "\u00bb",
+    "\u300c": "\u300d",
+}
 
 
 def find_command(text: str) -> dict[str, Any]:
     """Find the object with the command.
 
     Raises:
-        ReplyError: there is none, or several different ones; an object cannot be read; the thinking has no end; or it
-            is unclear whether the command is meant.
+        ReplyError: there is none, or several different ones; the only one is cited; an object cannot be read; or the
+            thinking has no end.
     """
     if not text.strip():
         raise ReplyError("The reply is empty; answer with one JSON object that holds a command.")
@@ -110,7 +105,7 @@ class _Reading:
         self._other: Mapping[str, Any] | None = None
         self._template: dict[str, Any] | None = None
         self._before: list[str] = []  # the words before the last command
-        self._is_fenced = False
+        self._cited: dict[str, Any] | None = None
         self._braces: int = thought._braces if thought else 0
         self._doubtful: ReplyError | None = (thought.problem or thought._doubtful) if thought else None
 
@@ -120,6 +115,7 @@ class _Reading:
             members, end = read_object(self._text, start)
         except UnreadableJson as error:
             return self._braces_in_prose(start, error)
+        begins = start
         if header := header_before(self._text, start):
             name, begins = header
             self.words[-1:] = [self.words[-1][: max(0, len(self.words[-1]) - (start - begins))]]
@@ -128,16 +124,14 @@ class _Reading:
             reply = as_reply(members)
         if reply is None:
             self._other = members
-        elif is_template(reply):  # the form that was shown, before the answer in it; what introduces it is no doubt
+        elif is_template(reply):  # the form that was shown, before the answer in it
             self._template = reply
-            self._before += [_SETS_EXAMPLE.sub(" ", words) for words in self.words]
-            self.words = []
+        elif _is_cited(self._text, begins, end):
+            self._cited = reply
         elif self._found is None or same(self._found["command"], reply["command"]):
             self._found = self._found or reply
             self._before += self.words
             self.words = []
-            fence = _FENCE_BEFORE.search(self._text, max(0, start - 40), start)
-            self._is_fenced = bool(fence and _FENCE_AFTER.match(self._text, end))
         else:
             where = place(self._text, start)
             self._is_of_no_use(ReplyError(f"The reply holds a second, different command at {where}; send only one."))
@@ -165,21 +159,32 @@ class _Reading:
         """Return the object with the command. Raises ReplyError if it may not have been meant."""
         if self.problem:
             raise self.problem
+        if self._found is None and self._cited is not None:
+            if _is_prose(_joined(self.words)):
+                raise ReplyError(
+                    "The only command of the reply is cited; to run it, answer with the JSON object alone."
+                )
+            return self._cited
         if self._found is None and self._template is not None:
             return self._template
         if self._found is None:
             raise ReplyError(_nothing_found(self._other))
-        before, after = _joined(self._before), _joined(self.words)
-        if self._doubtful and after.strip():  # what looked like the end of a thinking can have been part of a text
+        if self._doubtful and _joined(self.words).strip():  # the end of a thinking can have been part of a text
             raise self._doubtful
-        alone = "answer with the JSON object alone."
-        if word := _DOUBT.search(f"{before} {after}"):
-            unclear = f"The words around the command say {excerpt(word[0])}, so it is unclear whether it is meant"
-            raise ReplyError(f"{unclear}; if it is, {alone}")
-        if _is_prose(before) and _is_prose(after) and not self._is_fenced:
-            unclear = "There are words before and after the command, so it is unclear whether it is meant"
-            raise ReplyError(f"{unclear}; if it is, {alone}")
         return self._found
+
+
+def _is_cited(text: str, start: int, end: int) -> bool:
+    """Return whether an object stands between quotation marks, in a block quote or markup, or within a sentence."""
+    above, below = text[max(0, start - _NEAR) : start], text[end : end + _NEAR]
+    line = above.rpartition("\n")[2].lstrip()
+    before, after = _NO_WORDS.sub(" ", line).rstrip(), _NO_WORDS.sub(" ", below.partition("\n")[0]).lstrip()
+    if line.startswith(">") or (before and after and _QUOTES.get(before[-1]) == after[0]):
+        return True
+    opened, closed = _OPENED.search(_NO_WORDS.sub(" ", above)), _CLOSED.match(_NO_WORDS.sub(" ", below))
+    if opened and closed and opened[1] == closed[1]:
+        return True
+    return before[-1:].isalnum() and _is_prose(after)
 
 
 def _joined(pieces: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from datetime import datetime
 from autoagent.core.errors import NoMoneyException, StopRun
 from autoagent.core.events import Answered, Event, Prompted, Rejected, Resumed, Spent, Started, Thought
 from autoagent.core.model import Price, Usage
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.runs.working_time import WorkingTime
 
 FIRST_REPLY = 1000  # tokens; expected of the first reply
@@ -204,7 +204,7 @@ class Budget:
             of_flag = f" (-l {number}: as many commands, and 2 x {number} + 3 requests)"
             is_share = limits.requests != requests_for(number)  # of a sub-agent, cut to what was left
             text = f"The limit of {limits.requests} requests to the model is reached{'' if is_share else of_flag}."
-            raise StopRun(Outcome("limit", text))
+            raise StopRun(Outcome(Status.LIMIT, text))
         self.check_size(prompt_tokens, reply_tokens, price)
 
     def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None) -> None:
@@ -213,7 +213,7 @@ class Budget:
         if limits.tokens and committed.tokens + prompt_tokens + reply_tokens > limits.tokens:
             raise StopRun(
                 Outcome(
-                    "budget",
+                    Status.BUDGET,
                     f"The next call may take {prompt_tokens + reply_tokens} tokens; of the limit of {limits.tokens} "
                     f"(--max-tokens) {max(0, limits.tokens - committed.tokens)} are left.",
                 )
@@ -222,7 +222,7 @@ class Budget:
         if limits.usd and committed.usd + estimate > limits.usd:
             raise NoMoneyException(
                 Outcome(
-                    "budget",
+                    Status.BUDGET,
                     f"The next call may cost ${estimate:.4f}; of the budget of ${limits.usd:g} "
                     f"${max(0.0, limits.usd - committed.usd):.4f} is left.",
                 )
@@ -234,12 +234,12 @@ class Budget:
         if limits.seconds:
             left.append(limits.seconds - self.time.seconds)
             if left[-1] <= 0:
-                raise StopRun(Outcome("limit", f"The time limit of {limits.seconds:g} s is reached."))
+                raise StopRun(Outcome(Status.LIMIT, f"The time limit of {limits.seconds:g} s is reached."))
         if limits.deadline:
             left.append(limits.deadline - now)
             if left[-1] <= 0:
                 until = f"{datetime.fromtimestamp(limits.deadline):%F %R}"
-                raise StopRun(Outcome("limit", f"The deadline, {until}, is reached."))
+                raise StopRun(Outcome(Status.LIMIT, f"The deadline, {until}, is reached."))
         return min(left)
 
     def check_command(self) -> None:
@@ -247,7 +247,7 @@ class Budget:
         if self.limits.commands and self._committed.commands >= self.limits.commands:
             number = self.limits.commands
             noun = "command" if number == 1 else "commands"
-            raise StopRun(Outcome("limit", f"The limit of {number} {noun} (-l) is reached."))
+            raise StopRun(Outcome(Status.LIMIT, f"The limit of {number} {noun} (-l) is reached."))
 
     def left(self, now: float) -> str:
         """Describe what is left in a line for the prompt; '' without limits."""

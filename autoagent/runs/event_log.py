@@ -2,6 +2,7 @@
 
 A kernel lock (flock) lets one process write a run at a time; it goes with the process, however that ends. A line
 that a crash tore at the end is dropped when the log is opened; damage anywhere else is an error that names the line.
+How many lines there should be is counted beside it (LogHolder).
 
 Not a database: one line a fact can be read, copied, cut and mended with any tool, years from now.
 How it is read stands in log_reader.
@@ -48,8 +49,12 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.runs.log_reader import (
+    LogHolder,
+    counted,
+    cut_message,
     effective,
     events_in,
+    holder_of,
     log_path,
     looked_through,
     no_link,
@@ -100,6 +105,8 @@ class EventLog:
         self._listeners: list[Callable[[Event], None]] = []
         self._hearers: list[Callable[[Event], None]] = []
         self._file = -1
+        self._holder: LogHolder | None = None
+        self.lost = 0  # events that were on disk and are missing at the end: what they said may have been acted on
         self._broken = ""  # why no more can be written
         self._lock = threading.Lock()
 
@@ -129,21 +136,30 @@ class EventLog:
         *,
         mask: Mask = lambda v: v,
         clock: Callable[[], float] = time.time,
+        shortened: bool = False,
     ) -> EventLog:
         """Take up a run again: lock it, drop a torn last line, go on after the last event.
 
         Raises:
-            StateError: another process holds the run (it is named), or the log is damaged (the line is named).
+            StateError: another process holds the run (it is named), the log is damaged (the line is named), or it ends
+                in the middle of a line and lacks more than that. `shortened` accepts this: the caller goes back.
         """
         path = log_path(state_dir, run)
         log = cls(path, run, 0, mask, clock)
         try:
             _keep_private(state_dir)
-            log._take(0)
-            log._drop_torn_line()
+            written = log._take(0)
+            log._look_through()
+            log.lost = max(written - log._seq, 0)
+            whole = log._whole_size()
+            if whole < os.fstat(log._file).st_size:
+                if log.lost > 1 and not shortened:  # a crash tears one line
+                    raise StateError(cut_message(path, run, log._seq, written))
+                os.ftruncate(log._file, whole)
+                os.fdatasync(log._file)
+            log._size = whole
         except OSError as error:
             raise StateError(f"Cannot open the log {path}: {error.strerror}.") from error
-        log._look_through()
         return log
 
     @classmethod
@@ -159,8 +175,11 @@ class EventLog:
         """Create a new run, locked, that begins with the first `events` lines of another one, unchanged."""
         path = log_path(state_dir, "")
         try:
-            with open_to_read(log_path(state_dir, origin)) as file:
+            source = log_path(state_dir, origin)
+            written = counted(source)
+            with open_to_read(source) as file:
                 shared = b"".join(itertools.islice(file, events))
+                is_all = not file.readline().endswith(b"\n")
             path = _new_path(state_dir, clock())
             log = cls(path, path.parent.name, 0, mask, clock)
             log._take(os.O_CREAT | os.O_EXCL, path.with_name("events.tmp"))  # a run exists as a whole or not at all
@@ -173,6 +192,7 @@ class EventLog:
         except OSError as error:
             raise StateError(f"Cannot write the log {path}: {error.strerror}.") from error
         log._look_through()
+        log.lost = max(written - log._seq, 0) if is_all else 0
         return log
 
     @property
@@ -206,7 +226,7 @@ class EventLog:
             line = _written(masked).encode("utf-8", "backslashreplace")
             try:
                 _write(self._file, line + b"\n")
-                if not passing and not isinstance(event, _PASSING):
+                if synced := not passing and not isinstance(event, _PASSING):
                     os.fdatasync(self._file)
             except OSError as error:
                 # Whatever part of the line is on disk, nothing may be appended before it was checked.
@@ -214,6 +234,8 @@ class EventLog:
                 raise StateError(self._broken) from error
             self._seq += 1
             self._size += len(line) + 1
+            if synced and self._holder:
+                self._holder.count(self._seq)
             if isinstance(stamped, Rewound):
                 self._rewinds.append(stamped)
             for hear in self._hearers:
@@ -271,6 +293,9 @@ class EventLog:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
 
     def __enter__(self) -> EventLog:
         return self
@@ -278,7 +303,8 @@ class EventLog:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _take(self, flags: int, path: Path | None = None) -> None:
+    def _take(self, flags: int, path: Path | None = None) -> int:
+        """Open and lock the log; return how many events of it were on disk, as far as that was counted."""
         with no_link(path or self.path):
             flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(path or self.path, flags, 0o600)
@@ -286,13 +312,10 @@ class EventLog:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            holder = self._holder.read_text() if self._holder.is_file() else "another process"
-            raise StateError(f"The run {self.run} is held by {holder}; end that first, or wait for it.") from None
-        with no_link(self._holder):
-            told = os.open(self._holder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(told, "w") as file:
-            os.fchmod(told, 0o600)
-            file.write(f"process {os.getpid()}")
+            message = f"The run {self.run} is held by {holder_of(self.path)}; end that first, or wait for it."
+            raise StateError(message) from None
+        self._holder = LogHolder(self.path)
+        return self._holder.counted
 
     def _look_through(self) -> None:
         """Count the events, and find those that take others back."""
@@ -300,22 +323,14 @@ class EventLog:
         self._seq = look.events
         self._rewinds = [event for event in look.turns if isinstance(event, Rewound)]
 
-    @property
-    def _holder(self) -> Path:
-        return self.path.with_name("holder")  # informative only; the kernel's lock decides
-
-    def _drop_torn_line(self) -> None:
-        size = os.fstat(self._file).st_size
-        position, tail = size, b""
+    def _whole_size(self) -> int:
+        """Return how many bytes its whole lines take."""
+        position, tail = os.fstat(self._file).st_size, b""
         while position > 0 and b"\n" not in tail:
             step = min(65536, position)
             position -= step
             tail = os.pread(self._file, step, position) + tail
-        whole = position + tail.rfind(b"\n") + 1
-        if whole < size:
-            os.ftruncate(self._file, whole)
-            os.fdatasync(self._file)
-        self._size = whole
+        return position + tail.rfind(b"\n") + 1
 
 
 def _keep_out_of_git(state_dir: Path) -> None:

@@ -6,7 +6,7 @@ something, and once more before the run may end, in the workspace and under the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from autoagent.core.commands import ResultMeta
 from autoagent.core.errors import CommandError
@@ -93,14 +93,15 @@ class GoalChecks:
             for number, what in zip(numbers, said, strict=True)
         )
 
-    def unmet(self, quote: Callable[[str], str] = str) -> str:
-        """Explain why the run may not end yet, with what the
-        checks printed, in marks as by `change_notice`; '' if all passed.
+    def unmet(self, quote: Callable[[str], str] = str, given_up: Collection[int] = ()) -> str:
+        """Explain why the run may not end yet, with what the checks printed, in marks as by `change_notice`.
+
+        It is '' if all passed but those of the goals that are `given_up`, counted from 0.
         """
         lines = [
             f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"
             for number, goal in enumerate(self._goals)
-            if self.met.get(number) is False
+            if self.met.get(number) is False and number not in given_up
         ]
         return "\n".join(["Not ended yet.", *lines, "Do what is missing, then finish."]) if lines else ""
 

@@ -159,7 +159,7 @@ class History:
             return []
         assert self._started is not None, "a run's first event is RunStarted"
         opening = self._opening
-        if self._started.asking == "file":
+        if self._started.style.writes_file:
             opening = opening.replace(OPENING, FILE_OPENING, 1)
         found = [Message("user", opening)]
         for reply in _replies(self._exchanges):
@@ -366,7 +366,7 @@ class History:
             if self._started.native:
                 call, first = event.call, {THOUGHTS[0]: event.thoughts.text}
                 return self._rendered_call(event.step, call.name, first, call.args, self._message_limit)
-            if self._started.asking == "file":
+            if self._started.style.writes_file:
                 return shorten(event.text, self._message_limit, self._count)
             return self._rendered_thought(event)
         limit = self._message_limit // 4
@@ -403,7 +403,7 @@ class History:
         which would say it again and then do the same again, is shown none.
         """
         assert self._started is not None, "a run's first event is RunStarted"
-        names = {"text": THOUGHTS, "brief": ()}.get(self._started.asking, THOUGHTS[:1])
+        names = () if not self._started.style.thinks else THOUGHTS if self._started.asking == "text" else THOUGHTS[:1]
         thoughts = {"thoughts": {name: getattr(event.thoughts, name) for name in names}} if names else {}
 
         def render(args: Mapping[str, Any]) -> str:
@@ -512,8 +512,8 @@ class History:
         else:
             self._add_text(event.text, None, f"{name} {outcome}: ", paged=paged, read_on=read_on)
         if exchange:
-            ends = meta.review or meta.unmet or meta.finished is not None
-            exchange.worth = not (ends or meta.repeat or meta.kept or event.put_off)
+            ends = meta.put_off or meta.finished is not None
+            exchange.worth = not (ends or meta.repeat or meta.kept)
         if meta.masked:
             self._add_text(TOLD)
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
@@ -528,7 +528,7 @@ class History:
         """Show a small model of a program that failed only its error: the code it would write again as it is."""
         assert self._started is not None, "a run's first event is RunStarted"
         shown = self._newest
-        if self._started.asking == "brief" and isinstance(shown, Thought) and (found := code_block.split(shown.text)):
+        if self._started.style.guided and isinstance(shown, Thought) and (found := code_block.split(shown.text)):
             self._newest = _without_code(shown, *found)
             self._render_newest()
 

@@ -11,7 +11,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -205,3 +205,64 @@ def open_to_read(path: Path) -> IO[bytes]:
     """Open a log. Raises OSError, and SetupError if it is a symbolic link."""
     with no_link(path):
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb")
+
+
+# The file beside a log -------------------------------------------------------------------------------------------
+
+_HOLDER = "holder"
+
+
+class LogHolder:
+    """The file `holder` beside a log that this process has locked: its process, and how many events are on disk.
+
+    A log alone cannot tell that its end is missing. The count is written after each sync of the log, so a crash leaves
+    it no higher than the log. `counted` is the one that an earlier process has left.
+    """
+
+    def __init__(self, log: Path) -> None:
+        """Open the file, or create it. Raises OSError, and SetupError if it is a symbolic link."""
+        self.counted = counted(log)
+        path = log.with_name(_HOLDER)
+        with no_link(path):
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        os.fchmod(self._file, 0o600)
+        self.count(self.counted)
+
+    def count(self, events: int) -> None:
+        """Replace what the file says, by as many bytes, in one write."""
+        with suppress(OSError):  # a count that is too low does no harm
+            os.pwrite(self._file, b"process %-10d\n%-20d\n" % (os.getpid(), events), 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def holder_of(log: Path) -> str:
+    """Return which process holds a log, as far as it is known. Raises OSError, and SetupError for a symbolic link."""
+    return _holder(log)[0] or "another process"
+
+
+def counted(log: Path) -> int:
+    """Return how many events of a log were on disk; 0 where nobody has counted. Raises as holder_of."""
+    count = _holder(log)[1]
+    return int(count) if count.isdecimal() else 0
+
+
+def cut_message(log: Path, run: str, events: int, written: int) -> str:
+    """Describe a log that was cut to so many `events`, and how the run can go on. Raises StateError as events_in."""
+    step = max((event.step for event in events_in(log, {Returned.type}) if not event.agent), default=0)
+    return (
+        f"The end of the log {log} is missing: {written:,} events were written, {events:,} are left. What came after "
+        f"them is not known. `autoagent resume {run} --from {step}` takes the files back to the end of step {step} and "
+        f"goes on from there; `autoagent fork {run} --at {step}` does so in a copy."
+    )
+
+
+def _holder(log: Path) -> tuple[str, str]:
+    path = log.with_name(_HOLDER)
+    with suppress(FileNotFoundError), no_link(path):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(file, "rb") as opened:
+            process, _, count = opened.read(100).decode("ascii", "replace").partition("\n")
+            return process.strip(), count.strip()
+    return "", ""

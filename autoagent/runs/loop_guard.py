@@ -43,16 +43,13 @@ def refusal(earlier: Earlier, failing: str = "") -> str:
             "Use it with other arguments, or first another command that mends the cause."
         )
     done = f"it was done already in step {earlier.step}, and nothing has changed since. {gave}"
-    if failing:
-        return f"{done}{failing} Use it with other arguments, or another command."
-    return f"{done}Use another command for the next goal; if every goal is met, use task_complete."
+    return f"{done}{f'{failing} ' if failing else ''}Use it with other arguments, or another command."
 
 
 def shown_before(earlier: Earlier, failing: str = "") -> str:
     """Refer the model to a result it is shown already, instead of repeating it; `failing` as for `refusal`."""
     if earlier.ok:
-        next_one = f"{failing} Use another command." if failing else "If every goal is met, use task_complete."
-        return f"[the same as in step {earlier.step}] {next_one}"
+        return " ".join(filter(None, (f"[the same as in step {earlier.step}]", failing, "Use another command.")))
     return f"[failed as in step {earlier.step}] Use it with other arguments, or first another command."
 
 
@@ -72,6 +69,7 @@ class LoopGuard:
         self.barred_names: set[str] = set()
         self._pending: Call | None = None
         self._insisted = ""  # the newest repeat
+        self._newest_change = ""
         self._done_again = False  # the newest call was to change what it had changed already
 
     def add(self, event: Event) -> None:
@@ -93,13 +91,13 @@ class LoopGuard:
                 self._done_again = False
                 self.barred_names.add(self._pending.name)
             case Returned() if self._pending:
-                again = event.meta.unmet or self._failed_again(self._pending, event)
+                again = self._failed_again(self._pending, event)
                 self.barred_names = {self._pending.name} if again else set()
                 self._insisted, self._done_again = "", False
                 self._returned(self._pending, event)
             case Feedback() | Resumed() | Changed():  # the user intervened, and may have changed anything
                 self.barred_names.clear()
-                self._done_again = False
+                self._done_again, self._newest_change = False, ""
                 self._results.clear()
 
     def offered(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
@@ -113,12 +111,15 @@ class LoopGuard:
         return kept or list(specs)
 
     def barred(self, proposal: Proposal) -> Earlier | None:
-        """Return the earlier run of this call, if it is to change
-        something and its preview no longer shows a change.
+        """Return the earlier run of this call, if it is to change something and its preview no longer shows a
+        change, or if it was itself the newest change.
         """
+        earlier = self._results.get(proposal.call.key)
+        effects = proposal.spec.effects
+        if effects is not None and effects.amends and proposal.call.key == self._newest_change:
+            return earlier  # such as the same line appended once more
         if proposal.changes or proposal.spec.repeatable or proposal.spec.risk == "read":
             return None
-        earlier = self._results.get(proposal.call.key)
         if earlier and not earlier.ok and proposal.spec.risk == "network":
             return None  # what failed out there may work now
         return earlier
@@ -147,6 +148,7 @@ class LoopGuard:
         spec = self._specs.get(call.name)
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # the world changed: any result may now be another
+            self._newest_change = key if event.ok else ""
         if event.known:
             begins, outside = event.text[:QUOTED_CHARACTERS], bool(event.meta.untrusted)
             ok = event.ok and not event.meta.failed  # a program that failed is a result as well

@@ -85,6 +85,11 @@ class ResumeState:
                 newest = self.newest_memory.get(event.store, 0)
                 self.newest_memory[event.store] = max(newest, event.memory)
 
+    def doubt(self) -> None:
+        """Count the open call as begun: the event that is missing may have said so."""
+        if not self.started:
+            self.started, self.before = True, self.tree
+
     def _wait(self, event: Event) -> None:
         match event:
             case Thought(more=more):

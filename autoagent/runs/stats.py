@@ -45,7 +45,7 @@ class RunStats:
         self._now = 0.0
         self.run = ""
         self.task: Task | None = None
-        self.model = ""
+        self.model = self.host = ""
         self.unpriced = ""  # the first model, or command, of which nobody knows what it costs
         self.by_model: dict[str, Usage] = {}  # what was spent, by the model, or by what else it was spent on
         self._models: dict[str, str] = {}  # of each agent
@@ -92,6 +92,7 @@ class RunStats:
                 if self.task and self.task.goals != event.task.goals:
                     self.met.clear()
                 self.run, self.task, self.model, self.window = event.run, event.task, event.model, event.window
+                self.host = event.host
                 self.budget = event.settings.get("budget") or event.task.budget
                 self.most_commands = event.limits.get("commands", 0)
                 if not isinstance(event, Changed):

@@ -293,7 +293,7 @@ class Ask:
             if answer.kind == "feedback":
                 return Verdict(False, "user", answer.text)
             if answer.kind == "stop":
-                raise _ended("stopped")
+                raise _ended(Status.STOPPED)
             if answer.kind == "edit" and (args := self._edit(proposal)) is not None:
                 return Verdict(False, "user", args=args)
             if answer.kind == "word" and (verdict := self._word(answer.text, proposal)) is not None:
@@ -387,12 +387,12 @@ class Ask:
             try:
                 line = self._answer(question, self._form("remark"))
             except KeyboardInterrupt:
-                raise _ended("interrupted") from None
+                raise _ended(Status.INTERRUPTED) from None
             except TimeoutError:
                 return ""
             answer = read_answer(line, self._yes, self._no)
             if answer.kind == "stop":
-                raise _ended("stopped")
+                raise _ended(Status.STOPPED)
             if answer.kind == "feedback":
                 return answer.text
             if not line.strip() or answer == UserAnswer("run", 1):
@@ -414,10 +414,26 @@ class Ask:
                 return True
             answer = read_answer(line, self._yes, self._no)
             if answer.kind == "stop":
-                raise _ended("stopped")
+                raise _ended(Status.STOPPED)
             if not line.strip() or answer == UserAnswer("run", 1):
                 return True
             self._terminal.say("There is no model to read that. Enter tries again.")
+
+    def accepts(self, claims: str) -> Verdict:
+        question = f"{claims}\nAccept it as done? {self._yes} = yes, {self._no} = leave it unverified, or type feedback"
+        while True:
+            try:
+                line = self._listen(question, self._form("decision"))
+            except (TimeoutError, StopRun):
+                return Verdict(False, NOBODY)
+            answer = read_answer(line, self._yes, self._no)
+            if answer == UserAnswer("run", 1):
+                return Verdict(True, "user")
+            if answer.kind == "stop":
+                return Verdict(False, "user")
+            if answer.kind == "feedback":
+                return Verdict(False, "user", answer.text)
+            self._terminal.say(f"Answer {self._yes}, {self._no}, or type what is still to do.")
 
     def _question(self, proposal: Proposal) -> str:
         if proposal.warning:
@@ -487,14 +503,14 @@ class Ask:
         try:
             return self._answer(words, question)
         except KeyboardInterrupt:
-            raise _ended("interrupted") from None
+            raise _ended(Status.INTERRUPTED) from None
 
     def _answer(self, words: str, question: Question) -> str:
         self._terminal.discard_typeahead()
         try:
             return self._terminal.ask(words, question=question)
         except EOFError:
-            raise _ended("unanswered") from None
+            raise _ended(Status.UNANSWERED) from None
 
     def _edit(self, proposal: Proposal) -> dict[str, Any] | None:
         """Return new arguments, or None if they stay as they are."""
@@ -586,11 +602,14 @@ class Continuous:
 
     def interrupted(self) -> str:
         if self._ask is None:
-            raise _ended("interrupted")
+            raise _ended(Status.INTERRUPTED)
         return self._ask.interrupted()
 
     def waits_on(self, reason: str) -> bool:
         return False  # the patience was for an unattended agent
+
+    def accepts(self, claims: str) -> Verdict:
+        return Verdict(False, "continuous mode")
 
 
 class AuthorizerWrapper:
@@ -608,6 +627,9 @@ class AuthorizerWrapper:
     def waits_on(self, reason: str) -> bool:
         return self._inner.waits_on(reason)
 
+    def accepts(self, claims: str) -> Verdict:
+        return self._inner.accepts(claims)
+
 
 class RuleAuthorizer(AuthorizerWrapper):
     """Allows what a rule lets through, without a question and in spite of a warning; leaves all else to `inner`."""
@@ -618,7 +640,8 @@ class RuleAuthorizer(AuthorizerWrapper):
 
     def decide(self, proposal: Proposal) -> Verdict:
         self._rulebook.see(proposal.call, proposal.agent)
-        if (rule := self._rulebook.allows(proposal.call)) is not None:
+        rule = self._rulebook.allows(proposal.call)
+        if rule is not None and (not proposal.guarded or proposal.guarded == (rule.pattern,)):  # named, not swept up
             return Verdict(True, f"rule {rule}")
         return self._inner.decide(proposal)
 
@@ -637,9 +660,9 @@ class FailClosed(AuthorizerWrapper):
 
 
 _REASONS: Mapping[Status, str] = {
-    "stopped": "Ended by the user.",
-    "interrupted": "Ended by Ctrl-C.",
-    "unanswered": "A question was asked and nobody could answer it; pass -c to run without questions.",
+    Status.STOPPED: "Ended by the user.",
+    Status.INTERRUPTED: "Ended by Ctrl-C.",
+    Status.UNANSWERED: "A question was asked and nobody could answer it; pass -c to run without questions.",
 }
 
 

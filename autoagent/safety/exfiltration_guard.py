@@ -193,7 +193,7 @@ class ExfiltrationGuard:
     def label(self, call: Call, result: Result, seen: AccessObserver) -> Result:
         """Return the result marked as `untrusted` and `private` if it carries either.
 
-        If its text already has marks around its quotes (a look back, a check), the source is `quoted`.
+        If its text already has marks around its quotes (a check, a verdict), the source is `quoted`.
         """
         if result.meta.repeat:  # it shows nothing, but names the step that did
             return result
@@ -208,7 +208,7 @@ class ExfiltrationGuard:
                 source = source or self._fetched_from(call)
             private = private or (effects.asks_user and result.ok)
         meta = replace(result.meta, private=private or result.meta.private)
-        if meta.review or meta.unmet:
+        if meta.put_off:
             meta = replace(meta, quoted=meta.quoted or source)
         else:
             meta = replace(meta, untrusted=meta.untrusted or source)

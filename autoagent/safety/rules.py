@@ -29,7 +29,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from autoagent.config.text_file import read_text, write_text
@@ -66,13 +65,10 @@ class Rule:
         return self.command if self.pattern is None else f"{self.command}:{self.pattern}"
 
 
-class Place(Protocol):
-    """Where a path of the workspace leads, relative to its root; without `follow`, a link as its last part stays.
-
-    Raises CommandError if it must not lead.
-    """
-
-    def __call__(self, path: str, *, follow: bool = True) -> str: ...
+Place = Callable[..., str]
+"""Returns where a path of the workspace leads, relative to its root; without `follow=True`, a link as its last part
+stays. Raises CommandError if it must not lead there.
+"""
 
 
 def place_of(path: str, *, follow: bool = True) -> str:

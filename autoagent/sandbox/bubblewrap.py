@@ -17,7 +17,7 @@ import os
 import shutil
 import signal
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -42,6 +42,7 @@ class Bubblewrap:
 
     name = "bubblewrap"
     confines = True
+    holds_guarded = True
 
     def __init__(self, workspace: Workspace, limits: ProcessLimits, python: str) -> None:
         found = shutil.which("bwrap")
@@ -71,7 +72,8 @@ class Bubblewrap:
     def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
         """Launch as Boundary does. bubblewrap's own environment is empty, as it can be read from inside."""
         setup = [*self._mounts, *(("--share-net", *_read_only(NETWORK)) if network else ())]
-        setup += ["--bind", self._root, self._root, *self._cover.mounts(), *self._read_only_links()]
+        setup += ["--bind", self._root, self._root, *self._cover.mounts(self._workspace.watch.read_only)]
+        setup += self._read_only_links()
         for name, value in variables(self.path, _HOME, env).items():
             setup += ["--setenv", name, value]
         given = []
@@ -110,11 +112,16 @@ class Cover:
         self._places = [self._root / place for place in sorted(workspace.protected)]
         self._placeholders: dict[Path, int] = {}  # with the descriptor that has the lock
 
-    def mounts(self) -> Iterator[str]:
-        """Yield the options for bubblewrap. What holds such a file cannot be renamed: it is a mount of its own."""
-        for above in sorted({above for place in self._places for above in place.parents if self._is_inside(above)}):
+    def mounts(self, read_only: Iterable[str] = ()) -> Iterator[str]:
+        """Yield the options for bubblewrap; what holds such a file, or one that is `read_only`, cannot be renamed."""
+        guarded = [self._root / place for place in read_only]
+        held = (above for place in (*self._places, *guarded) for above in place.parents)
+        for above in sorted({above for above in held if self._is_inside(above)}):
             if above.is_dir() and not above.is_symlink():
                 yield from ("--bind", str(above), str(above))
+        for place in guarded:
+            if not place.is_symlink():
+                yield from ("--ro-bind-try", str(place), str(place))
         for place in dict.fromkeys(map(self._reachable, self._places)):
             if place.is_symlink():
                 continue

@@ -46,6 +46,8 @@ class Programs:
         reasons: Sequence[str] = (),
     ) -> None:
         self._workspace, self._boundary, self._limits = workspace, boundary, limits
+        self._watch = workspace.watch
+        self._watch.holds = getattr(boundary, "holds_guarded", False)
         self._network, self._reasons = network, tuple(reasons)
         self._printed: Callable[[bytes], None] = lambda data: None
         self._started: list[_Running] = []
@@ -74,23 +76,27 @@ class Programs:
         env: Mapping[str, str] | None = None,
         data: bytes | None = None,
     ) -> ProcessExit:
-        launch = self._launch(argv, folder, env or {}, self._network if network is None else network)
-        seconds = self._limits.seconds if seconds is None else seconds
-        program = Process(launch, self._limits, seconds=seconds, data=data, printed=self._printed)
-        self._waited_for.add(program)
-        try:
-            return program.wait()
-        finally:
-            self._waited_for.discard(program)
+        with self._watch.during():
+            launch = self._launch(argv, folder, env or {}, self._network if network is None else network)
+            seconds = self._limits.seconds if seconds is None else seconds
+            program = Process(launch, self._limits, seconds=seconds, data=data, printed=self._printed)
+            self._waited_for.add(program)
+            try:
+                ended = program.wait()
+            finally:
+                self._waited_for.discard(program)
+        return replace(ended, put_back=tuple(self._watch.taken()))
 
     def tell(self, printed: Callable[[bytes], None]) -> None:
         self._printed = printed
 
     def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
         log = self._workspace.make(output)
+        self._watch.begin()
         try:
             launch = self._launch(argv, folder, {}, self._network)
         except BaseException:  # Ctrl-C too
+            self._watch.end()
             os.close(log)
             raise
         begun: Future[Process] = Future()
@@ -100,12 +106,15 @@ class Programs:
             try:
                 program = Process(launch, self._limits, output=log)
             except BaseException as error:  # whatever it is, the thread that waits for it raises it
+                self._watch.end()
                 begun.set_exception(error)
                 return
             finally:
                 os.close(log)
             begun.set_result(program)
-            ended.set_result(program.wait())
+            exit = program.wait()
+            self._watch.end()
+            ended.set_result(exit)
 
         # A thread of its own, since a program ends with the thread that started it.
         threading.Thread(target=live, name=f"program {argv[0]}", daemon=True).start()

@@ -32,6 +32,8 @@ _REFUSED = {
 }
 _UNKNOWN = {"clone3": (435, 435), "memfd_create": (319, 279)}  # callers fall back where there seems to be none
 _SOCKET = (41, 198)
+_CHMOD = {"chmod": (90, 0), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452)}  # 0: there is none
+_OTHERS_RIGHTS = 0o6000  # S_ISUID, S_ISGID
 _LEAVE_GROUP = {"setpgid": (109, 154), "setsid": (112, 157)}
 _CLONE, _IOCTL = (56, 220), (16, 29)
 _NEW_NAMESPACE = 0x7E020080  # all of CLONE_NEW*, linux/sched.h
@@ -42,7 +44,13 @@ _X32 = 0x40000000  # the bit of x86-64's second set of calls
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 STEP = 8  # bytes of a struct sock_filter
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # where in struct seccomp_data; low halves of the arguments
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = (
+    0,
+    4,
+    16,
+    24,
+    32,
+)  # where in struct seccomp_data; low halves of the arguments
 
 
 def is_known() -> bool:
@@ -53,7 +61,8 @@ def is_known() -> bool:
 def guard(*, sockets: bool, groups: bool) -> bytes:
     """Refuse what no agent's program needs and what has led out of sandboxes before; struct sock_filter[].
 
-    That is looking into other processes, namespaces, keys of the kernel, io_uring, and faked input on a terminal;
+    That is looking into other processes, namespaces, keys of the kernel, io_uring, faked input on a terminal, and files
+    that run with the rights of their owner or group (the kernel takes these bits from a new file that is written to);
     memory without a name (memfd), because no limit would see it; without `sockets` making any, but for pairs; without
     `groups` see `group_keeper`.
     """
@@ -65,6 +74,10 @@ def guard(*, sockets: bool, groups: bool) -> bytes:
     if not groups:
         code += _kept_in_group()
     code += _with_argument(_CLONE[column], _FIRST, _when(_ANY_BIT, _NEW_NAMESPACE, errno.EPERM))
+    for name, numbers in _CHMOD.items():
+        if numbers[column]:
+            mode = _THIRD if "at" in name else _SECOND
+            code += _with_argument(numbers[column], mode, _when(_ANY_BIT, _OTHERS_RIGHTS, errno.EPERM))
     faked = [*_when(_EQUAL, _TIOCSTI, errno.EPERM), *_when(_EQUAL, _TIOCLINUX, errno.EPERM)]
     return _whole([*code, *_with_argument(_IOCTL[column], _SECOND, faked)])
 

@@ -25,6 +25,9 @@ from autoagent.sandbox.mounts import DEVICES, NETWORK, SETTINGS, SYSTEM, USERS, 
 from autoagent.sandbox.process import Launch
 from autoagent.workspace.gate import Workspace
 
+_OF_GIT = ("/etc/gitconfig",)  # git ends where it finds it and may not read it
+_GUARDED = "Programs can change what runs as your user later (.git/config, .envrc) until they end; then it is put back."
+
 
 class _Supervised(ABC):
     """The part that both kinds share. Raises SetupError if not even the means to end programs are there."""
@@ -62,6 +65,7 @@ class Unconfined(_Supervised):
         "Programs can send signals to others, and free themselves of their limits that way.",
         "Programs can fill the disk, the temporary folder, and the memory by what they do not map.",
         "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
+        _GUARDED,
     )
 
     def _confinement(self, network: bool) -> dict[str, Any]:
@@ -82,7 +86,7 @@ class Landlock(_Supervised):
             raise SetupError(f"the kernel's Landlock is too old: ABI {self._abi}, wanted {OLDEST_ABI} (Linux 6.2).")
         self._root = str(workspace.root)
         self._out_of_reach = tuple(str(workspace.root / place) for place in sorted(workspace.protected))
-        self._visible = (*SYSTEM, *SETTINGS, *USERS, *python_places(python))
+        self._visible = (*SYSTEM, *SETTINGS, *USERS, *_OF_GIT, *python_places(python))
         self.gaps = (*self._own_gaps(), *shared_files(workspace).gaps(workspace.root))
         super().__init__(workspace, limits, python)
 
@@ -93,6 +97,7 @@ class Landlock(_Supervised):
             "Programs that may use the network reach the sockets of services on this machine's disk as well.",
             "Programs can fill the disk and the temporary folder: the size of each file is limited, not their sum.",
             "Programs that need a session of their own (tmux, script, a terminal in it) do not work.",
+            _GUARDED,
         )
         signals = "Programs can send signals to your user's other programs: the kernel is older than Linux 6.12."
         own_files = (

@@ -11,8 +11,9 @@ from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from autoagent.config.load import parse
 from autoagent.config.scenario_bounds import WAY_OUT
-from autoagent.config.settings import Settings, parse
+from autoagent.config.settings import Settings
 from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import EVENTS

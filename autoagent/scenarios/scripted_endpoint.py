@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from autoagent.core.verdicts import VERIFIER
 
 _POLL = 0.01  # seconds until the server notices that it is to stop
 _WAYS = ("tools", "response_format")  # of asking for a command; what is left is plain text
@@ -17,7 +20,7 @@ class ScriptedEndpoint:
 
     It knows chat completions and nothing more, so that commands are asked for in plain text and all that the model is
     told stands in the messages. `prompts` holds them, a text for each request; `surplus` counts the requests for which
-    no reply was left: they fail.
+    no reply was left: they fail. A verifier is answered without the script, and finds every goal met.
 
     Not covered: sub-agents take their replies from the same script, in the order in which they happen to ask.
     """
@@ -50,6 +53,8 @@ class ScriptedEndpoint:
         """Return the status and the JSON that a chat request gets."""
         if refused := next((name for name in _WAYS if name in body), None):
             return 400, _error(f"Unsupported parameter: '{refused}' is not supported with this model.", refused)
+        if str(body["messages"][0]["content"]).startswith(VERIFIER):
+            return 200, _completion(all_met(str(body["messages"][1]["content"])))
         with self._lock:
             self.prompts.append("\n".join(str(message["content"]) for message in body["messages"]))
             if not self._replies:
@@ -62,6 +67,15 @@ class ScriptedEndpoint:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+
+
+def all_met(shown: str) -> str:
+    """Return a verifier's answer that finds each goal met, with evidence from what it was `shown`."""
+    goals, _, evidence = shown.partition("\n\n")
+    quote = next((line for line in evidence.splitlines() if line.strip()), "")
+    numbers = re.findall(r"^(\d+)\. ", goals, re.MULTILINE)
+    verdict = {"why": "It is there.", "verdict": "met", "evidence": quote}
+    return json.dumps({"goals": [{"n": int(number), **verdict} for number in numbers]})
 
 
 def _completion(text: str) -> dict[str, Any]:

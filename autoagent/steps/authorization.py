@@ -9,7 +9,7 @@ from dataclasses import replace
 from autoagent.core.commands import Call, Change, Proposal, Verdict
 from autoagent.core.errors import ReplyError, StopRun
 from autoagent.core.events import Decided, Event, Feedback, Proposed
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Listener
 from autoagent.runs.loop_guard import refusal
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
@@ -35,6 +35,9 @@ class Authorization:
         state, proposal = self._state, self._propose(call)
         if earlier := state.loop_guard.barred(replace(proposal, call=state.logged(call))):
             reason = refusal(earlier, state.failing())
+            yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
+            return None
+        if reason := self._blind(proposal):
             yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
             return None
         asked = call
@@ -66,13 +69,24 @@ class Authorization:
             yield state.record(Feedback(text=verdict.reason))
         return proposal if verdict.allowed else None
 
+    def _blind(self, proposal: Proposal) -> str:
+        """Return why a small model may not overwrite this file: it has text that the model has not read."""
+        effects, state = proposal.spec.effects, self._state
+        if not state.start.style.guided or effects is None or not effects.writes_whole:
+            return ""
+        path = str(next(iter(proposal.call.args.values())))
+        workspace = self._tools.context.workspace
+        if not workspace.size(path) or workspace.display(path) in state.work.handled:
+            return ""
+        return f"{path} is there already, and you have not read it. Read it first, or write to another file."
+
     def interrupted(self) -> Events:
         """Forfeit what was allowed in advance and give the user the word, after Ctrl-C."""
         try:
             with self._asking():
                 feedback = self._authorizer.interrupted()
         except KeyboardInterrupt:
-            raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
+            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
         if feedback:
             yield self._state.record(Feedback(text=feedback))
 
@@ -82,7 +96,15 @@ class Authorization:
             with self._asking():
                 return self._authorizer.waits_on(reason)
         except KeyboardInterrupt:
-            raise StopRun(Outcome("interrupted", "Ended by Ctrl-C.")) from None
+            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
+
+    def accepts(self, claims: str) -> Verdict:
+        """Return the user's word on goals that nobody could verify."""
+        try:
+            with self._asking():
+                return self._authorizer.accepts(claims)
+        except KeyboardInterrupt:
+            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
 
     def _make(self, change: Change) -> Events:
         """Let the change of the user's happen, and yield what it records."""
@@ -97,7 +119,12 @@ class Authorization:
 
     def _propose(self, call: Call) -> Proposal:
         """Return the proposal for a checked call: what it would change, its risk, and any warnings."""
-        return self._state.guard.examine(self._tools.registry.propose(call, self._tools.context))
+        proposal = self._state.guard.examine(self._tools.registry.propose(call, self._tools.context))
+        if not proposal.guarded:
+            return proposal
+        places = ", ".join(proposal.guarded)
+        warning = f"{places} would run as you later, without a question: git, an editor or a shell reads it by itself."
+        return replace(proposal, warning=f"{warning} {proposal.warning}".strip())
 
     def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:
         logged = self._state.logged(proposal.call)
@@ -111,7 +138,7 @@ class Authorization:
         while True:
             yield self._state.record(event)
             self._listener.proposed(proposal)
-            if (by := self._state.review.allowed_by(proposal.call)) and not proposal.warning:
+            if (by := self._state.work.allowed_by(proposal.call)) and not proposal.warning:
                 return Verdict(True, f"{_EARLIER}{by.removeprefix(_EARLIER)}")
             try:
                 with self._asking():

@@ -10,13 +10,12 @@ from autoagent.commands.context import Context
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.events import Event, Returned, Snapshot, Started, SystemNotice
-from autoagent.runs.goal_evidence import lacking
 from autoagent.runs.loop_guard import shown_before
 from autoagent.steps.authorization import Authorization
+from autoagent.steps.ending import Ending, Judge
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
 from autoagent.workspace.gate import Workspace
 
-REVIEWED_BYTES = 100_000  # of each file the agent made, before the end
 MAY_HAVE_RUN = (
     "The program ended while this command ran: it may have run, wholly or in part. Look before you repeat it."
 )
@@ -25,7 +24,9 @@ MAY_HAVE_RUN = (
 class Execution:
     """Runs what was authorized, and records what came of it."""
 
-    def __init__(self, state: RunState, tools: Tools, policy: Policy, user: Authorization) -> None:
+    def __init__(
+        self, state: RunState, tools: Tools, policy: Policy, user: Authorization, judge: Judge | None = None
+    ) -> None:
         self._state = state
         self._registry = tools.registry
         self._context = replace(tools.context, pause=self._pause, ask=self._ask)
@@ -33,11 +34,11 @@ class Execution:
         self._snapshots = tools.snapshots
         self._hooks = tools.hooks
         self._clock = policy.clock
-        self._strict = policy.strict
         self._user = user
+        self.ending = Ending(state, policy, self._check_goals, judge, user.accepts)
 
     def run(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
-        """Run the command. Before the first end of a run, what was made is shown to the agent instead of ending."""
+        """Run the command."""
         state, call = self._state, proposal.call
         changing = proposal.risk != "read"
         if changing:
@@ -46,7 +47,7 @@ class Execution:
         yield state.record(Started(call=call), passing=not changing)  # a look lost in a power cut is repeated
         began, interrupted = self._clock(), False
         seen = state.guard.observe(call)
-        workspace = self._context.workspace.observed(seen)
+        workspace = self._context.workspace.observed(seen, proposal.guarded)
         try:
             with self._user.interruptible():
                 result = self._registry.execute(call, self._context_of(proposal, workspace))
@@ -55,6 +56,7 @@ class Execution:
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
         if not interrupted and result.meta.finished is None:
             result = self._hooks.result(call, result)
+        workspace.watch.accept(proposal.guarded)
         result = yield from self._as_shown(call, result, workspace)
         seconds = self._clock() - began
         if changing:
@@ -90,6 +92,9 @@ class Execution:
             yield from self.snapshot(passing=True)
             with suppress(StateError):  # the user has deleted the snapshots since
                 changed = self._snapshots.changed(before, state.resume.tree)
+        if planted := [path for path in changed if self._context.workspace.watch.names.runs_later(path)]:
+            text = f"Look at {', '.join(planted)}: a command that was cut off may have written what runs as you later."
+            yield state.record(SystemNotice(text=text))
         data = state.guard.cut_off(call, changed).to_json()
         yield state.record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
 
@@ -109,6 +114,8 @@ class Execution:
             for program in self._context.sandbox.programs():
                 if program.exit is None:
                     self._context.sandbox.stop(program.pid)
+        if lines := self._context.workspace.watch.taken():
+            yield self._state.record(SystemNotice(text="\n".join(lines)))
         with suppress(StateError):  # the end is recorded anyway, and undo names what differs
             yield from self.snapshot()
 
@@ -122,22 +129,7 @@ class Execution:
         if (text := state.log.masked(result.text)) != result.text or logged is not call:
             result = replace(result, text=text, meta=replace(result.meta, masked=True))
         if result.meta.finished is not None:
-            if unmet := (yield from self._unmet()):
-                return Result(call.id, False, unmet, ResultMeta(unmet=True))
-            look, lacks = self._reviewed(workspace)
-            if look and (lacks or state.start.asking != "brief"):  # whose prompts show what the newest files hold
-                return Result(call.id, False, look, ResultMeta(review=True, unmet=lacks))
-            goals = state.start.task.goals
-            proofs = state.evidence.proofs(
-                goals,
-                state.goals.met,
-                result.meta.finished,
-                lambda: state.log.results(state.key),
-                lambda path: workspace.size(path) is not None,
-            )
-            if self._strict and (claimed := lacking(goals, proofs)):
-                return Result(call.id, False, claimed, ResultMeta(unmet=True))
-            return replace(result, meta=replace(result.meta, goals=proofs))
+            return (yield from self.ending.decide(result, workspace))
         if (earlier := state.loop_guard.same(logged, result.text)) and state.history.shows(earlier.step):
             return Result(call.id, result.ok, shown_before(earlier, state.failing()), ResultMeta(repeat=True))
         return result
@@ -169,23 +161,6 @@ class Execution:
             if notice:
                 yield state.record(SystemNotice(text=notice))
         return True
-
-    def _unmet(self) -> Generator[Event, None, str]:
-        """Run the goals' checks and return why the run may not end yet; '' if it may."""
-        if not (yield from self._check_goals()):
-            return "Not ended yet: the user interrupted the checks of the goals, so nobody knows whether they are met."
-        return self._state.goals.unmet(self._state.guard.quote)
-
-    def _reviewed(self, workspace: Workspace) -> tuple[str, bool]:
-        """Return what has to be looked at before the run may end, or '' once that is done; and whether some of the
-        work seems to be missing.
-        """
-
-        def read(path: str) -> str:
-            return workspace.read(path, limit=REVIEWED_BYTES).decode("utf-8", "replace")
-
-        review, goals = self._state.review, self._state.start.task.goals
-        return review.text(goals, read, workspace.size, self._state.guard.quote), review.lacks(goals, workspace.size)
 
     # What a command may use ----------------------------------------------------------------------------------------
 

@@ -88,8 +88,8 @@ class ModelTurn:
         state, now = self._state, self._clock()
         left = state.budget.left(now)
         zone = time.localtime(now).tm_gmtoff
-        self._around = look_around(self._workspace, state) if state.start.asking == "brief" else Surroundings()
-        moment = Moment(now, zone, left, self._around.text, self._around.advice(self._offered))
+        self._around = look_around(self._workspace, state) if state.start.style.guided else Surroundings()
+        moment = Moment(now, zone, left, self._around.text)
         prompt = build_step_prompt(state.start, state.history, memories, moment, count=state.count)
         expected, reply_tokens = self._expected(prompt)
         price = self._model.price
@@ -104,7 +104,6 @@ class ModelTurn:
                 left=left,
                 zone=zone,
                 files=moment.files,
-                advice=moment.advice,
             )
         )
         state.keep()
@@ -112,8 +111,8 @@ class ModelTurn:
 
     @property
     def _offered(self) -> list[CommandSpec]:
-        offered = self._state.loop_guard.offered(self._registry.specs)
-        return self._around.bind(offered) if self._state.start.asking == "brief" else offered
+        offered = self._state.loop_guard.offered(self._state.work.loaded_of(self._registry.specs))
+        return self._around.bind(offered) if self._state.start.style.guided else offered
 
     def _expected(self, prompt: Prompt) -> tuple[int, int]:
         """Estimate, in tokens as the endpoint counts them, the prompt and the reply to it."""
@@ -134,7 +133,7 @@ class ModelTurn:
 
         return self._model.complete(
             prompt.messages,
-            commands=() if self._state.start.asking == "file" else self._offered,
+            commands=() if self._state.start.style.writes_file else self._offered,
             max_tokens=self._state.history.reply_tokens,
             at_most=budget.allowance(sent, self._model.price),
             listener=Watch(self._listener, lambda: budget.check_time(self._clock()), before_retry),

@@ -13,7 +13,7 @@ from itertools import chain, zip_longest
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.events import Event, Recalled, Remembered, Retried, Rewound, Tainted
 from autoagent.core.memory import PRIVATE, LeftOut, Origin, Recall, RetrievedMemory
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Memory
 from autoagent.prompt import recollection_lines
 from autoagent.runs.history import History
@@ -26,7 +26,6 @@ BY_STEP = 5
 ASKED = 16  # goals, and clauses of goals and of feedback, that are recalled by, each for itself
 CLAUSE = 3  # words that a part of a sentence has at least to be recalled by alone
 SAID = 4  # words of a feedback that is worth remembering: "go on" is not
-ENDS = ("finished", "stuck")  # of a run, of which is kept what it came to
 MADE = 12  # files that are named then
 QUERY_SHOWN = 400  # characters of a query that the log has
 LEFT_OUT = 20  # candidates left out of a recall that the log names
@@ -118,7 +117,7 @@ class StepMemory:
 
     def keeps_facts(self, outcome: Outcome) -> bool:
         """Return whether a run that ends so is one to keep the facts of: it has come to an end, and did something."""
-        return self._state.resume.remembers and not self._state.key and outcome.status in ENDS
+        return self._state.resume.remembers and not self._state.key and outcome.status.is_conclusion
 
     def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
         """Keep the facts of the run, and in a line what it came to; let other memories fade.
@@ -127,8 +126,9 @@ class StepMemory:
         """
         state = self._state
         goals = "; ".join(goal.text for goal in state.start.task.goals)
-        made = ", ".join(list(state.review.changed)[:MADE])
-        text = f"A run for: {goals}\nIt came to: {outcome.reason}" + (f"\nFiles: {made}" if made else "")
+        made = ", ".join(list(state.work.changed)[:MADE])
+        how = "" if outcome.status == Status.FINISHED else f" ({outcome.status.words.lower()})"
+        text = f"A run for: {goals}\nIt came to{how}: {outcome.reason}" + (f"\nFiles: {made}" if made else "")
         kept = state.resume.kept if state.resume.distilled else 0
         for fact in [*facts, text][kept:]:
             yield from self._add(fact, "fact", state.guard.origin)

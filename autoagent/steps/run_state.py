@@ -13,16 +13,15 @@ from autoagent.core.commands import Call
 from autoagent.core.events import Changed, Event, RunStarted, Spent
 from autoagent.core.hooks import NO_HOOKS, StepHooks
 from autoagent.core.model import Usage
-from autoagent.core.protocols import Authorizer, Inbox, Recorder, Snapshots
+from autoagent.core.protocols import Authorizer, Inbox, Model, Recorder, Snapshots
 from autoagent.runs.budget import Budget
 from autoagent.runs.checkpoint import Checkpoint
-from autoagent.runs.final_review import FinalReview
 from autoagent.runs.goal_checks import GoalChecks
-from autoagent.runs.goal_evidence import GoalEvidence
 from autoagent.runs.history import History
 from autoagent.runs.loop_guard import LoopGuard
 from autoagent.runs.resume_state import ResumeState
 from autoagent.runs.standstill import Standstill
+from autoagent.runs.work import Work
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.text.tokens import counter
 
@@ -51,7 +50,8 @@ class Policy:
 
     `interruptible` is entered around everything that may be cut short by Ctrl-C: model, command and question, never a
     write. `clock` gives seconds since the epoch. With `distils` the model is asked for the facts of a run that is over;
-    with `strict` no run ends on the agent's mere word.
+    `verifier` is the model that judges the goals before the run ends, None if nothing is verified;
+    with `accept_claims` a goal that nobody could verify counts as met.
     """
 
     authorizer: Authorizer
@@ -60,7 +60,8 @@ class Policy:
     interruptible: Callable[[], AbstractContextManager[object]] = nullcontext
     clock: Callable[[], float] = time
     distils: bool = False
-    strict: bool = False
+    verifier: Model | None = None
+    accept_claims: bool = False
 
 
 class RunState:
@@ -82,13 +83,11 @@ class RunState:
         self.history = History(self.count, registry.pages_results)
         self.loop_guard = LoopGuard(specs)
         self.standstill = Standstill(specs)
-        self.review = FinalReview()
+        self.work = Work(specs)
         self.goals = GoalChecks()
-        self.evidence = GoalEvidence(specs)
         self.resume = ResumeState()
         self._folds = (
-            self.history, self.budget, self.loop_guard, self.standstill, self.review, self.resume, self.goals,
-            self.evidence, self.guard,
+            self.history, self.budget, self.loop_guard, self.standstill, self.work, self.resume, self.goals, self.guard,
         )  # fmt: skip
         self._checkpoint = tools.checkpoint
         self._registry = registry
@@ -116,6 +115,8 @@ class RunState:
             if event.agent == self.key:
                 for fold in folds:
                     fold.add(event)
+        if self.log.lost:
+            self.resume.doubt()
         self.guard.mark_again()
         self.step = self.resume.step
 

@@ -15,14 +15,13 @@ from autoagent.text.tokens import Count
 @dataclass(frozen=True, slots=True)
 class Moment:
     """What a prompt says of its moment, as in Prompted: `left` is the line of what is left of the limits, `files` that
-    of what lies in the workspace, `advice` what the commands say of their use.
+    of what lies in the workspace.
     """
 
     now: float
     zone: int | None
     left: str = ""
     files: str = ""
-    advice: str = ""
 
 
 def build_step_prompt(
@@ -42,7 +41,6 @@ def build_step_prompt(
         goals=start.task.goals,
         standing="\n".join(line for line in (history.standing, moment.left) if line),
         files=moment.files,
-        advice=moment.advice,
         met=history.met,
         failing=history.failing,
         lasting=[memory for memory in history.lasting if memory.id not in without],

@@ -18,24 +18,23 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from autoagent.core.commands import CommandSpec, Proposal, Verdict
+from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.core.events import Ended, Event
+from autoagent.core.events import Ended, Event, Returned
 from autoagent.core.memory import Origin
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Task
 from autoagent.runs.budget import Budget
 from autoagent.runs.subagent_state import SubAgentState
 from autoagent.safety.approval import AuthorizerWrapper
-from autoagent.subagents.mailbox import Mailbox
-from autoagent.subagents.worker import Build, RunningWorker
+from autoagent.subagents.worker import Build, Mailbox, PoolActions, RunningWorker
 
 PATIENCE = 3.0  # seconds until a sub-agent that is to end is left to its thread
 
@@ -90,10 +89,10 @@ class WorkerPool:
         patience: float = PATIENCE,
         resumes: bool = False,
     ) -> None:
-        self.mailbox = Mailbox(self, None, leader.name, leader.commands, leader.budget)
-        self.at_once, self.depth = at_once, depth
+        self._actions = PoolActions(depth, leader.offered, self.start, self.stop, self.former, self.attend)
+        self.mailbox = Mailbox(self._actions, None, leader.name, leader.commands, leader.budget)
+        self.at_once = at_once
         self.authorizer, self.asks = oversight.authorizer, oversight.asks
-        self.offered = leader.offered
         self._build = build
         self._time = leader.budget.time
         self.log = leader.log
@@ -192,7 +191,7 @@ class WorkerPool:
         """
         reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
         with self._held() if reached else nullcontext():
-            member = RunningWorker(self, starter, key, task, commands, budget, origin)
+            member = RunningWorker(self._actions, self.authorizer(), starter, key, task, commands, budget, origin)
             member.reports = reports
             self._admit(member)
             ready: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -204,10 +203,10 @@ class WorkerPool:
                 with self._interruptible() if reached else nullcontext():
                     problem = ready.get()
             except RuntimeError as error:  # the system gives no further thread
-                self._end(member, Outcome("failed", str(error)))
+                self._end(member, Outcome(Status.FAILED, str(error)))
                 raise CommandError(f"The agent cannot be started: {error}.") from None
             except BaseException:  # Ctrl-C or a signal: its starter will never know its key
-                member.stop(Outcome("stopped", "Its start was interrupted."))
+                member.stop(Outcome(Status.STOPPED, "Its start was interrupted."))
                 raise
             if problem:
                 raise CommandError(f"The agent cannot be started: {problem}")
@@ -270,31 +269,31 @@ class WorkerPool:
         """End sub-agents and all they have started; those that do not let go in time are left to their threads."""
         running = [member for member in members if member.outcome is None]
         for member in running:
-            member.stop(Outcome("stopped", reason))
+            member.stop(Outcome(Status.STOPPED, reason))
         end = time.monotonic() + self._patience
         for member in running:
             if member.thread is not None:
                 member.thread.join(max(0.0, end - time.monotonic()))
         for member in running:
-            self._end(member, Outcome("stopped", f"{reason} What it was doing did not let go in time."))
+            self._end(member, Outcome(Status.STOPPED, f"{reason} What it was doing did not let go in time."))
 
     def _live(self, member: RunningWorker, ready: queue.SimpleQueue[str], build: Build) -> None:
         """Run a sub-agent in its thread. Whatever goes wrong ends this agent alone, and its starter is told."""
         built = False
         try:
-            with build(member.order()) as found:
+            with build(member.order(_Log(self, member), _ReferringAuthorizer(self, member))) as found:
                 member.origin = found.origin
                 built = True
                 ready.put("")
                 for _ in found.agent.run():
                     pass  # each event was taken up as it was recorded
-            outcome = member.state.outcome or Outcome("failed", "It ended without saying why.")
+            outcome = member.state.outcome or Outcome(Status.FAILED, "It ended without saying why.")
         except StopRun as stop:
             outcome = stop.outcome
         except (ForUser, ForModel) as error:
-            outcome = Outcome("failed", str(error))
+            outcome = Outcome(Status.FAILED, str(error))
         except Exception as error:  # a bug in one agent must not end the others
-            outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+            outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
         self._end(member, member.state.outcome or outcome)
         if not built:
             ready.put(outcome.reason)
@@ -333,3 +332,62 @@ class _LeaderAuthorizer(AuthorizerWrapper):
     def interrupted(self) -> str:
         self._forfeit()
         return super().interrupted()
+
+
+class _Log:
+    """The run's log as a sub-agent has it; satisfies Recorder."""
+
+    def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
+        self._pool = pool
+        self._member = member
+
+    @property
+    def run(self) -> str:
+        return self._pool.log.run
+
+    @property
+    def lost(self) -> int:
+        return self._pool.log.lost
+
+    def masked(self, value: Any) -> Any:
+        return self._pool.log.masked(value)
+
+    def append(self, event: Event, *, passing: bool = False) -> Event:
+        return self._pool.record(self._member, event)
+
+    def events(self, *, others: bool = False) -> Iterator[Event]:
+        """Yield nothing: what others do is the business of the run's own agent."""
+        return iter(())
+
+    def returned(self, step: int, agent: str = "") -> Returned | None:
+        return self._pool.log.returned(step, agent)
+
+    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
+        return self._pool.log.results(agent)
+
+    def effective(self) -> Iterator[Event]:
+        """Yield its events of an earlier process, if it goes on from there."""
+        if self._member.former is None:
+            return iter(())
+        return (event for event in self._pool.log.events(others=True) if event.agent == self._member.key)
+
+
+class _ReferringAuthorizer:
+    """A sub-agent's authorizer: passes its questions to the pool."""
+
+    def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
+        self._pool = pool
+        self._member = member
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        return self._pool.ask(self._member, proposal)
+
+    def interrupted(self) -> str:
+        return ""  # Ctrl-C reaches the run's own agent alone
+
+    def accepts(self, claims: str) -> Verdict:
+        """Accept nothing: nobody is there to ask."""
+        return Verdict(False, "nobody")
+
+    def waits_on(self, reason: str) -> bool:
+        return False

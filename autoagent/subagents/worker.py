@@ -1,4 +1,4 @@
-"""One sub-agent of this process: what it is built with, where it stands, whether it is to end."""
+"""A sub-agent of this process and its mailbox: what it is built with, whom it has started, what it is told."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from autoagent.core.agents import SubAgent
-from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
-from autoagent.core.errors import StopRun
-from autoagent.core.events import AgentMessage, Event, Returned, RunStarted
+from autoagent.core.commands import CommandSpec, Proposal, ResultMeta, Verdict
+from autoagent.core.errors import CommandError, StopRun
+from autoagent.core.events import AgentMessage, Ended, Event, RunStarted
+from autoagent.core.levels import LEVELS, Level, without_thinking
 from autoagent.core.memory import Origin
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer, Listener, Recorder
-from autoagent.core.task import Task
+from autoagent.core.task import Goal, Task
 from autoagent.runs.budget import Budget
 from autoagent.runs.subagent_state import SubAgentState
-from autoagent.subagents.mailbox import Mailbox
 
-if TYPE_CHECKING:
-    from autoagent.subagents.pool import WorkerPool
+SHARE = 0.25  # of what its starter has left, for each sub-agent
+LONGEST_WAIT = 600.0  # seconds
+NAMED = 40  # characters of a name
+LOOK = 1.0  # seconds, at most, until an agent that waits for another one looks up
+DECIDED = (Status.FINISHED, Status.STUCK)  # ends of an agent that a further try would not change
+
+_CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
 
 
 class Runner(Protocol):
@@ -72,12 +78,252 @@ Raises CommandError, ForUser where it cannot be built.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class PoolActions:
+    """What the pool does for a mailbox.
+
+    `offered` are the commands of all levels, `depth` how deep agents may start others. `start` starts a sub-agent,
+    `stop` ends some and all they have started, `former` tells how far an earlier process has brought one, and `attend`
+    shows what the others have done.
+    """
+
+    depth: int
+    offered: Sequence[CommandSpec]
+    start: Callable[..., RunningWorker]
+    stop: Callable[[Sequence[RunningWorker], str], None]
+    former: Callable[[str], SubAgentState | None]
+    attend: Callable[[], None]
+
+
+class Mailbox:
+    """The mailbox of an agent; satisfies SubAgents and Inbox.
+
+    `member` is the agent's own, None for the run's. The agent's thread uses it; others put events here, and wake it.
+    """
+
+    def __init__(
+        self,
+        pool: PoolActions,
+        member: RunningWorker | None,
+        name: str,
+        commands: Sequence[CommandSpec],
+        budget: Budget,
+    ) -> None:
+        self._pool = pool
+        self._member = member
+        self._name = name
+        self._commands = commands
+        self._budget = budget
+        self._depth = 0 if member is None else member.state.key.count(".") + 1
+        self._members: dict[str, RunningWorker] = {}
+        self._former: dict[str, SubAgentState] = {}  # all of an earlier process, also those of its sub-agents
+        self._started = 0
+        self._inbox: deque[Event] = deque()
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    # SubAgents ---------------------------------------------------------------------------------------------------
+
+    def start(
+        self, name: str, task: str, prompt: str, *, commands: Sequence[str] = (), origin: Origin | None = None
+    ) -> SubAgent:
+        name, task = " ".join(name.split())[:NAMED], " ".join(task.split())
+        if not (name and prompt.strip()):
+            raise CommandError("An agent needs a name, and a prompt that says what it is to do.")
+        if self._depth >= self._pool.depth:
+            raise CommandError(
+                f"Agents start others at most {self._pool.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
+            )
+        commands_of_its_own = self._commands_for(commands)
+        budget = self._budget.share(SHARE, time.time())
+        if budget is None:
+            raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
+        self._started += 1
+        key = f"{self._member.key}.{self._started}" if self._member else str(self._started)
+        described = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
+        try:
+            return self._pool.start(self, key, described, commands_of_its_own, budget, origin or Origin()).now()
+        except CommandError:
+            budget.give_back()
+            raise
+
+    def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
+        now, member = self._find(key).now(), self._members.get(key.strip())
+        if member is None or member.outcome is not None:
+            raise CommandError(f"{now.name} ({now.key}) has ended ({now.status}); start another agent.")
+        sender = f"{self._name}, who started you"
+        member.mailbox.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels.to_json()))
+        return now
+
+    def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
+        end = time.monotonic() + min(wait, LONGEST_WAIT)
+        running = [member for member in self._members.values() if member.outcome is None]
+        while True:
+            self._attend()
+            left = end - time.monotonic()
+            if left <= 0 or not running or self._inbox or any(member.outcome for member in running):
+                former = [state.now() for state in self._former.values()]
+                return [*former, *(member.now() for member in self._members.values())]
+            with contextlib.suppress(queue.Empty):
+                self._wakeups.get(timeout=left)
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, or less of it where somebody rings. Raises StopRun if this agent is to end."""
+        self._attend()
+        with contextlib.suppress(queue.Empty):
+            self._wakeups.get(timeout=seconds)
+
+    def end(self, key: str) -> SubAgent:
+        found = self._find(key)
+        if member := self._members.get(key.strip()):
+            self._pool.stop([member], f"Ended by {self._name}.")
+        return found.now()
+
+    def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
+        if self._depth + 1 >= len(LEVELS):
+            raise CommandError("There is no level below; do it yourself.")
+        level = LEVELS[self._depth + 1]
+        key = f"{self._member.key}.{call}" if self._member else call
+        state = self._pool.former(key)
+        outcome = state.outcome if state is not None else None
+        if state is None or outcome is None or outcome.status not in DECIDED:
+            worker = self._put_to_work(
+                level, key, "\n\n".join(filter(None, (task.strip(), context.strip(), level.ends))), origin
+            )
+            state, outcome = worker.state, worker.outcome
+            origin = worker.origin()
+        else:
+            origin = state.origin
+        assert outcome is not None
+        if outcome.status == Status.SETUP:
+            raise StopRun(outcome)
+        if outcome.status != Status.FINISHED:
+            raise CommandError(f"The {level.name} has not done it ({outcome.status}): {outcome.reason}")
+        return without_thinking(state.said), replace(origin.labels, changed=tuple(state.changed))
+
+    def _put_to_work(self, level: Level, key: str, text: str, origin: Origin | None) -> RunningWorker:
+        """Have an agent of the level below work, and wait until it has ended; with this one it ends as well."""
+        budget = self._budget.share(level.share, time.time())
+        if budget is None:
+            raise CommandError("Too little is left of this run's limits for another agent; do it yourself.")
+        commands = tuple(spec for spec in self._pool.offered if level.name in spec.levels)
+        described = Task(level.title, level.role, (Goal(text),), budget.limits.usd)
+        try:
+            worker = self._pool.start(self, key, described, commands, budget, origin or Origin(), reports=False)
+        except CommandError:
+            budget.give_back()
+            raise
+        try:
+            while worker.outcome is None:
+                self.pause(LOOK)
+        except BaseException:  # Ctrl-C, or the end of the run: nobody would read what it comes to
+            self._pool.stop([worker], f"{self._name} was interrupted.")
+            raise
+        return worker
+
+    # Inbox -------------------------------------------------------------------------------------------------------
+
+    def take(self) -> Sequence[Event]:
+        self._attend()
+        return self._emptied()
+
+    def close(self) -> Sequence[Event]:
+        self._pool.stop(self.members, "The agent that started it has ended.")
+        return self._emptied()
+
+    # For the others ----------------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> list[RunningWorker]:
+        """The sub-agents that this agent has started in this process."""
+        return list(self._members.values())
+
+    def add_member(self, member: RunningWorker) -> None:
+        """Add a sub-agent that this agent has started."""
+        self._members[member.key] = member
+
+    def put(self, event: Event) -> None:
+        """Leave something for the agent to read."""
+        self._inbox.append(event)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the agent look up, where it waits."""
+        if self._wakeups.empty():
+            self._wakeups.put(None)
+
+    # What an earlier process left --------------------------------------------------------------------------------
+
+    def take_up(self, event: Event) -> None:
+        """Take up an event of a sub-agent that an earlier process ran."""
+        self._budget.add_former(event)
+        self._former.setdefault(event.agent, SubAgentState(event.agent)).add(event)
+        if event.agent.isdecimal():
+            self._started = max(self._started, int(event.agent))
+
+    def hand_over(self) -> dict[str, SubAgentState]:
+        """Return the sub-agents of an earlier process by key, those to be started again, and forget them."""
+        former, self._former = self._former, {}
+        return former
+
+    def missing_ends(self) -> Iterator[Ended]:
+        """Yield Ended events missing after a crash; the agent is told of those of its own sub-agents."""
+        for key, state in self._former.items():
+            if state.outcome is None:
+                reason = "It ended when the program did."
+                ended = Ended(agent=key, step=state.step, status=Status.INTERRUPTED, reason=reason)
+                state.add(ended)
+                if key.isdecimal():
+                    self.put(AgentMessage(sender=state.label, text="I was cut off: I ended when the program did."))
+                yield ended
+        self._former = {key: state for key, state in self._former.items() if key.isdecimal()}
+
+    # What the parts use ------------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        if self._member is None:
+            self._pool.attend()
+        else:
+            self._member.check()
+
+    def _emptied(self) -> list[Event]:
+        return [self._inbox.popleft() for _ in range(len(self._inbox))]
+
+    def _find(self, key: str) -> RunningWorker | SubAgentState:
+        found = self._members.get(key.strip()) or self._former.get(key.strip())
+        if found is None:
+            known = ", ".join([*self._former, *self._members])
+            hint = f"the keys are {known}." if known else "you have started none."
+            raise CommandError(f"There is no agent {key!r}; {hint}")
+        return found
+
+    def _commands_for(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
+        """Return a sub-agent's commands: those wanted of this agent's, or all, and what ends its run.
+
+        Commands that ask the user, or do not declare whether they do, are reserved for the run's own agent.
+        """
+        names = {name: spec.name for spec in self._commands for name in (spec.name, *spec.aliases)}
+        if unknown := [name for name in wanted if name not in names]:
+            own = ", ".join(spec.name for spec in self._commands)
+            raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {own}.")
+        chosen = {names[name] for name in wanted or names}
+        deepest = self._depth + 1 >= self._pool.depth
+        return tuple(
+            spec
+            for spec in self._commands
+            if (effects := spec.effects) is not None
+            and (spec.name in chosen or effects.ends_run)
+            and not effects.asks_user
+            and not (deepest and spec.category == _CATEGORY)
+        )
+
+
 class RunningWorker:
     """A sub-agent of this process. `outcome` is set, once, when it is over; `stopping` when it is to end."""
 
     def __init__(
         self,
-        pool: WorkerPool,
+        pool: PoolActions,
+        authorizer: Authorizer,
         starter: Mailbox,
         key: str,
         task: Task,
@@ -92,7 +338,7 @@ class RunningWorker:
         self.state = self.former or SubAgentState(key, task)
         self.state.outcome = None
         self.mailbox = Mailbox(pool, self, task.name, commands, budget)
-        self.authorizer = pool.authorizer()
+        self.authorizer = authorizer
         self.answers: queue.SimpleQueue[Verdict | str | StopRun] = queue.SimpleQueue()
         self.asking = False
         self.reports = True
@@ -100,13 +346,11 @@ class RunningWorker:
         self.outcome: Outcome | None = None
         self.thread: threading.Thread | None = None
         self.origin: Callable[[], Origin] = lambda: origin
-        self._pool = pool
         self._commands = commands
         self._lets_go: list[Callable[[], object]] = []
 
-    def order(self) -> WorkerSpec:
+    def order(self, log: Recorder, authorizer: Authorizer) -> WorkerSpec:
         """Return what it is to be built with."""
-        log = _Log(self._pool, self)
         return WorkerSpec(
             key=self.key,
             place=f"{log.run}:{self.key}",
@@ -116,7 +360,7 @@ class RunningWorker:
             budget=self.budget,
             log=log,
             mailbox=self.mailbox,
-            authorizer=_ReferringAuthorizer(self._pool, self),
+            authorizer=authorizer,
             listener=_StoppableListener(self.check),
             interruptible=self._interruptible,
             when_stopped=self._lets_go.append,
@@ -134,7 +378,7 @@ class RunningWorker:
         self.answers.put(StopRun(outcome))
         self.mailbox.wake()
         for member in self.mailbox.members:
-            member.stop(Outcome("stopped", "The agent that started it has ended."))
+            member.stop(Outcome(Status.STOPPED, "The agent that started it has ended."))
         for let_go in self._lets_go:
             with contextlib.suppress(Exception):  # whatever fails to stop is left to its thread
                 let_go()
@@ -159,57 +403,6 @@ class RunningWorker:
     def _interruptible(self) -> Iterator[None]:
         self.check()
         yield
-
-
-class _Log:
-    """The run's log as a sub-agent has it; satisfies Recorder."""
-
-    def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
-        self._pool = pool
-        self._member = member
-
-    @property
-    def run(self) -> str:
-        return self._pool.log.run
-
-    def masked(self, value: Any) -> Any:
-        return self._pool.log.masked(value)
-
-    def append(self, event: Event, *, passing: bool = False) -> Event:
-        return self._pool.record(self._member, event)
-
-    def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Yield nothing: what others do is the business of the run's own agent."""
-        return iter(())
-
-    def returned(self, step: int, agent: str = "") -> Returned | None:
-        return self._pool.log.returned(step, agent)
-
-    def results(self, agent: str = "") -> Iterator[tuple[Call, Returned]]:
-        return self._pool.log.results(agent)
-
-    def effective(self) -> Iterator[Event]:
-        """Yield its events of an earlier process, if it goes on from there."""
-        if self._member.former is None:
-            return iter(())
-        return (event for event in self._pool.log.events(others=True) if event.agent == self._member.key)
-
-
-class _ReferringAuthorizer:
-    """A sub-agent's authorizer: passes its questions to the pool."""
-
-    def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
-        self._pool = pool
-        self._member = member
-
-    def decide(self, proposal: Proposal) -> Verdict:
-        return self._pool.ask(self._member, proposal)
-
-    def interrupted(self) -> str:
-        return ""  # Ctrl-C reaches the run's own agent alone
-
-    def waits_on(self, reason: str) -> bool:
-        return False
 
 
 class _StoppableListener:

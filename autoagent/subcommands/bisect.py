@@ -10,15 +10,15 @@ from pathlib import Path
 
 import click
 
-from autoagent.app.current import trusted_here
-from autoagent.app.earlier_runs import last_start
-from autoagent.app.restoring import history_of_run, open_snapshots, workspace_of
-from autoagent.app.services_factory import open_sandbox
 from autoagent.config.settings import Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import RunStarted
 from autoagent.core.programs import ProcessExit
 from autoagent.runs.log_reader import find_run
+from autoagent.session.earlier_runs import last_start
+from autoagent.session.restoring import history_of_run, open_snapshots, workspace_of
+from autoagent.session.services_factory import open_sandbox
+from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import counted
@@ -46,7 +46,7 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
     runs under the sandbox, in a folder of its own with the files of that step; the workspace is not touched. Exit 1
     where no step makes it fail.
     """
-    settings = trusted_here(ctx.obj).settings
+    settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     began = last_start(settings.state_dir, run)
     turns = history_of_run(settings.state_dir, run).turns

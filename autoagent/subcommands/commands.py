@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from autoagent.app.current import settings_here
+from autoagent.session.session import Session
 from autoagent.terminal.output import echo, echo_json
 
 
@@ -17,7 +17,7 @@ def commands(ctx: click.Context, as_json: bool) -> None:
     """List the commands; those that cannot be used with these settings say why."""
     from autoagent.commands import selection
 
-    registry = selection.available(settings_here(ctx.obj))
+    registry = selection.available(Session.read(ctx.obj).settings)
     plugins = {command.spec.name: one.plugin for one in selection.added() for command in one.commands}
     for problem in filter(None, (one.problem for one in selection.added())):
         echo(f"autoagent: {problem}", err=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from autoagent.app.current import FolderSettings, look, plain
 from autoagent.config.secrets import secrets_of
 from autoagent.config.settings import GROUPS, Settings
+from autoagent.session.session import Session, plain
 from autoagent.terminal.output import echo, echo_json
 from autoagent.text.redaction import MASK, Redactor
 
@@ -24,7 +24,7 @@ from autoagent.text.redaction import MASK, Redactor
 @click.pass_context
 def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) -> None:
     """Show the settings that hold in this folder and are not as by default; secrets are masked."""
-    here = look(ctx.obj)
+    here = Session.load(ctx.obj)
     here.tell()
     rows = list(_rows(here))
     if as_json:
@@ -42,11 +42,11 @@ def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) ->
         echo(f"{rest} of {len(rows)} settings are as they are by default; --all shows them.", err=True)
 
 
-def _differs(here: FolderSettings, name: str) -> bool:
+def _differs(here: Session, name: str) -> bool:
     return bool(getattr(here.loaded.settings, name) != Settings.__dataclass_fields__[name].default)
 
 
-def _rows(here: FolderSettings) -> Iterator[dict[str, Any]]:
+def _rows(here: Session) -> Iterator[dict[str, Any]]:
     loaded = here.loaded
     left_out = {untrusted.setting: plain(untrusted.called) for untrusted in here.left_out}
     redactor = Redactor(secrets_of(loaded.settings))

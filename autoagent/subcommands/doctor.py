@@ -1,4 +1,4 @@
-"""`autoagent doctor`: whether it can run here, and what to fix. The checks are in `app/diagnosis.py`."""
+"""`autoagent doctor`: whether it can run here, and what to fix. The checks are in `session/diagnosis.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from autoagent.app.diagnosis import examine
 from autoagent.core.finding import Finding
+from autoagent.session.diagnosis import examine
 from autoagent.terminal.output import echo, echo_json
 
 

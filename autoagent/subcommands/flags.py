@@ -100,10 +100,10 @@ def _models() -> str:
 
 
 def _backends() -> str:
-    from autoagent.registry.memory import BACKENDS
+    from autoagent.registry.memory import BACKENDS, IN_EXTENSIONS
     from autoagent.registry.table import either
 
-    return f"Memory backend: {either(backend.name for backend in BACKENDS.own)}."
+    return f"Memory backend: {either((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS))}."
 
 
 def _sandboxes() -> str:
@@ -126,7 +126,11 @@ _AGENT_FLAGS = (
     ),
 )
 _WORKSPACE_FLAG = click.option(
-    "-w", "--workspace-directory", "workspace", metavar="DIR", help="Default: ./autoagent_workspace."
+    "-w",
+    "--workspace-directory",
+    "workspace",
+    metavar="DIR",
+    help="Default: ./autoagent_workspace; for a wish in a project of yours, its folder.",
 )
 _TASK_FLAGS = (
     click.option("-C", "--ai-settings", "ai_settings_file", metavar="FILE", help="Default: ai_settings.yaml."),
@@ -134,6 +138,7 @@ _TASK_FLAGS = (
                  help="Constraints, resources and best practices in place of the built-in ones."),
     click.option("-y", "--skip-reprompt", is_flag=True, help="Take saved settings without asking."),
     _WORKSPACE_FLAG,
+    click.option("-r", "--resume", "newest", is_flag=True, help="Go on with the newest run; with a wish, on that."),
     click.option("--demo", is_flag=True, help="A scripted run: no key, no model, nothing to download."),
 )  # fmt: skip
 _RUN_FLAGS = (
@@ -163,8 +168,9 @@ _RUN_FLAGS = (
     click.option("--commands", metavar="NAMES", shell_complete=command_names,
                  help="Commands or categories to offer, comma-separated, or all."),
     click.option("--base-url", "openai_base_url", metavar="URL", help="The address of an OpenAI-compatible endpoint."),
-    click.option("--strict", is_flag=True, default=None,
-                 help="Do not finish on the model's mere word that a goal is met."),
+    click.option("--verify/--no-verify", default=None, help="Have a verifier judge the goals before the run ends."),
+    click.option("--accept-claims", is_flag=True, default=None,
+                 help="Count goals as met that the agent only claims."),
     click.option("--budget", type=_Ceiling(), metavar="USD",
                  help="Stop before this is spent; 'none' lifts this limit, and so it does the next two."),
     click.option("--max-tokens", type=_Tokens(min=0), metavar="N", help="Stop before so many tokens are used."),

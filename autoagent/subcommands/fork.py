@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,20 +11,17 @@ from typing import Any
 
 import click
 
-from autoagent.app import run_factory
-from autoagent.app.current import trusted_here
-from autoagent.app.earlier_runs import answered, settings_of_run, tell_changes
-from autoagent.app.folder_texts import folder_texts
-from autoagent.app.plugins import opened_plugins
-from autoagent.app.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
-from autoagent.app.run_driver import RunPlan, drive, told_as_event
-from autoagent.app.tool_servers import opened_servers
-from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.session import run_factory
+from autoagent.session.earlier_runs import answered, session_of_run, tell_changes
+from autoagent.session.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
+from autoagent.session.run_driver import Leg, drive, next_wish, told_as_event
+from autoagent.session.run_plan import opened_parts, planned
+from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import check_flags, task_of_run
 from autoagent.terminal.console import Console
@@ -51,52 +48,40 @@ def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folde
     """
     given = given_in(ctx.obj or {}, given)
     with told_as_event(given):
-        state_dir = trusted_here(given).settings.state_dir
+        here = Session.open(given)
+        state_dir = here.settings.state_dir
         run = find_run(state_dir, run)
         shared = list(itertools.takewhile(lambda event: event.agent or event.step <= step, read(state_dir, run)))
-        ctx.exit(_fork(given, run, step, shared, feedback, folder))
+        from autoagent.subcommands.resume import go_on
+
+        ctx.exit(go_on(here, _fork(here, run, step, shared, feedback, folder)))
 
 
-def _fork(
-    given: Mapping[str, Any], run: str, step: int, shared: list[Event], feedback: str | None, folder: str | None
-) -> int:
+def _fork(here: Session, run: str, step: int, shared: list[Event], feedback: str | None, folder: str | None) -> Leg:
     began = _began(run, step, shared)
-    settings = settings_of_run(began, given)
-    check_flags(given, settings)
-    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-    attended = run_factory.is_attended(settings)
+    here = session_of_run(began, here)
+    settings = here.settings
+    check_flags(here.flags, settings)
+    console = run_factory.open_console(settings, json=bool(here.flags.get("json_output")))
     if "team" in began.settings:
         with ExitStack() as unused:
             place = _new_folder(Path(began.workspace), folder, unused)
             moved = replace(began, workspace=str(place))
-            branch = _Branch(run, step, shared, began, moved, settings, console, unused)
-            return _fork_team(branch, given, feedback)
-    with (
-        opened_servers(settings, given, console) as servers,
-        opened_plugins(settings, given, console.say, console.warn) as plugins,
-        ExitStack() as unused,
-    ):
+            return Leg("", _fork_team(_Branch(run, step, shared, began, moved, here, console, unused), feedback))
+    with opened_parts(here, console) as parts, ExitStack() as unused:
         had = answered(settings, run, step)
-        model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
-        task = task_of_run(began, given, console.say)
-        _, guidance = plugins.shape(task, run_factory.guidance_of(settings))  # the task is as they have made it
-        texts = folder_texts(given, settings.workspace, console.say)
-        more = (*servers, *texts.commands, *plugins.commands)
-        registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
+        model = parts.plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
         place = _new_folder(Path(began.workspace), folder, unused)
         moved = replace(began, workspace=str(place))
-        there = replace(settings, workspace=place)
-        own = run_factory.own_registry(registry, settings)
-        start = run_factory.describe(task, there, model, own, moved, texts, guidance)
+        task = task_of_run(began, here.flags, console.say)
+        plan = planned(here.working_in(place), console, parts, model, task, moved)
         said = [Feedback(text=feedback)] if feedback else []
-        branch = _Branch(run, step, shared, began, moved, settings, console, unused)
-        return drive(
-            RunPlan(start, model, registry, settings, console, attended, texts, plugins, guidance=guidance),
-            lambda tainted: branch.new_log(tainted, said, tell_changes(moved, start, console)),
-        )
+        branch = _Branch(run, step, shared, began, moved, here, console, unused)
+        code = drive(plan, lambda tainted: branch.new_log(tainted, said, tell_changes(moved, plan.start, console)))
+        return Leg(console.tally.run, code, next_wish(plan))
 
 
-def _fork_team(branch: _Branch, given: Mapping[str, Any], feedback: str | None) -> int:
+def _fork_team(branch: _Branch, feedback: str | None) -> int:
     """Go on from the end of a round, with the user's word as a message to all."""
     from autoagent.teams.message import Message
     from autoagent.teams.opening import TeamPlan
@@ -106,7 +91,7 @@ def _fork_team(branch: _Branch, given: Mapping[str, Any], feedback: str | None) 
     if feedback:
         team.env.publish_message(Message(feedback, "Human", id=f"user.fork.{branch.run}.{branch.step}"))
     until = branch.step + int(branch.began.settings["team"]["n_round"])
-    plan = TeamPlan(team, branch.settings, branch.console, given, until, branch.moved)
+    plan = TeamPlan(team, branch.session, branch.console, until, branch.moved)
     return plan.drive(lambda tainted: branch.new_log(tainted, (), ()))
 
 
@@ -122,13 +107,13 @@ class _Branch:
     shared: list[Event]
     began: RunStarted
     moved: RunStarted
-    settings: Settings
+    session: Session
     console: Console
     unused: ExitStack
 
     def new_log(self, tainted: TaintedFiles, said: Iterable[Event], changes: Iterable[Event]) -> EventLog:
         """Restore the files, and what is known of them; then begin the log: a fork that is there is whole."""
-        settings, console, run, step = self.settings, self.console, self.run, self.step
+        settings, console, run, step = self.session.settings, self.console, self.run, self.step
         place = Path(self.moved.workspace)
         snapshots = open_snapshots(settings.state_dir, workspace_of(self.moved), console.warn)
         history = history_of(self.shared)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import closing
 from typing import Any
 
 import click
 
-from autoagent.app.current import claimed_state, settings_here, trusted_here
-from autoagent.app.tool_servers import allow, configured, described, is_allowed_now, open_server, require_mcp, waiting
 from autoagent.commands.server_tools import server_commands
-from autoagent.config.settings import Settings, user_state_path
-from autoagent.config.trust import Trusted
+from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, SetupError
+from autoagent.session.session import Session, claimed_state
+from autoagent.session.tool_servers import (
+    allow,
+    configured,
+    described,
+    is_allowed_now,
+    open_server,
+    require_mcp,
+    waiting,
+)
 from autoagent.subcommands.flags import given_in, serve_flags
 from autoagent.subcommands.task_flags import check_flags
 from autoagent.terminal.console import Console, EventHooks
@@ -35,9 +41,8 @@ def mcp() -> None:
 @click.pass_context
 def list_servers(ctx: click.Context, as_json: bool) -> None:
     """Connect to each server and list its commands; what you have not allowed yet is marked."""
-    settings = settings_here(ctx.obj)
-    trusted = Trusted(user_state_path(os.environ))
-    entries = configured(ctx.obj, _tell)
+    session = Session.read(ctx.obj)
+    settings, entries = session.settings, configured(session, _tell)
     if entries:
         require_mcp()
     rows: list[dict[str, Any]] = []
@@ -51,7 +56,7 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
             row["problem"] = str(error)
             continue
         row["commands"] = [command.spec.name for _, command in offered]
-        row["new"] = [command.spec.name for _, command in waiting(entry, offered, trusted)]
+        row["new"] = [command.spec.name for _, command in waiting(entry, offered, session.trusted)]
     echo_list(rows, as_json, lambda row: row, _line, "No MCP server is listed here.")
 
 
@@ -64,13 +69,14 @@ def allow_server(ctx: click.Context, name: str) -> None:
     At a terminal it asks, else it allows. It holds until that changes. Each call is still asked about; a rule such as
     `mcp__NAME__TOOL` lets calls run (`autoagent rules add`).
     """
-    settings = trusted_here(ctx.obj).settings
-    entries = {entry.name: entry for entry in configured(ctx.obj, _tell)}
+    session = Session.open(ctx.obj)
+    settings, trusted = session.settings, session.trusted
+    entries = {entry.name: entry for entry in configured(session, _tell)}
     if name not in entries:
         listed = f" Those that can are: {', '.join(entries)}." if entries else ""
         raise SettingsError(f"There is no MCP server {name!r} that can be used here.{listed}")
     require_mcp()
-    entry, trusted = entries[name], Trusted(user_state_path(os.environ))
+    entry = entries[name]
     with claimed_state(settings), closing(open_server(entry, settings)) as server:
         new = waiting(entry, server_commands(server, server.tools, _tell), trusted)
     if not new:
@@ -99,14 +105,14 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     Nobody can be asked meanwhile. Without -c only what a rule allows is run (--allow); with -c all but what the guard
     warns of. The calls stand in the log of a run. Flags are as with `run`.
     """
-    from autoagent.app.command_service import serve_commands
+    from autoagent.session.command_service import serve_commands
 
     given = given_in(ctx.obj or {}, given)
-    settings = trusted_here(given).settings
-    check_flags(given, settings)
+    session = Session.open(given)
+    check_flags(given, session.settings)
     require_mcp()
-    with claimed_state(settings):
-        serve_commands(settings, _console(settings))
+    with claimed_state(session.settings):
+        serve_commands(session, _console(session.settings))
 
 
 @mcp.command("memory")
@@ -117,12 +123,12 @@ def serve_memory(ctx: click.Context, read_only: bool) -> None:
 
     What it adds counts as text from outside. It is given your own memories too.
     """
-    from autoagent.app import memory_service
-    from autoagent.app.memory_factory import memory_of_user
-    from autoagent.app.run_factory import mask_of
     from autoagent.services.mcp.server import serve as serve_tools
+    from autoagent.session import memory_service
+    from autoagent.session.memory_factory import memory_of_user
+    from autoagent.session.run_factory import mask_of
 
-    settings = trusted_here(ctx.obj).settings
+    settings = Session.open(ctx.obj).settings
     require_mcp()
     tools = [tool for tool in memory_service.TOOLS if not read_only or tool.hints["reads only"]]
     with memory_of_user(settings) as memory:
@@ -132,8 +138,8 @@ def serve_memory(ctx: click.Context, read_only: bool) -> None:
 
 def _console(settings: Settings) -> Console:
     """Return a screen on standard error, as standard output belongs to the protocol."""
-    from autoagent.app.extension_hooks import heard, rendered
-    from autoagent.app.run_factory import mask_of
+    from autoagent.session.extension_hooks import heard, rendered
+    from autoagent.session.run_factory import mask_of
 
     hooks = EventHooks(rendered, heard)
     return Console(sys.stderr, sys.stderr, sys.stdin, style=Style(plain=True), mask=mask_of(settings), hooks=hooks)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autoagent.app.current import settings_here, trusted_here
-from autoagent.app.memory_factory import lazy_embedder, memory_of_user, say
 from autoagent.config.settings import Settings
 from autoagent.config.text_file import read_text
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import USER, RetrievedMemory
+from autoagent.session.memory_factory import lazy_embedder, memory_of_user, say
+from autoagent.session.session import Session
 from autoagent.terminal.columns import Column, Columns
 from autoagent.terminal.output import echo, echo_json, echo_list, minute
 from autoagent.text.sanitize import escape, shorten
@@ -50,7 +50,7 @@ def _opened(
     """Open the memory that is meant."""
     if not ctx.meta[_OF_USER]:
         return memory_of_user(settings, embedder)
-    from autoagent.app.user_memory import user_memory
+    from autoagent.session.user_memory import user_memory
 
     own = user_memory(settings)
     return (dataclasses.replace(own, embedder=embedder) if embedder else own).open(say)
@@ -60,7 +60,7 @@ def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
     """Return what embeds the texts of the memory that is meant: never anything outside for the user's own."""
     if not ctx.meta[_OF_USER]:
         return lazy_embedder(settings)
-    from autoagent.app.user_memory import user_memory
+    from autoagent.session.user_memory import user_memory
 
     return user_memory(settings).embedder
 
@@ -113,7 +113,7 @@ class _Wanted:
 def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool, **wanted: Any) -> None:
     """List the memories, those that were stored or used last first."""
     meant = _Wanted(**wanted)
-    with _opened(ctx, settings_here(ctx.obj)) as living:
+    with _opened(ctx, Session.read(ctx.obj).settings) as living:
         if meant.said:
             every = [memory for memory in living.store.listed() if meant.has(memory)]
             memories, count = every[offset : offset + limit], len(every)
@@ -136,7 +136,7 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: A
 
     It is a recall like those of the agent: what it shows grows firmer.
     """
-    with _opened(ctx, settings_here(ctx.obj)) as living:
+    with _opened(ctx, Session.read(ctx.obj).settings) as living:
         recall = living.recall(query, k, meant=_Wanted(**wanted).has)
     if recall.problem:
         echo(f"Found by words alone: {recall.problem}", err=True)
@@ -161,7 +161,7 @@ def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
     kind = USER if ctx.meta[_OF_USER] else "note"
     if (text is None) == (file is None):
         raise click.UsageError("Give either TEXT or --file FILE.")
-    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, Session.open(ctx.obj).settings) as living:
         id = living.add(read_text(file) if file else text or "", kind=kind, source="user")
     if id is None:
         raise click.UsageError(f"{file or 'TEXT'} is empty.")
@@ -176,7 +176,7 @@ def edit(ctx: click.Context, id: int, text: str) -> None:
     """Let the memory with this ID say TEXT; what is known of it besides stays, and it gets another id."""
     if not text.strip():
         raise click.UsageError("TEXT is empty.")
-    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, Session.open(ctx.obj).settings) as living:
         new = living.edit(id, text)
     if new is None:
         raise _no_such(id)
@@ -188,7 +188,7 @@ def edit(ctx: click.Context, id: int, text: str) -> None:
 @click.pass_context
 def pin(ctx: click.Context, id: int) -> None:
     """Pin the memory with this ID: it never fades, whatever it is."""
-    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, Session.open(ctx.obj).settings) as living:
         if not living.pin(id):
             raise _no_such(id)
     echo(f"Pinned {id}.")
@@ -199,7 +199,7 @@ def pin(ctx: click.Context, id: int) -> None:
 @click.pass_context
 def unpin(ctx: click.Context, id: int) -> None:
     """Let the memory with this ID live as others of its kind."""
-    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, Session.open(ctx.obj).settings) as living:
         if not living.pin(id, pinned=False):
             raise _no_such(id)
     echo(f"Unpinned {id}.")
@@ -214,7 +214,7 @@ def forget(ctx: click.Context, /, id: int | None, **wanted: Any) -> None:
     meant = _Wanted(**wanted)
     if (id is None) != meant.said:
         raise click.UsageError("Give either an ID, or options that say which memories are meant.")
-    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, Session.open(ctx.obj).settings) as living:
         if id is None:
             gone = [memory.id for memory in living.store.listed() if meant.has(memory) and not memory.pinned]
             echo(f"Forgot {sum(map(living.forget, gone))} memories.")
@@ -238,7 +238,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
     """Let memories that are not used fade, and dream of those that are forgotten."""
     if dry_run and consolidate:
         raise click.UsageError("--dry-run and --consolidate cannot be used together.")
-    settings = trusted_here(ctx.obj).settings
+    settings = Session.open(ctx.obj).settings
     with _opened(ctx, settings) as living:
         if dry_run:
             _print_forecast(living, n, as_json)
@@ -260,8 +260,8 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
 
 def _ask_model(settings: Settings, prompt: str) -> str:
     """Return the answer of the model that thinks, opened only when asked: most sleeps need none."""
-    from autoagent.app.run_factory import open_console, open_model
     from autoagent.core.model import Message
+    from autoagent.session.run_factory import open_console, open_model
 
     model = open_model(settings, open_console(settings, json=True))
     return model.complete([Message("user", prompt)], max_tokens=DREAM_TOKENS).text
@@ -285,7 +285,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
 @click.pass_context
 def trash(ctx: click.Context, as_json: bool) -> None:
     """List what was forgotten and can still be restored, with the time it was forgotten."""
-    with _opened(ctx, settings_here(ctx.obj)) as living:
+    with _opened(ctx, Session.read(ctx.obj).settings) as living:
         memories = living.store.trash()
     echo_list(memories, as_json, _object, _line, "The trash is empty.", _COLUMNS)
 
@@ -295,7 +295,7 @@ def trash(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def restore(ctx: click.Context, id: int) -> None:
     """Take the memory with this ID out of the trash."""
-    with _opened(ctx, trusted_here(ctx.obj).settings) as living:
+    with _opened(ctx, Session.open(ctx.obj).settings) as living:
         found = living.restore(id)
     if not found:
         raise StateError(f"There is no memory {id} in the trash; `autoagent memory trash` lists them.")
@@ -307,7 +307,7 @@ def restore(ctx: click.Context, id: int) -> None:
 @click.pass_context
 def dreams(ctx: click.Context, as_json: bool) -> None:
     """Show the dreams, the newest last."""
-    with _opened(ctx, settings_here(ctx.obj)) as living:
+    with _opened(ctx, Session.read(ctx.obj).settings) as living:
         found = living.journal.dreams() if living.journal else []
     echo_list(
         found,
@@ -323,11 +323,11 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def allow(ctx: click.Context, never: bool) -> None:
     """With --user: let agents put something into your own memory (memory_add with about_user), from now on."""
-    from autoagent.app.user_memory import user_memory
+    from autoagent.session.user_memory import user_memory
 
     if not ctx.meta[_OF_USER]:
         raise click.UsageError("Agents may put something into a folder's memory anyway; this is for --user.")
-    user_memory(settings_here(ctx.obj)).allow(agents=not never)
+    user_memory(Session.read(ctx.obj).settings).allow(agents=not never)
     echo("Agents may not put anything into your own memory." if never else "Agents may add to your own memory.")
 
 
@@ -336,7 +336,7 @@ def allow(ctx: click.Context, never: bool) -> None:
 @click.pass_context
 def stats(ctx: click.Context, as_json: bool) -> None:
     """Show how large the memory is, where it is, and who embeds it."""
-    with _opened(ctx, settings_here(ctx.obj)) as living:
+    with _opened(ctx, Session.read(ctx.obj).settings) as living:
         stats = living.store.stats()
     if as_json:
         echo_json(dataclasses.asdict(stats))
@@ -357,7 +357,7 @@ def export_memory(ctx: click.Context, file: Path, overwrite: bool) -> None:
 
     if file.exists() and not overwrite:
         raise SettingsError(f"{file} is there already; choose another FILE, or add --overwrite.")
-    settings = settings_here(ctx.obj)
+    settings = Session.read(ctx.obj).settings
     embedder = _embedder(ctx, settings)
     with _opened(ctx, settings, embedder) as living:
         counts = transfer.export(living.store, embedder, living.journal, file, say)
@@ -375,7 +375,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
     """
     from autoagent.memory import transfer
 
-    settings = trusted_here(ctx.obj).settings
+    settings = Session.open(ctx.obj).settings
     exported = transfer.read(file, say)
     if ctx.meta[_OF_USER]:
         if not trusted:

@@ -21,7 +21,7 @@ def migrate(folder: Path, applies: bool, as_json: bool) -> None:
     Shows a table of what is taken, what is renamed, and what is not, with why. Nothing that is here is written over,
     and nothing is trusted by being moved. An AutoGPT folder also works where it lies: start autoagent in it.
     """
-    from autoagent.app.migration import carry_out, plan
+    from autoagent.session.migration import carry_out, plan
 
     source, here = folder.resolve(), Path.cwd()
     if source == here.resolve():

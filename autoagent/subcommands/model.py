@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from autoagent.app.model_fetch import fetch_once
 from autoagent.models.local import weights
+from autoagent.session.model_fetch import fetch_once
 from autoagent.terminal.output import echo, echo_json
 
 

@@ -46,7 +46,7 @@ from autoagent.extension import Context, Effects, Host, command
 
 
 # Declare all that is true: the risk of a call, and what it does beyond that. What is not declared counts as the worst.
-@command("{module}_hello", "Greet somebody", risk="read", effects=Effects(), keywords=("greet", "hello"))
+@command("{module}_hello", "Greet somebody", risk="read", effects=Effects(), always_offered=True)
 def hello(context: Context, name: Annotated[str, "who is greeted", "text"]) -> str:
     return f"Hello, {{name}}."
 

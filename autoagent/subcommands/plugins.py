@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from autoagent.app.current import claimed_state, settings_here
+from autoagent.session.session import Session, claimed_state
 from autoagent.terminal.output import echo, echo_json
 
 
@@ -17,24 +17,24 @@ from autoagent.terminal.output import echo, echo_json
 @click.option("--install-plugin-deps", "installs", is_flag=True, help="Install what the used ones are missing.")
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool, installs: bool) -> None:
-    """List the plug-ins in ./plugins and among what is installed; the used ones with their hooks and commands.
+    """List the plug-ins in PLUGINS_DIR (./plugins) and those installed; the used ones with their hooks and commands.
 
     One that is not enabled in plugins_config.yaml, or not trusted, is not imported.
     """
-    from autoagent.app.plugins import install, states_of
+    from autoagent.session.plugins import install, states_of
 
-    settings = settings_here(ctx.obj)
-    states = states_of(settings, ctx.obj)
+    session = Session.read(ctx.obj)
+    settings, states = session.settings, states_of(session)
     if installs:
         install(states, lambda line: echo(line, err=True))
-        states = states_of(settings, ctx.obj)
+        states = states_of(session)
     with claimed_state(settings):
         rows = [_row(state, settings) for state in states]
     if as_json:
         echo_json(rows)
         return
     if not rows:
-        echo(f"There are no plug-ins in {Path.cwd() / 'plugins'}, nor installed.")
+        echo(f"There are no plug-ins in {Path.cwd() / settings.plugins_dir}, nor installed.")
     for row in rows:
         echo(f"{row['name']}  {row['version']}".rstrip() + f"  {row['description']}".rstrip())
         echo(f"    {'used' if row['used'] else 'NOT USED: ' + row['reason']} ({row['kind']})")
@@ -55,10 +55,10 @@ def _row(state: Any, settings: Any) -> dict[str, Any]:
 
 def _looked_at(state: Any, settings: Any) -> dict[str, Any]:
     """Return what a used plug-in says of itself."""
-    from autoagent.app.plugins import open_one
     from autoagent.commands.selection import all_specs
     from autoagent.core.command_schema import TEXT_FORM
     from autoagent.plugins.plugin_hooks import PromptParts
+    from autoagent.session.plugins import open_one
 
     problems: list[str] = []
     with closing(open_one(state, settings, problems.append)) as hooks:

@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 from autoagent import __version__
-from autoagent.app import run_factory
-from autoagent.app.current import settings_here
-from autoagent.app.prompt_replay import verify
 from autoagent.core.events import Resumed, RunStarted
 from autoagent.runs.log_reader import find_run, read
+from autoagent.session import run_factory
+from autoagent.session.prompt_replay import verify
+from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.subcommands.runs import belongs, end_showing
 from autoagent.terminal.output import echo
@@ -37,7 +37,7 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
     With --verify nothing is shown: each prompt is derived from the events before it and its sha256 compared with that
     of the prompt that was sent. Exit 1 and the first step that differs, where one does.
     """
-    settings = settings_here(ctx.obj)
+    settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     if verifies:
         ctx.exit(_verify(settings.state_dir, run))

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import click
 
-from autoagent.app import run_factory
-from autoagent.app.current import trusted_here
-from autoagent.app.earlier_runs import answered, ends, newest_unfinished, replies, settings_of_run, tell_changes
-from autoagent.app.folder_texts import folder_texts
-from autoagent.app.plugins import opened_plugins
-from autoagent.app.restoring import (
+from autoagent.config.settings import Settings
+from autoagent.core.errors import StateError
+from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
+from autoagent.core.outcome import Status
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.log_reader import find_run, read
+from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.session import run_factory
+from autoagent.session.earlier_runs import (
+    EarlierRun,
+    answered,
+    earlier_runs,
+    ends,
+    newest_run,
+    replies,
+    session_of_run,
+    tell_changes,
+    tell_lost,
+)
+from autoagent.session.restoring import (
     cut_off,
     finish,
     history_of_run,
@@ -23,21 +39,20 @@ from autoagent.app.restoring import (
     restore,
     workspace_of,
 )
-from autoagent.app.run_driver import RunPlan, drive, told_as_event
-from autoagent.app.tool_servers import opened_servers
-from autoagent.config.settings import Settings
-from autoagent.core.errors import StateError
-from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import find_run, read
-from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.session.run_driver import Leg, drive, next_wish, told_as_event
+from autoagent.session.run_plan import opened_parts, planned
+from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
-from autoagent.subcommands.task_flags import check_flags, task_of_run
+from autoagent.subcommands.task_flags import TASK_FLAGS, check_flags, task_of_run
+from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.console import Console
+from autoagent.terminal.run_picker import MOST_LISTED, ListedRun, pick_run
+from autoagent.text.sanitize import shorten
 
 
 @click.command("resume")
 @click.argument("run", required=False, shell_complete=run_ids_here)
+@click.argument("wish", required=False)
 @click.option(
     "--from",
     "step",
@@ -48,68 +63,107 @@ from autoagent.terminal.console import Console
 @click.option("--force", is_flag=True, help="With --from: even if files were changed by hand since.")
 @resume_flags
 @click.pass_context
-def resume(ctx: click.Context, /, run: str | None, step: int | None, force: bool, **given: Any) -> None:
-    """Go on with RUN, or with the newest unfinished run, in its own workspace and with its own settings.
+def resume(
+    ctx: click.Context, /, run: str | None, wish: str | None, step: int | None, force: bool, **given: Any
+) -> None:
+    """Go on with RUN in its own workspace and with its own settings; with WISH, on something new.
 
+    Without RUN that is the newest run that is not finished, or the newest of all for a WISH. At a terminal you choose.
     Flags given here go before the settings of the run; goals given here take the place of its own. Whether it runs
     without asking must be said anew (-c).
     """
-    given = given_in(ctx.obj or {}, given)
+    if run and wish is None and len(run.split()) > 1:
+        run, wish = None, run
+    given = given_in(ctx.obj or {}, given, {"wish": wish})
     with told_as_event(given):
-        state_dir = trusted_here(given).settings.state_dir
-        run = find_run(state_dir, run) if run else newest_unfinished(state_dir)
-        began, finished = ends(state_dir, run)
-        if step is None and finished:
-            raise StateError(f"The run {run} is finished; there is nothing to go on with.")
-        if "team" in began.settings:
-            ctx.exit(_resume_team(given, settings_of_run(began, given), run, began, step))
-        ctx.exit(_resume(given, settings_of_run(began, given), run, began, step, force=force))
+        ctx.exit(take_up(given, run, step, force=force))
+
+
+def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None = None, *, force: bool = False) -> int:
+    """Go on with a run, with each wish that the person then has; return the exit code."""
+    here = Session.open(given)
+    run = find_run(here.settings.state_dir, run) if run else _chosen(here)
+    began, status = ends(here.settings.state_dir, run)
+    if "team" in began.settings:
+        return _resume_team(session_of_run(began, here), run, began, step)
+    if step is None and status == Status.FINISHED and not (given.get("wish") or given.get("ai_goals")):
+        return go_on(here, Leg(run, status.code, _asked_for_more(session_of_run(began, here), run, began)))
+    return go_on(here, _resume(session_of_run(began, here), run, (began, status), step, force=force))
+
+
+def go_on(here: Session, leg: Leg) -> int:
+    """Take up a run with each wish that the person has next; return the exit code of its last part."""
+    flags = {name: value for name, value in here.flags.items() if name not in TASK_FLAGS}
+    while leg.wish:
+        began, status = ends(here.settings.state_dir, leg.run)
+        session = session_of_run(began, replace(here, flags={**flags, "wish": leg.wish}))
+        leg = _resume(session, leg.run, (began, status), None, again=True)
+    return leg.code
+
+
+def _chosen(here: Session) -> str:
+    """Return the run that the person picks of several, or the newest. Raises StateError if there is none."""
+    given, state_dir = here.flags, here.settings.state_dir
+    finished = bool(given.get("wish") or given.get("newest"))
+    picks = not finished and sys.stdin.isatty() and sys.stderr.isatty() and not given.get("json_output")
+    some = islice(earlier_runs(state_dir), MOST_LISTED) if picks else ()
+    found = [ListedRun(one.run, one.name, one.status, one.updated) for one in some]
+    if len(found) > 1:
+        return pick_run(found, ClickTerminal())
+    return found[0].run if found else newest_run(state_dir, finished=finished)
+
+
+def _asked_for_more(here: Session, run: str, began: RunStarted) -> str:
+    """Return the person's next wish for a finished run, '' for none. Raises StateError where nobody is to be asked."""
+    console = run_factory.open_console(here.settings, json=bool(here.flags.get("json_output")))
+    if here.settings.continuous or not console.has_person:
+        raise StateError(f'The run {run} is finished; to go on, say what is next: autoagent resume {run} "..."')
+    console.say(f"The run {run} is finished: {shorten(EarlierRun(run, began, None).name, 200)}")
+    return console.next_wish()
 
 
 def _resume(
-    given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted, step: int | None, *, force: bool
-) -> int:
-    check_flags(given, settings)
-    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
+    here: Session,
+    run: str,
+    until_now: tuple[RunStarted, Status | None],
+    step: int | None,
+    *,
+    force: bool = False,
+    again: bool = False,
+) -> Leg:
+    (began, status), settings, wish = until_now, here.settings, here.flags.get("wish", "")
+    check_flags(here.flags, settings)
+    console = run_factory.open_console(settings, json=bool(here.flags.get("json_output")))
+    console.goes_on = again
     with (
-        EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)) as log,
-        opened_servers(settings, given, console) as servers,
-        opened_plugins(settings, given, console.say, console.warn) as plugins,
+        EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings), shortened=step is not None) as log,
+        opened_parts(here, console) as parts,
     ):
         log.subscribe(console.pass_over)
         if step is not None:
             _check_step(settings, run, step)
         had = answered(settings, run, step)
-        model = plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
-        attended = run_factory.is_attended(settings)
-        task = task_of_run(began, given, console.say)
-        _, guidance = plugins.shape(task, run_factory.guidance_of(settings))  # the task is as they have made it
-        texts = folder_texts(given, settings.workspace, console.say)
-        more = (*servers, *texts.commands, *plugins.commands)
-        registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
-        own = run_factory.own_registry(registry, settings)
-        start = run_factory.describe(task, settings, model, own, began, texts, guidance)
+        model = parts.plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
+        plan = planned(here, console, parts, model, task_of_run(began, here.flags, console.say, status), began)
 
-        def take_up(tainted: TaintedFiles) -> EventLog:
+        def reopened(tainted: TaintedFiles) -> EventLog:
             _take_back(log, settings, began, step, console, force=force)
-            for event in tell_changes(began, start, console):
+            for event in (*tell_lost(log, console.warn), *tell_changes(began, plan.start, console, wish)):
                 log.append(replace(event, step=_last_step(settings, run)))
             return log
 
-        return drive(
-            RunPlan(start, model, registry, settings, console, attended, texts, plugins, guidance=guidance), take_up
-        )
+        return Leg(run, drive(plan, reopened), next_wish(plan))
 
 
-def _resume_team(given: Mapping[str, Any], settings: Settings, run: str, began: RunStarted, step: int | None) -> int:
+def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -> int:
     from autoagent.teams.opening import plan_of_run
     from autoagent.teams.team_file import team_of_run
 
     if step is not None:
         raise click.UsageError(f"A team goes on where it stopped; `autoagent fork {run} --at ROUND` goes back.")
-    check_flags(given, settings)
-    console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-    plan, log = plan_of_run(settings, console, given, run, team_of_run(run, began))
+    check_flags(here.flags, here.settings)
+    console = run_factory.open_console(here.settings, json=bool(here.flags.get("json_output")))
+    plan, log = plan_of_run(here, console, run, team_of_run(run, began))
     with log:
         return plan.drive(lambda _: log)
 
@@ -129,7 +183,7 @@ def _check_step(settings: Settings, run: str, step: int) -> None:
             f"The run {run} cannot go back to step {step}: {there}, and this one was never done or was taken back "
             f"already. `autoagent fork {run} --at {step}` can go on from a step that was taken back."
         )
-    if step == max(steps, default=0) and ends(settings.state_dir, run)[1]:
+    if step == max(steps, default=0) and ends(settings.state_dir, run)[1] == Status.FINISHED:
         raise StateError(f"The run {run} finished with step {step}; go back to an earlier one.")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from autoagent.app.current import settings_here
-from autoagent.app.saved_rules import saved_rules, tell_old_rules
 from autoagent.core.errors import StateError
 from autoagent.safety.rules import Rule, checked
+from autoagent.session.saved_rules import saved_rules, tell_old_rules
+from autoagent.session.session import Session
 from autoagent.subcommands.flags import command_names
 from autoagent.terminal.output import echo, echo_list
 from autoagent.text.sanitize import escape
@@ -27,7 +27,7 @@ def rules() -> None:
 @click.pass_context
 def list_rules(ctx: click.Context, as_json: bool) -> None:
     """List the rules, those of the settings first."""
-    settings = settings_here(ctx.obj)
+    settings = Session.read(ctx.obj).settings
     saved = saved_rules()
     tell_old_rules(settings, lambda line: echo(escape(line), err=True))
     found = [("settings", Rule.parse(text)) for text in settings.allow]

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from autoagent.app import run_factory
-from autoagent.app.current import FolderSettings, claimed_state, look, trust_made, trusted_here
-from autoagent.app.folder_texts import FolderTexts, folder_texts
-from autoagent.app.plugins import RunPlugins, opened_plugins
-from autoagent.app.run_driver import RunPlan, drive, told_as_event
-from autoagent.app.tool_servers import opened_servers
-from autoagent.commands.registry import Command
 from autoagent.config.dotenv import store_variables
+from autoagent.config.load import AS_WISH
 from autoagent.config.settings import Settings
 from autoagent.config.task_file import is_saved, read_task, write_task
 from autoagent.config.typed_goal import parse_goal
 from autoagent.core.errors import SettingsError, StopRun
 from autoagent.core.model import Usage
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Model
 from autoagent.core.task import Task
 from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
 from autoagent.runs.event_log import EventLog
+from autoagent.session import run_factory
+from autoagent.session.plugins import opened_plugins
+from autoagent.session.run_driver import Leg, drive, next_wish, told_as_event
+from autoagent.session.run_plan import Parts, opened_parts, planned
+from autoagent.session.session import Session, claimed_state, plain, trust_made
 from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
 from autoagent.terminal.click_terminal import ClickTerminal
@@ -46,6 +44,8 @@ from autoagent.terminal.setup_wizard import (
     welcome_back,
 )
 
+_NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # flags that name another task
+
 
 @click.command("run")
 @click.argument("wish", required=False)
@@ -58,60 +58,40 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 def start(given: Mapping[str, Any]) -> int:
     """Start a new run from these flags; return the exit code."""
+    from autoagent.subcommands.resume import go_on, take_up
+
     with told_as_event(given):
-        return _start(given)
+        return take_up(given) if given.get("newest") else go_on(*_start(given))
 
 
-def _start(given: Mapping[str, Any]) -> int:
+def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
     given = {**given, "model": DEMO.name} if given.get("demo") else given
-    here = trusted_here(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
+    given = {**given, AS_WISH: bool(given.get("wish")) or not any(given.get(name) for name in _NO_WISH)}
+    here = Session.open(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
     settings = here.settings
     here.tell_notes()
     check_flags(given, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
+    if here.is_workspace:
+        terminal.say(f"Working in this folder, {plain(str(here.folder))} (-w DIR for another).")
     flag_task = _task_of_flags(given, here, terminal)
-    with claimed_state(settings), opened_plugins(settings, given, terminal.say, terminal.say) as plugins:
+    with claimed_state(settings), opened_plugins(here, terminal.say, terminal.say) as plugins:
         if not plugins.answer:
-            settings = with_model(given, settings, terminal)
-        console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-        with opened_servers(settings, given, console) as servers:
-            texts = folder_texts(given, settings.workspace, console.say)
-            brought = _Brought(texts, (*servers, *texts.commands), plugins)
-            return _run(given, settings, flag_task, here, console, brought, terminal)
+            here = with_model(here, terminal)
+        console = run_factory.open_console(here.settings, json=bool(given.get("json_output")))
+        with opened_parts(here, console, plugins) as parts:
+            return here, _run(here, flag_task, console, parts, terminal)
 
 
-@dataclass(frozen=True, slots=True)
-class _Brought:
-    """What there is beside the program's own: texts of the folder, commands of it and of MCP servers, plug-ins."""
-
-    texts: FolderTexts
-    commands: Sequence[Command]
-    plugins: RunPlugins
-
-
-def _run(
-    given: Mapping[str, Any],
-    settings: Settings,
-    flag_task: Task | None,
-    here: FolderSettings,
-    console: Console,
-    brought: _Brought,
-    terminal: ClickTerminal,
-) -> int:
-    texts, plugins = brought.texts, brought.plugins
-    model = plugins.model(settings, lambda: run_factory.open_model(settings, console))
+def _run(here: Session, flag_task: Task | None, console: Console, parts: Parts, terminal: ClickTerminal) -> Leg:
+    settings = here.settings
+    model = parts.plugins.model(settings, lambda: run_factory.open_model(settings, console))
     proposals = _Proposals(model, console)
-    task = without_budget(flag_task or _task(given, settings, here, terminal, proposals), given)
-    attended = run_factory.is_attended(settings)
-    task, guidance = plugins.shape(task, run_factory.guidance_of(settings))
-    more = (*brought.commands, *plugins.commands)
-    registry = run_factory.open_registry(settings, task, model.window, attended=attended, more=more)
-    own = run_factory.own_registry(registry, settings)
-    begin = run_factory.describe(task, settings, model, own, texts=texts, guidance=guidance)
-    run_factory.tell_choice(registry, settings, model.window, console.say, more)
-    plan = RunPlan(begin, model, registry, settings, console, attended, texts, plugins, guidance=guidance)
+    task = without_budget(flag_task or _task(here, terminal, proposals), here.flags)
+    plan = planned(here, console, parts, model, task)
     mask = run_factory.mask_of(settings)
-    return drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
+    code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
+    return Leg(console.tally.run, code, next_wish(plan))
 
 
 def preload(settings: Settings) -> None:
@@ -147,23 +127,20 @@ class _Proposals:
         return completion.text
 
 
-def with_model(given: Mapping[str, Any], settings: Settings, terminal: ClickTerminal) -> Settings:
-    """Return the settings with a model chosen; the menu asks if nothing names one."""
-    if model_is_chosen(settings):
-        return settings
+def with_model(here: Session, terminal: ClickTerminal) -> Session:
+    """Return the session with a model chosen; the menu asks if nothing names one."""
+    if model_is_chosen(here.settings):
+        return here
     choice = choose_model(terminal, find_servers)
     if choice.save:
         store_variables(Path.cwd() / ".env", choice.env)
         trust_made(choice.env)
-    return look(given, {**os.environ, **choice.env}).settings
+    return here.with_variables(choice.env)
 
 
-def _task(
-    given: Mapping[str, Any], settings: Settings, here: FolderSettings, terminal: ClickTerminal, proposals: _Proposals
-) -> Task:
+def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task:
     """Return the model's own task (the demo's), the saved one, or one that is asked for and then saved."""
-    path = settings.ai_settings_file
-    provider = settings.model_choice.provider
+    given, path, provider = here.flags, here.settings.ai_settings_file, here.settings.model_choice.provider
     if provider.task is not None:
         return provider.task()
     proposing = proposals if provider.proposes else None
@@ -177,6 +154,8 @@ def _task(
         if (task := welcome_back(terminal, saved, path)) == saved:
             return saved
     task = task or ask_task(terminal, proposing)
+    if here.is_workspace:  # the user's own project gets no file that he has not asked for
+        return task
     write_task(path, task)
     trust_made({}, path, task)
     terminal.say(f"Saved in {path}.")
@@ -192,11 +171,11 @@ def _task_of_wish(
     except EOFError:
         task = None
     if task is None:
-        raise StopRun(Outcome("stopped", "Nothing was started; say the wish in other words, or pass --ai-goal."))
+        raise StopRun(Outcome(Status.STOPPED, "Nothing was started; say the wish in other words, or pass --ai-goal."))
     return replace(task, name=given.get("ai_name") or task.name, role=given.get("ai_role") or task.role)
 
 
-def _saved(here: FolderSettings, terminal: ClickTerminal) -> Task:
+def _saved(here: Session, terminal: ClickTerminal) -> Task:
     """Load the saved task; warn of goals that look as if a check had been meant. Raises SettingsError."""
     path = here.settings.ai_settings_file
     task = here.allowed(read_task(path))
@@ -208,7 +187,7 @@ def _saved(here: FolderSettings, terminal: ClickTerminal) -> Task:
     return task
 
 
-def _task_of_flags(given: Mapping[str, Any], here: FolderSettings, terminal: ClickTerminal) -> Task | None:
+def _task_of_flags(given: Mapping[str, Any], here: Session, terminal: ClickTerminal) -> Task | None:
     """Return the task that the flags tell, completed from the saved one, or None if they tell none.
 
     Raises click.UsageError and SettingsError for what cannot be used, before anything is asked.

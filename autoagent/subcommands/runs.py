@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from autoagent.app import run_factory
-from autoagent.app.current import settings_here
 from autoagent.config.text_file import write_text
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, RunStarted
 from autoagent.runs.log_reader import find_run, read, run_ids
 from autoagent.runs.stats import RunStats
+from autoagent.session import run_factory
+from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.columns import Column, Columns
 from autoagent.terminal.console import Console
@@ -38,7 +38,7 @@ from autoagent.text.sanitize import shorten
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> None:
     """List the runs of the state folder, the newest first."""
-    state_dir = settings_here(ctx.obj).state_dir
+    state_dir = Session.read(ctx.obj).settings.state_dir
     rows = list(_rows(state_dir))
     echo_list(rows, as_json, lambda row: row, _line, f"There are no runs in {state_dir}.", _COLUMNS)
 
@@ -48,8 +48,8 @@ def _cost(row: Mapping[str, Any]) -> str:
 
 
 def _result(row: Mapping[str, Any]) -> str:
-    """Return the status, or that the run finished on the model's mere word."""
-    return "claimed" if "claimed" in row["proofs"] else str(row["status"])
+    """Return the status, or that a run finished because its claims were accepted in advance."""
+    return "claimed" if row["status"] == "finished" and "claimed" in row["proofs"] else str(row["status"])
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -115,7 +115,7 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]
 @click.pass_context
 def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, export: str | None) -> None:
     """Show RUN again as it was on screen, from its log. RUN is any unique prefix of an id."""
-    settings = settings_here(ctx.obj)
+    settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     log = settings.state_dir / "runs" / run / "events.jsonl"
     if as_json:

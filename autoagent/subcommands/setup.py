@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from autoagent.app.current import trust_made, trusted_here
 from autoagent.config.dotenv import store_variables
 from autoagent.config.task_file import write_task
 from autoagent.models.servers import find_servers
+from autoagent.session.session import Session, trust_made
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen
 
@@ -19,7 +19,7 @@ from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_cho
 def setup(ctx: click.Context) -> None:
     """Choose a model, name the agent and its goals; writes .env and ai_settings.yaml."""
     terminal = ClickTerminal()
-    settings = trusted_here(ctx.obj).settings
+    settings = Session.open(ctx.obj).settings
     if model_is_chosen(settings):
         terminal.say("The model is set up already; `autoagent config` shows it, and .env is where to change it.")
     else:

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from autoagent.app.current import claimed_state, look, trusted_here
-from autoagent.app.folder_texts import user_skills_path
-from autoagent.config.agent_files import SKILL_FILE, SKILL_FOLDERS, skill_parts, skills_in, untrusted_skill
 from autoagent.config.text_file import read_text, write_text
 from autoagent.core.errors import SettingsError, StateError, StopRun
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
+from autoagent.session.agent_files import SKILL_FILE, SKILL_FOLDERS, skill_parts, skills_in, untrusted_skill
+from autoagent.session.folder_texts import user_skills_path
+from autoagent.session.session import Session, claimed_state
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.output import echo, echo_list
 
@@ -27,12 +27,12 @@ def skills() -> None:
 @click.pass_context
 def list_skills(ctx: click.Context, as_json: bool) -> None:
     """List the skills of yours and of this folder."""
-    here = look(ctx.obj)
+    here = Session.load(ctx.obj)
     own = user_skills_path()
     found = [(skill, True) for skill in skills_in(own, own, _tell)]
     for place in SKILL_FOLDERS:
         for skill in skills_in(here.folder / place, here.folder, _tell):
-            found.append((skill, here.trusted.holds(here.folder, untrusted_skill(skill, here.folder).mark)))
+            found.append((skill, here.holds(untrusted_skill(skill, here.folder))))
     rows: list[dict[str, Any]] = [
         {"name": skill.name, "description": skill.description, "place": str(skill.place), "trusted": trusted}
         for skill, trusted in found
@@ -48,13 +48,13 @@ def propose(ctx: click.Context, run: str | None) -> None:
 
     You see it as a diff first. It goes to ~/.config/autoagent/skills, where every later run may load it.
     """
-    from autoagent.app.run_factory import mask_of, open_console, open_model
-    from autoagent.app.skill_proposal import REPLY_TOKENS, done_work, proposal_prompt, proposed_text
     from autoagent.commands.support.diff import unified
     from autoagent.core.model import Message
     from autoagent.runs.log_reader import find_run, read
+    from autoagent.session.run_factory import mask_of, open_console, open_model
+    from autoagent.session.skill_proposal import REPLY_TOKENS, done_work, proposal_prompt, proposed_text
 
-    settings = trusted_here(ctx.obj).settings
+    settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run) if run else _newest_finished(settings.state_dir)
     work = done_work(read(settings.state_dir, run))
     if not work.calls:
@@ -88,16 +88,15 @@ def _is_kept() -> bool:
     try:
         return ClickTerminal().decide("Keep it, for all later runs? y = yes, n = no:")
     except EOFError:
-        raise StopRun(Outcome("unanswered", "The input has ended; nothing was kept.")) from None
+        raise StopRun(Outcome(Status.UNANSWERED, "The input has ended; nothing was kept.")) from None
 
 
 def _newest_finished(state_dir: Path) -> str:
-    from autoagent.app.earlier_runs import ends
-    from autoagent.runs.log_reader import run_ids
+    from autoagent.session.earlier_runs import earlier_runs
 
-    for run in run_ids(state_dir):
-        if ends(state_dir, run)[1]:
-            return run
+    for earlier in earlier_runs(state_dir):
+        if earlier.status == Status.FINISHED:
+            return earlier.run
     raise StateError("There is no finished run here; name one with RUN.")
 
 

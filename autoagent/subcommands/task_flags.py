@@ -12,7 +12,11 @@ from autoagent.config.settings import Settings
 from autoagent.config.task_file import MOST_GOALS
 from autoagent.config.typed_goal import parse_goal, remark
 from autoagent.core.events import RunStarted
+from autoagent.core.outcome import Status
 from autoagent.core.task import Goal, Task
+
+TASK_FLAGS = ("wish", "ai_name", "ai_role", "ai_goals", "ai_settings_file")
+"""The flags that say what a run is to do; once it has begun, they are part of it."""
 
 
 def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
@@ -39,11 +43,29 @@ def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tupl
     return goals
 
 
-def task_of_run(began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None]) -> Task:
-    """Return the task of a run, changed as the flags `given` say. Raises click.UsageError for a goal without text."""
+def task_of_run(
+    began: RunStarted, given: Mapping[str, Any], say: Callable[[str], None], status: Status | None = None
+) -> Task:
+    """Return the task of a run, changed as the flags `given` say. `status` says how the run has ended, if it has.
+
+    A wish takes the place of goals that the agent is done with, and comes after those that it was cut off from.
+    Raises click.UsageError for a goal without text, and for too many goals.
+    """
     goals = goals_of_flags(given, say) or began.task.goals
+    if wish := given.get("wish"):
+        kept = () if status is not None and status.is_conclusion else goals
+        goals = (*kept, _wished(wish, say))
+        if len(goals) > MOST_GOALS:
+            raise click.UsageError(f"A run has at most {MOST_GOALS} goals; say all that hold from now on by --ai-goal.")
     name, role = (given.get(key) or getattr(began.task, key.removeprefix("ai_")) for key in ("ai_name", "ai_role"))
     return without_budget(replace(began.task, name=name, role=role, goals=goals), given)
+
+
+def _wished(wish: str, say: Callable[[str], None]) -> Goal:
+    goal = parse_goal(wish)
+    if said := remark(wish, goal):
+        say(said)
+    return goal
 
 
 def without_budget(task: Task, given: Mapping[str, Any]) -> Task:

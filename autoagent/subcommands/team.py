@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from autoagent.app import run_factory
-from autoagent.app.current import claimed_state, trusted_here
-from autoagent.app.run_driver import told_as_event
+from autoagent.session import run_factory
+from autoagent.session.run_driver import told_as_event
+from autoagent.session.session import Session, claimed_state
 from autoagent.subcommands.flags import given_in, team_flags
 from autoagent.subcommands.task_flags import check_flags
 from autoagent.terminal.click_terminal import ClickTerminal
@@ -62,12 +62,12 @@ def _team(
     definition = read_team(file)
     if not (idea or definition["idea"]):
         raise click.UsageError(f"There is no idea: say what {file} is to work on.")
-    settings = trusted_here(given).settings
-    check_flags(given, settings)
+    session = Session.open(given)
+    check_flags(given, session.settings)
     made = team_of(definition, human=human)
     made.run_project(idea or definition["idea"])
     made.invest(definition.get("investment", INVESTMENT) if investment is None else investment)
-    settings = with_model(given, settings, ClickTerminal())
-    with claimed_state(settings):
-        console = run_factory.open_console(settings, json=bool(given.get("json_output")))
-        return TeamPlan(made, settings, console, given, n_round or definition.get("n_round", ROUNDS)).drive()
+    session = with_model(session, ClickTerminal())
+    with claimed_state(session.settings):
+        console = run_factory.open_console(session.settings, json=bool(given.get("json_output")))
+        return TeamPlan(made, session, console, n_round or definition.get("n_round", ROUNDS)).drive()

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from autoagent.config.load import load
 from autoagent.config.scenario_bounds import HELD_TO, bounds_of
-from autoagent.config.settings import load
 from autoagent.core.errors import SettingsError
 from autoagent.scenarios.loader import read_scenario
 from autoagent.scenarios.runner import Played, play

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from autoagent.app.current import FolderSettings, listed, look, notices, plain
 from autoagent.config.settings import user_state_path
-from autoagent.config.trust import Record, Trusted
 from autoagent.core.errors import SettingsError
+from autoagent.session.session import Session, listed, notices, plain
+from autoagent.session.trust import Record, Trusted
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.output import echo, echo_list, minute
 
@@ -35,10 +35,10 @@ def trust(ctx: click.Context, folder: Path, lists: bool, revoke: bool, as_json: 
     elif revoke:
         _revoke(place)
     else:
-        _trust(look(ctx.obj, folder=place, task=True))
+        _trust(Session.load(ctx.obj, folder=place, task=True))
 
 
-def _trust(here: FolderSettings) -> None:
+def _trust(here: Session) -> None:
     for line in notices(here)[bool(here.waiting) :]:
         echo(line)
     if not here.waiting:

@@ -6,13 +6,13 @@ from contextlib import ExitStack
 
 import click
 
-from autoagent.app import run_factory
-from autoagent.app.current import trusted_here
-from autoagent.app.earlier_runs import last_start
-from autoagent.app.restoring import finish, history_of_run, open_snapshots, outcome_line, workspace_of
-from autoagent.app.undoing import undo as undo_in
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run
+from autoagent.session import run_factory
+from autoagent.session.earlier_runs import last_start, tell_lost
+from autoagent.session.restoring import finish, history_of_run, open_snapshots, outcome_line, workspace_of
+from autoagent.session.session import Session
+from autoagent.session.undoing import undo as undo_in
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.workspace.lock import sole_writer
@@ -32,10 +32,12 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
     """
     if to is not None and redo:
         raise click.UsageError("--to and --redo cannot be used together.")
-    settings = trusted_here(ctx.obj).settings
+    settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     with ExitStack() as held:
         log = held.enter_context(EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)))
+        for event in tell_lost(log, _tell):
+            log.append(event)
         history = history_of_run(settings.state_dir, run)
         workspace = workspace_of(last_start(settings.state_dir, run))
         held.enter_context(sole_writer(workspace.root, _tell))

@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from autoagent.app import run_factory
-from autoagent.app.current import settings_here
-from autoagent.app.earlier_runs import settings_of_run
-from autoagent.app.prompt_replay import Traced, trace
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.events import Rejected, Thought
 from autoagent.core.memory import RetrievedMemory, memory_name
 from autoagent.core.model import Thoughts
 from autoagent.runs.log_reader import find_run, read
+from autoagent.session import run_factory
+from autoagent.session.earlier_runs import session_of_run
+from autoagent.session.prompt_replay import Traced, trace
+from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute
 from autoagent.text.sanitize import escape, shorten
@@ -43,7 +43,8 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     """
     from autoagent.text.tokens import counter
 
-    state_dir = settings_here(ctx.obj).state_dir
+    session = Session.read(given_in(ctx.obj or {}))
+    state_dir = session.settings.state_dir
     run = find_run(state_dir, run)
     traced = trace(read(state_dir, run), step, counter)
     ids = {_id(name) for name in without}
@@ -54,7 +55,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     if not as_json:
         _show(found, traced)
     if ids:
-        found["without"] = _asked_again(ctx.obj or {}, traced, ids)
+        found["without"] = _asked_again(session, traced, ids)
         if not as_json:
             _compare(found["without"])
     if as_json:
@@ -84,11 +85,11 @@ def _facts(run: str, traced: Traced) -> dict[str, Any]:
     }
 
 
-def _asked_again(given: Mapping[str, Any], traced: Traced, ids: set[int]) -> dict[str, Any]:
+def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, Any]:
     """Put the prompt without these memories to the model of the run. Raises what a model does."""
     from autoagent.reply.parser import parse
 
-    settings = settings_of_run(traced.start, given_in(given))
+    settings = session_of_run(traced.start, session).settings
     model = run_factory.open_model(settings, run_factory.open_console(settings, json=True), traced.answered)
     completion = model.complete(
         traced.prompt(ids).messages,

@@ -25,7 +25,7 @@ from autoagent.core.events import Acted, Answered, Checked, Event, Published, Sp
 from autoagent.core.memory import Origin
 from autoagent.core.model import Completion, Usage
 from autoagent.core.model import Message as PromptMessage
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Model
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import reply_tokens
@@ -33,9 +33,8 @@ from autoagent.models.watch import Watch
 from autoagent.reply.file_reply import in_block
 from autoagent.runs.budget import Budget
 from autoagent.runs.subagent_state import SubAgentState
-from autoagent.subagents.mailbox import DECIDED
 from autoagent.subagents.pool import WorkerPool
-from autoagent.subagents.worker import RunningWorker, WorkerSpec
+from autoagent.subagents.worker import DECIDED, RunningWorker, WorkerSpec
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
 from autoagent.teams.role import Role
@@ -43,8 +42,8 @@ from autoagent.text.tokens import PER_MESSAGE, counter
 
 CUT_SHORT = "replies that were cut short"
 NO_WRITER = "no file can be written here; `autoagent commands` says why."
-NOTHING_LEFT = Outcome("budget", "Nothing is left of the budget.")
-_CARRIED_ON = (*DECIDED, "failed")  # ends of an agent that its role can tell the others about
+NOTHING_LEFT = Outcome(Status.BUDGET, "Nothing is left of the budget.")
+_CARRIED_ON = (*DECIDED, Status.FAILED)  # ends of an agent that its role can tell the others about
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,7 @@ class Member:
             worker.thread.join()
             assert worker.outcome is not None
             state, outcome = worker.state, worker.outcome
-        if outcome.status == "budget":
+        if outcome.status == Status.BUDGET:
             raise NoMoneyException(outcome)
         if outcome.status not in _CARRIED_ON:
             raise StopRun(outcome)
@@ -306,9 +305,9 @@ class Member:
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
         """Return what an agent of this role has come to, in words; what it has read, the role has read."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
-        said = f"{state.said}{files}" if status == "finished" else f"This was not done ({status}): {reason}{files}"
+        said = f"{state.said}{files}" if status == Status.FINISHED else f"This was not done ({status}): {reason}{files}"
         if text := self._wrote(state):
-            problem = "" if status == "finished" else f"This is not right yet ({status}): {reason}"
+            problem = "" if status == Status.FINISHED else f"This is not right yet ({status}): {reason}"
             said = file_message(state, text, problem)
         if state.origin != Origin():
             noted = Message(said, self.role.profile, "commands", self.role, origin=state.origin)

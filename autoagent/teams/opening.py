@@ -7,24 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
-from autoagent.app import run_factory
-from autoagent.app.current import claimed_state, trusted_here
-from autoagent.app.extension_hooks import hooked_registry
-from autoagent.app.folder_texts import folder_texts
-from autoagent.app.plugins import opened_plugins
-from autoagent.app.run_driver import OpenedRun, RunPlan, drive
-from autoagent.app.tool_servers import opened_servers
 from autoagent.commands.registry import Command, Registry
 from autoagent.config.settings import Settings
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import NoMoneyException, SettingsError, StateError, StopRun
 from autoagent.core.events import Ended, Resumed, RoundBegan, RunStarted
+from autoagent.core.outcome import Status
 from autoagent.core.protocols import Model
 from autoagent.core.task import Goal, Task
 from autoagent.core.window import reply_tokens
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.session import run_factory
+from autoagent.session.earlier_runs import tell_lost
+from autoagent.session.extension_hooks import hooked_registry
+from autoagent.session.run_driver import OpenedRun, drive
+from autoagent.session.run_plan import RunPlan, opened_parts
+from autoagent.session.session import Session, claimed_state
 from autoagent.teams.person import ask_person
 from autoagent.terminal.console import Console
 
@@ -39,36 +39,32 @@ OpenLog = Callable[[TaintedFiles], EventLog]
 class TeamPlan:
     """A team that is about to run.
 
-    `flags` are those of the command line; `until`: its last round; `began`: how it began, if it did so before.
+    `until`: its last round; `began`: how it began, if it did so before.
     """
 
     team: Team
-    settings: Settings
+    session: Session
     console: Console
-    flags: Mapping[str, Any]
     until: int
     began: RunStarted | None = None
     running: TeamRun | None = None
 
     def drive(self, open_log: OpenLog | None = None) -> int:
         """Run the team to its end; return the exit code. Raises ForUser."""
-        settings, console, team = self.settings, self.console, self.team
+        settings, console, team = self.session.settings, self.console, self.team
         provider = settings.model_choice.provider
         if provider.recorded or provider.one_agent:
             hint = "; say `is_human: yes` of a role that a person is to take" if provider.one_agent else ""
             raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
-        with (
-            opened_servers(settings, self.flags, console) as servers,
-            opened_plugins(settings, self.flags, console.say, console.warn) as plugins,
-        ):
-            texts = folder_texts(self.flags, settings.workspace, console.say)
+        with opened_parts(self.session, console) as parts:
+            plugins = parts.plugins
             model = run_factory.open_model(settings, console)
             plugins.shape(_task(self), run_factory.guidance_of(settings))  # for their commands alone
-            registry = _registry(settings, team, (*servers, *texts.commands, *plugins.commands))
+            registry = _registry(settings, team, (*parts.commands, *plugins.commands))
             start = _described(self, model, registry)
             attended = run_factory.is_attended(settings)
             plan = RunPlan(
-                start, model, registry, settings, console, attended, texts, plugins,
+                start, model, registry, settings, console, attended, parts.texts, plugins,
                 workers=2 * len(team.env.roles), workers_resume=True,
             )  # fmt: skip
             mask = run_factory.mask_of(settings)
@@ -78,7 +74,7 @@ class TeamPlan:
         from autoagent.teams.member import Office
         from autoagent.teams.rounds import TeamRun
 
-        settings, console, registry = self.settings, self.console, opened.plan.registry
+        settings, console, registry = self.session.settings, self.console, opened.plan.registry
         office = Office(
             pool=opened.pool,
             open_model=lambda key: run_factory.model_of_worker(settings, console, opened.plan.model, key),
@@ -95,16 +91,17 @@ class TeamPlan:
 
 def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, Any]) -> None:
     """Run a team for the program that has made it. Raises as Team.run."""
-    settings = trusted_here(flags).settings
+    session = Session.open(flags)
+    settings = session.settings
     console = run_factory.open_console(settings, json=bool(flags.get("json_output")))
     with claimed_state(settings):
         if resume:
             run = find_run(settings.state_dir, resume)
-            plan, log = plan_of_run(settings, console, flags, run, team, n_round)
+            plan, log = plan_of_run(session, console, run, team, n_round)
             with log:
                 plan.drive(lambda _: log)
         else:
-            plan = TeamPlan(team, settings, console, flags, team.env.round + n_round)
+            plan = TeamPlan(team, session, console, team.env.round + n_round)
             plan.drive()
     running = plan.running
     assert running is not None
@@ -112,20 +109,21 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
     team.spent += console.tally.usage.cost or 0.0
     if running.error is not None:
         raise running.error
-    if running.outcome.status == "budget":
+    if running.outcome.status == Status.BUDGET:
         raise NoMoneyException(running.outcome, team.spent)
-    if running.outcome.status != "finished" and not running.rounds_over:
+    if running.outcome.status != Status.FINISHED and not running.rounds_over:
         raise StopRun(running.outcome)
 
 
 def plan_of_run(
-    settings: Settings, console: Console, flags: Mapping[str, Any], run: str, team: Team, n_round: int = 0
+    session: Session, console: Console, run: str, team: Team, n_round: int = 0
 ) -> tuple[TeamPlan, EventLog]:
     """Return the plan of a run that this team takes up, and its log, locked.
 
     One that has come to the end of its rounds gets `n_round` more, 0 for as many as it had. Raises StateError for a run
     that is no team's.
     """
+    settings = session.settings
     events = list(read(settings.state_dir, run, (RunStarted, Resumed, RoundBegan, Ended)))
     own = [event for event in events if not event.agent]
     starts = [event for event in own if isinstance(event, RunStarted)]
@@ -136,11 +134,13 @@ def plan_of_run(
     team.idea = team.idea or (began.task.goals[0].text if began.task.goals else "")
     rounds = max((event.step for event in own if isinstance(event, RoundBegan)), default=0)
     until = int(made["until"])
-    if isinstance(own[-1], Ended) and own[-1].status == "limit" and rounds >= until:
+    if isinstance(own[-1], Ended) and own[-1].status == Status.LIMIT and rounds >= until:
         until = rounds + (n_round or int(made["n_round"]))
     log = EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings))
     log.subscribe(console.pass_over)
-    return TeamPlan(team, settings, console, flags, until, began), log
+    for event in tell_lost(log, console.warn):
+        log.append(event)
+    return TeamPlan(team, session, console, until, began), log
 
 
 def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Registry:
@@ -197,11 +197,11 @@ def _task(plan: TeamPlan) -> Task:
 
 def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
     """Return the event that begins the run of a team, or takes it up."""
-    team, settings, began = plan.team, plan.settings, plan.began
+    team, settings, began = plan.team, plan.session.settings, plan.began
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
     if any(action.file for role in team.env.roles for action in role.actions):
         names |= {spec.name for spec in registry.specs if _writes(spec)}
-    task = _task(plan)
+    task, said = _task(plan), run_factory.said_settings(plan.session)
     made = {
         "definition": team.definition,
         "investment": task.budget,
@@ -222,6 +222,6 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
         asking="text",
         commands=tuple(spec.name for spec in registry.specs if spec.name in names),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings={**run_factory.kept_settings(settings, began), "team": made},
+        settings={**run_factory.kept_settings(settings, began, said), "team": made},
         limits=dataclasses.asdict(run_factory.limits_of(settings, task)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autoagent.core.errors import StopRun
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.questions import Question
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> st
             text = console.ask(f"You are {role.name}, {role.profile}. {_HOW}", question=asked, goes_on=_goes_on)
         except EOFError:
             reason = f"{role} is a person, and nobody is there to answer; run it in a terminal, or pipe the answer in."
-            raise StopRun(Outcome("unanswered", reason)) from None
+            raise StopRun(Outcome(Status.UNANSWERED, reason)) from None
         except TimeoutError:
             return unanswered
         if text.strip().lower() in LEAVING:
-            raise StopRun(Outcome("stopped", f"Ended by {role}."))
+            raise StopRun(Outcome(Status.STOPPED, f"Ended by {role}."))
         if answer := _unquoted(text.strip()):
             return answer
 

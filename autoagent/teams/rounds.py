@@ -28,7 +28,7 @@ from autoagent.core.events import (
     RunStarted,
 )
 from autoagent.core.memory import Origin
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Recorder
 from autoagent.core.task import Task
 from autoagent.runs.budget import Budget, RunLimits
@@ -82,16 +82,16 @@ class TeamRun:
         except StopRun as stop:
             self.outcome = stop.outcome
         except KeyboardInterrupt:
-            self.outcome = Outcome("interrupted", "Ended by Ctrl-C.")
+            self.outcome = Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")
         except StateError:
             raise
         except ForUser as error:
-            self.outcome = Outcome("setup" if isinstance(error, SetupError) else "failed", str(error))
+            self.outcome = Outcome(Status.SETUP if isinstance(error, SetupError) else Status.FAILED, str(error))
         except ForModel as error:
-            self.outcome = Outcome("failed", str(error))
+            self.outcome = Outcome(Status.FAILED, str(error))
         except Exception as error:  # of a function of a role: the run is saved, and the error the caller's
             self.error = error
-            self.outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+            self.outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
         assert self.outcome is not None
         self._office.pool.mailbox.close()
         for member in self._members.values():
@@ -201,14 +201,14 @@ class TeamRun:
                 names = ", ".join(self._members[key].role.name for key in acts)
                 self.rounds_over = True
                 reason = f"The last of {self._until} rounds (--n-round) is over; there is news for {names}."
-                raise StopRun(Outcome("limit", reason))
+                raise StopRun(Outcome(Status.LIMIT, reason))
             self._env.round += 1
             waits = {key: sorted(member.role.rc.watch) for key, member in self._members.items() if key not in acts}
             yield self._record(RoundBegan(acts=tuple(acts), waits=waits))
             self._open = _Unfinished(tuple(acts))
             yield from self._finish(acts)
         rounds = f"round {self._env.round}" if self._env.round else "the beginning"
-        raise StopRun(Outcome("finished", f"After {rounds} nobody has news to act on."))
+        raise StopRun(Outcome(Status.FINISHED, f"After {rounds} nobody has news to act on."))
 
     def _read(self) -> list[str]:
         """Let every role read what is new; return the keys of those that have something to act on."""
@@ -273,7 +273,7 @@ class TeamRun:
     def _no_money(self) -> NoMoneyException:
         investment = self._start.settings["team"]["investment"]
         reason = f"Insufficient funds: {self._budget.limits.usd or investment:g}"
-        return NoMoneyException(Outcome("budget", reason), self._budget.usd)
+        return NoMoneyException(Outcome(Status.BUDGET, reason), self._budget.usd)
 
     def _record(self, event: Event) -> Event:
         worked = round(self._budget.time.seconds, 3)

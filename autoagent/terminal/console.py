@@ -100,6 +100,7 @@ class Console:
         hooks: EventHooks = _NO_HOOKS,
     ) -> None:
         self.tally = RunStats()
+        self.goes_on = False  # whether this screen has shown the run before
         self._hooks = hooks
         self._words = RunWords(self.tally)
         self._mask = mask
@@ -210,7 +211,7 @@ class Console:
             case Changed():
                 self._screen.lines([page.said("CHANGED:", event.what, "user")])
             case RunStarted():
-                self._screen.lines(rendering.started(event, page))
+                self._screen.lines(rendering.started(event, page, brief=self.goes_on))
                 if self._undecided is not None:
                     self._thought(self._undecided, page)
             case Prompted():
@@ -404,6 +405,22 @@ class Console:
 
         run, words, attended = self.tally.run, self._mask(prompt), self._answers.at_terminal
         return self._desk.ask(run, words, question, timeout, read, attended=attended)
+
+    @property
+    def has_person(self) -> bool:
+        """True if a person reads this screen and can type here."""
+        return self._answers.at_terminal and self._events is None
+
+    def next_wish(self) -> str:
+        """Ask what the run is to do next; '' for nothing, and where nobody is at the terminal."""
+        if not self.has_person:
+            return ""
+        self._answers.discard_typeahead()
+        self._screen.lines(["", self._screen.page.ink("label", "What next? (Enter = done)")])
+        try:
+            return self._read(None).strip()
+        except (EOFError, KeyboardInterrupt):
+            return ""
 
     def _read(self, watch: Watch | None) -> str:
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from autoagent.core.commands import Proposal
 from autoagent.core.errors import StateError, StopRun
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.questions import Question
 from autoagent.safety.open_questions import HeldQuestion, OpenQuestion, OpenQuestions
 from autoagent.terminal.attention import Attention
@@ -243,7 +243,7 @@ class QuestionDesk:
             return TimeoutError(f"The user did not answer within {waiting.seconds:g} s.")
         reason = f"Nobody answered within {waiting.seconds:g} s (--answer-timeout)"
         if ends:
-            return StopRun(Outcome("unanswered", f"{reason}; the run is saved and ends."))
+            return StopRun(Outcome(Status.UNANSWERED, f"{reason}; the run is saved and ends."))
         self._say(f"{reason}; the run goes on.")
         return TimeoutError(f"{reason}.")
 

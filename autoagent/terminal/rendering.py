@@ -28,8 +28,10 @@ from autoagent.core.events import (
     Returned,
     RunStarted,
     SystemNotice,
+    Verified,
 )
 from autoagent.core.model import Thoughts
+from autoagent.core.outcome import Status
 from autoagent.terminal import markdown
 from autoagent.terminal.highlighting import highlighter
 from autoagent.text.facts import PURPOSE, facts_in
@@ -114,24 +116,32 @@ def name_of(tally: RunStats) -> str:
     return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
 
 
-def started(event: RunStarted, page: Canvas) -> Iterator[str]:
-    """Render who the agent is, what it is to reach, and with what."""
+def started(event: RunStarted, page: Canvas, *, brief: bool = False) -> Iterator[str]:
+    """Render who the agent is, what it is to reach, and with what; `brief`: the goals alone."""
     if isinstance(event, Resumed):
         yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
     task = event.task
-    yield page.said("NAME:", task.name, "label")
-    yield page.said("ROLE:", task.role, "label")
+    if not brief:
+        yield page.said("NAME:", task.name, "label")
+        yield page.said("ROLE:", task.role, "label")
     yield page.ink("label", "GOALS:")
     for number, goal in enumerate(task.goals, 1):
         yield "  " + wrap(f"{number}. {goal.text}", page.columns, at=2, indent=5)
         if goal.check:
             yield "     " + wrap(f"check: {goal.check}", page.columns, at=5, indent=7)
-    yield page.said("MODEL:", f"{event.model}, window {event.window:,} tokens", "label")
+    if brief:
+        return
+    yield page.said("MODEL:", at_host(f"{event.model}, window {event.window:,} tokens", event.host), "label")
     yield page.said("WORKSPACE:", event.workspace, "label")
     names = ", ".join(event.commands)
     if len(event.commands) > NAMED_COMMANDS:
         names = f"{len(event.commands)}, which `autoagent commands` lists"
     yield page.said("COMMANDS:", names, "label")
+
+
+def at_host(model: str, host: str) -> str:
+    """Name a model, and the host that its prompts go to."""
+    return f"{model}, at {host}" if host else model
 
 
 def rest_of(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
@@ -327,22 +337,11 @@ def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
     yield from block("\n".join(lines), page)
 
 
-_ENDS = {
-    "failed": "FAILED",
-    "setup": "NOT SET UP",
-    "limit": "LIMIT REACHED",
-    "unanswered": "NOBODY ANSWERED",
-    "stopped": "STOPPED",
-    "budget": "BUDGET USED UP",
-    "stuck": "STUCK",
-    "interrupted": "INTERRUPTED",
-}
-
-
 STANDINGS: Mapping[Standing, str] = {
     "checked": "checked",
     "shown": "shown",
     "claimed": "only claimed",
+    "accepted": "accepted",
     "unmet": "NOT met",
     "": "",
 }
@@ -368,16 +367,21 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
             facts = facts_in(event.text, truncated=event.truncated)
             said = " | ".join(facts) or "nothing that later runs would be glad to know"
             yield page.said("FACTS:", said)
+        case Verified():
+            for verdict in event.verdicts:
+                quote = f' "{verdict.evidence}"' if verdict.evidence else ""
+                said = f"goal {verdict.goal + 1} {verdict.finding}{quote}"
+                yield page.said("VERIFIER:", f"{said}: {verdict.why}" if verdict.why else said)
         case Ended():
             yield from ended(event, page)
 
 
 def ended(event: Ended, page: Canvas) -> Iterator[str]:
     """Render why the run ends here: words of the agent's where it is finished."""
-    if event.status == "finished":
-        yield from page.told("FINISHED:", event.reason)
+    if event.status == Status.FINISHED:
+        yield from page.told(f"{event.status.words}:", event.reason)
     else:
-        yield page.said(f"{_ENDS[event.status]}:", event.reason, "alarm")
+        yield page.said(f"{event.status.words}:", event.reason, "alarm")
 
 
 def report(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -392,6 +396,7 @@ def report(tally: RunStats, page: Canvas) -> Iterator[str]:
         ),
         "Files changed": ", ".join(tally.changed) or "none",
         "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
+        "Model": at_host(tally.model, tally.host),
     }
     for label, text in rows.items():
         yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
@@ -401,7 +406,7 @@ def report(tally: RunStats, page: Canvas) -> Iterator[str]:
 def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
     """Render where the log is, and how to go on with a run that is not finished."""
     yield from _whole("Log:", log, page)
-    if tally.ended is None or tally.ended.status != "finished":
+    if tally.ended is None or tally.ended.status != Status.FINISHED:
         yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
 
 

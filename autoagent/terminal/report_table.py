@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from autoagent.terminal.rendering import STANDINGS, Canvas, counted, duration, money
+from autoagent.terminal.rendering import STANDINGS, Canvas, at_host, counted, duration, money
 from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 MOST_FILES = 12  # named; of further ones the number is told
 GOAL_CHARACTERS = 300
-_STYLES = {"checked": "green", "shown": "green", "claimed": "yellow", "unmet": "bold red", "": "dim"}
+_STYLES = {
+    "checked": "green", "shown": "green", "accepted": "green", "claimed": "yellow", "unmet": "bold red", "": "dim",
+}  # fmt: skip
 
 
 def table(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -50,7 +52,7 @@ def table(tally: RunStats, page: Canvas) -> Iterator[str]:
     usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
     spent = f"{usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out"
     add("Tokens", f"{tally.tokens:,}", spent)
-    add("Cost", money(usage.cost), f"{tally.model}{limit}")
+    add("Cost", money(usage.cost), f"{at_host(tally.model, tally.host)}{limit}")
     if len(tally.by_model) > 1:
         for name, part in tally.by_model.items():
             add("", money(part.cost), f"{name}, {part.prompt + part.completion:,} tokens")

@@ -9,18 +9,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from autoagent.config.derived_check import derived_check
 from autoagent.config.settings import Settings
 from autoagent.config.task_file import MOST_GOALS
 from autoagent.config.typed_goal import parse_goal, remark
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.model import Message
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.task import Goal, Task
 from autoagent.models.servers import USUAL_PORTS, Server, list_models
 from autoagent.registry.models import PROVIDERS, Provider
 from autoagent.registry.table import either
-from autoagent.text.named_files import named_files
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 DEFAULT_ROLE = (
@@ -34,8 +32,11 @@ DEFAULT_GOALS = (
     "Develop and manage multiple businesses autonomously",
 )
 
-# What a wish says exactly: a quotation, a number.
-_EXACT = re.compile(r"""(?<!\w)["']([^"'\n]+)["'](?!\w)|(?<![\w.,])(\d+(?:[.,:]\d+)*)(?!\w)""")
+# What a wish says exactly: a quotation, a number, the name of a file.
+_EXACT = re.compile(
+    r"""(?<!\w)["'“„«`]([^"'”“»`\n]+)["'”“»`](?!\w)|(?<![\w.,])(\d+(?:[.,:]\d+)*)(?!\w)"""
+    r"""|(?<![\w:/@.-])([\w-][\w./-]*\.[A-Za-z]\w{0,9})(?![\w/-]|\.\w)"""
+)
 
 
 class SetupTerminal(Protocol):
@@ -69,7 +70,7 @@ def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = Non
             while (wish := terminal.ask("I want it to: ").strip()).lower() not in ("", "manual", "--manual"):
                 if (task := task_of_wish(terminal, propose, wish)) is not None:
                     return task
-        return _with_checks(terminal, _ask_one_by_one(terminal))
+        return _ask_one_by_one(terminal)
     except EOFError:
         raise _unanswered("pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y") from None
 
@@ -88,9 +89,9 @@ def task_of_wish(
         return task
     while (answer := terminal.ask("Start with this? (y = yes, e = edit, n = no) [y]: ", "y").strip().lower()) != "n":
         if answer in ("y", "yes"):
-            return _with_checks(terminal, task)
+            return task
         if answer in ("e", "edit"):
-            return _with_checks(terminal, _ask_one_by_one(terminal, task))
+            return _ask_one_by_one(terminal, task)
         terminal.say("Please answer y, e or n.")
     return None
 
@@ -116,7 +117,7 @@ def _proposed(terminal: SetupTerminal, propose: Callable[[str], str], wish: str)
 def _lost(wish: str, goals: Sequence[Goal]) -> list[str]:
     """Return the files, quotations and numbers of a wish that none of its goals holds."""
     said = "\n".join(goal.text for goal in goals)
-    exact = dict.fromkeys([*named_files(wish), *(found[1] or found[2] for found in _EXACT.finditer(wish))])
+    exact = dict.fromkeys(found[1] or found[2] or found[3] for found in _EXACT.finditer(wish))
     return [part for part in exact if part not in said]
 
 
@@ -152,27 +153,6 @@ def _edited_goals(terminal: SetupTerminal, so_far: Sequence[Goal]) -> tuple[Goal
     return tuple(goals) or tuple(so_far)
 
 
-def _with_checks(terminal: SetupTerminal, task: Task) -> Task:
-    """Return the task with the checks that its goals call for, where a person has seen and taken them."""
-    derived = {number: check for number, goal in enumerate(task.goals) if (check := derived_check(goal))}
-    if not derived or not terminal.interactive:
-        return task
-    terminal.say("These commands would check the goals, run in the workspace after each change and before the end:")
-    for number, check in derived.items():
-        terminal.say(f"  {number + 1}. {check}")
-    usable = ("y", "yes", "n", "no", "e", "edit")
-    while (answer := terminal.ask("Use them? (y = yes, e = edit, n = no) [y]: ", "y").strip().lower()) not in usable:
-        terminal.say("Please answer y, e or n.")
-    if answer[0] == "n":
-        return task
-    if answer[0] == "e":
-        terminal.say("Enter keeps a check, - drops it; or type another command.")
-        typed = {n: terminal.ask(f"Check of goal {n + 1} [{check}]: ", check).strip() for n, check in derived.items()}
-        derived = {number: check for number, check in typed.items() if check not in ("", "-")}
-    goals = tuple(replace(goal, check=derived.get(n, goal.check)) for n, goal in enumerate(task.goals))
-    return replace(task, goals=goals)
-
-
 def show_task(terminal: SetupTerminal, task: Task) -> None:
     """Name, role and goals, a line each."""
     terminal.say(f"Name:  {task.name}")
@@ -193,7 +173,7 @@ def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> Task | No
         while (answer := terminal.ask(question, "y").strip().lower()) not in ("y", "yes", "n", "no", "e", "edit"):
             terminal.say("Please answer y, n or e.")
         if answer[0] == "e":
-            return _with_checks(terminal, _ask_one_by_one(terminal, task))
+            return _ask_one_by_one(terminal, task)
         return task if answer[0] == "y" else None
     except EOFError:
         raise _unanswered("pass -y to take the saved settings") from None
@@ -344,4 +324,4 @@ def _yes(terminal: SetupTerminal, question: str) -> bool:
 
 
 def _unanswered(advice: str) -> StopRun:
-    return StopRun(Outcome("unanswered", f"an answer was needed and the input has ended; {advice}"))
+    return StopRun(Outcome(Status.UNANSWERED, f"an answer was needed and the input has ended; {advice}"))

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from autoagent.core.errors import StopRun
-from autoagent.core.outcome import Outcome
+from autoagent.core.outcome import Outcome, Status
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _LOOKS = (0.05, 0.2, 0.75)  # seconds after a signal, and from one look to the next
@@ -79,9 +79,9 @@ class Interrupts:
         pending, self._pending = self._pending, []
         for number in pending:
             if number in _ENDING:
-                raise StopRun(Outcome("interrupted", f"Ended by {signal.Signals(number).name}."))
+                raise StopRun(Outcome(Status.INTERRUPTED, f"Ended by {signal.Signals(number).name}."))
         if len(pending) > 1:
-            raise StopRun(Outcome("interrupted", "Ended by Ctrl-C."))
+            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C."))
         raise KeyboardInterrupt
 
 

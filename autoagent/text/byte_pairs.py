@@ -1,8 +1,7 @@
-"""Byte-pair encoding, as far as it is needed to count: as many tokens as tiktoken makes, in a tenth of its memory.
+"""Counts tokens by byte-pair encoding, as tiktoken does but with a tenth of its memory.
 
-tiktoken keeps each token of an encoding four times over, 75 MB, and takes a third of a second for that. Here the rank
-of a token is found by the hash of its bytes, 64 bits, in two arrays of 2 MB; a text is cut into pieces as there, most
-of which are tokens, or were counted before.
+tiktoken keeps each token of an encoding four times (75 MB) and loads for a third of a second. Here the rank of a token
+is found by the 64-bit hash of its bytes in two arrays of 2 MB; pieces of text are mostly tokens or were counted before.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class BytePairs:
         return self._merged(data)
 
     def _merged(self, data: bytes) -> int:
-        """Merge the neighbours whose token has the lowest rank, the first of several, until no two make one."""
+        """Merge the neighbours whose token has the lowest rank, the first of equals, until no pair is a token."""
         parts = [data[n : n + 1] for n in range(len(data))]
         ranks = [self._rank(data[n : n + 2]) for n in range(len(data) - 1)]
         while ranks and (best := min(ranks)) < _NONE:

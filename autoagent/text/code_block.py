@@ -1,7 +1,7 @@
-"""A reply whose code follows its object: `{"command": {… "text": "```"}}`, then the code between lines of ```.
+"""Replies whose code follows the object: `{"command": {… "text": "```"}}`, then the code between lines of ```.
 
-A small model writes code right in a Markdown code block that it gets wrong inside a string of JSON. "```" stands in the
-place of the code, so that the object says by itself which argument the block is.
+Small models write correct code in a Markdown block but not inside a JSON string. The placeholder "```" marks the
+argument that the block belongs to.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_code(file: str) -> bool:
 
 
 def split(text: str) -> tuple[str, CodeBlock] | None:
-    """Return the object of a reply and the block that follows it; None if nothing does, or more than that."""
+    """Return the object of a reply and the single block that follows it; None if there is no block or more text."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None

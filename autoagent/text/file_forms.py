@@ -1,6 +1,6 @@
-"""Whether a text has the form that the name of its file promises: JSON, Python, TOML or YAML.
+"""Checks whether a text has the form that its file name promises: JSON, Python, TOML or YAML.
 
-Of what is wrong only the parser's own words are told and the line, nothing that stands in the text.
+Errors have only the parser's words and the line, never the content.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ LONGEST = 200_000  # characters of a text that is looked at
 
 
 def form_error(path: str, text: str) -> str:
-    """Return what is wrong with the text of a file, such as "is not valid JSON: Expecting value, line 1".
+    """Describe the error in the text of a file, such as "is not valid JSON: Expecting value, line 1".
 
-    It is '' for one that is well-formed, blank, or too long or too deeply nested to tell, and for any other file.
+    Return '' for a well-formed or blank text, a text too long or too deeply nested to check, and other kinds of file.
     """
     name, wrong = _FORMS.get(PurePosixPath(path).suffix.lower(), ("", None))
     if wrong is None or len(text) > LONGEST or not text.strip():

@@ -1,6 +1,6 @@
-"""Long texts in parts: a page of lines, or the two ends, each with a note of what is missing and how to read on.
+"""Long texts in parts: a page of lines, or both ends, with a note on the missing rest and how to read on.
 
-Lines and columns count from 1; a line that is longer than a page is read on from a column.
+Lines and columns count from 1; a line longer than a page is continued at a column.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SNAP = 0.5  # of an end, at most, goes to have it end where a line does
 class Page:
     """A part of a text: from `column` of line `first` to line `last` of `total`.
 
-    `goes_on` is the line and the column at which what comes after it begins; None at the end of the text.
+    `goes_on` is the line and column where the rest begins; None at the end of the text.
     """
 
     text: str
@@ -47,8 +47,7 @@ class Page:
         return self.first == self.column == 1 and self.goes_on is None
 
     def note(self, command: str) -> str:
-        """Say which part it is and how to go on, with `command`
-        up to the arguments for it; '' if nothing is missing.
+        """Say which part it is and how to go on with `command`, given up to the arguments for it; '' if it is complete.
         """
         if self.whole:
             return ""
@@ -63,7 +62,7 @@ class Page:
 
 
 def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, column: int = 1) -> Page:
-    """Return as many of `lines` (None: all) from line `first` as fit, whole ones if one fits.
+    """Return as many of `lines` (None: all) from line `first` as fit, whole lines if at least one fits.
 
     Past the end of the text the page is empty. Raises CommandError for a number below 1.
     """
@@ -92,7 +91,7 @@ def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, col
 
 
 def _most(most: int, good: Callable[[int], bool]) -> int:
-    """Return the largest number up to `most` that is good, given that all below it are; 0 if none is."""
+    """Return the largest number up to `most` that is good, given that all smaller numbers are good; 0 if none is."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2
@@ -104,9 +103,9 @@ def _most(most: int, good: Callable[[int], bool]) -> int:
 
 
 def ends(text: str, limit: int, count: Count, command: str = "") -> str:
-    """Cut the text to `limit` tokens: unchanged, or its two ends with a note of what is left out between them.
+    """Return the text within `limit` tokens: unchanged, or both ends with a note on the omission.
 
-    `command`, up to the arguments for that, shows what is left out. Ends are whole lines, where lines are short.
+    `command`, given up to the arguments, shows the omitted part. Ends are whole lines if lines are short.
     """
     if fits(text, limit, count):
         return text
@@ -122,7 +121,7 @@ def ends(text: str, limit: int, count: Count, command: str = "") -> str:
 
 
 def _to_line_end(head: str) -> str:
-    """Drop a partial last line if enough is left without it; without the newline at the end."""
+    """Drop a partial last line if enough is left without it, and the newline at the end."""
     at = head.rfind("\n")
     return head[:at] if at >= len(head) * _SNAP else head
 

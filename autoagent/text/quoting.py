@@ -4,12 +4,12 @@
     ...
     </untrusted-3f9a1c2e4b>
 
-The ID is a digest of the run, the step, the source and the text itself, so a text would have to hold its own digest to
-close its marks; and being made from nothing but what the log holds, it is the same when a prompt is built again. What
-looks like a mark in the text, or like a control token of a chat format, is defused all the same.
+The ID is a digest of the run, the step, the source and the text itself, so a text would have to contain its own digest
+to close its marks. Prompts built again from the log have the same marks. Lookalikes of marks and of control tokens of
+chat formats are defused.
 
-Not covered: a model may follow what stands between marks; what it can do then is for the guard and the sandbox. Control
-tokens of chat formats that are not listed here.
+Not covered: a model may follow quoted instructions; the guard and the sandbox limit the effect. Control tokens of
+unlisted chat formats.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Marks:
 
     @classmethod
     def of(cls, text: str, source: str, *, run: str, step: int, named: int = NAMED) -> Marks:
-        """Return the marks of a text, given whole even if only a part is shown; `named` characters of its source."""
+        """Return the marks of a text, given whole even if only a part is shown; `named` limits the source's characters.
+        """
         told = "\0".join((run, str(step), source, text)).encode("utf-8", "surrogatepass")
         tag = f"{WORD}-{hashlib.sha256(told).hexdigest()[:_DIGITS]}"
         return cls(f'<{tag} from "{name_source(source, named)}">', f"</{tag}>")
@@ -72,7 +73,7 @@ class Marks:
         return f"{self.opening}\n{text}\n{self.closing}"
 
     def around_line(self, text: str) -> str:
-        """Do the same in one line."""
+        """Quote the text on one line."""
         return f"{self.opening} {' '.join(text.split())} {self.closing}"
 
 
@@ -82,9 +83,9 @@ def marked(text: str, source: str, *, run: str = "", step: int = 0) -> str:
 
 
 def split(text: str) -> list[tuple[str, Marks | None]]:
-    """Split a text of ours that quotes some from outside: each part with its marks, None for our own words.
+    """Split one of our texts into own and quoted parts, alternating; each part comes with its marks, None for our own.
 
-    Own and quoted parts alternate; the marks are not in the parts, and the newlines within them are.
+    The parts lack the marks but keep the newlines inside them.
     """
     parts: list[tuple[str, Marks | None]] = []
     at = 0
@@ -95,20 +96,20 @@ def split(text: str) -> list[tuple[str, Marks | None]]:
 
 
 def defuse(text: str) -> str:
-    """Return the text with nothing left that could pass for a mark or a control token; the rest is unchanged."""
+    """Return the text with lookalikes of marks and control tokens defused; the rest is unchanged."""
     text = _TAGS.sub(lambda found: f"[{len(found[0])} invisible characters]", text)
     text = _BRACKETS.sub(lambda found: "&lt;" if _begins_mark(text, found.end()) else found[0], text)
     return _CONTROL.sub(lambda found: "&lt;" if found[0] == "<" else "&#91;", text)
 
 
 def name_source(source: str, limit: int = NAMED) -> str:
-    """Name a source in one short line that can neither end a mark nor hold much of a message itself."""
+    """Format a source on one short line that cannot end a mark or carry a message."""
     line = re.sub(r"[\"<>\[\]|\uff5c]", "", escape(" ".join(source.split()))) or "outside"
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _begins_mark(text: str, at: int) -> bool:
-    """Return whether the letters that come next, whatever stands between them, are those of the word."""
+    """Return whether the next letters, ignoring everything between them, spell the word."""
     found = 0
     for char in text[at : at + _WINDOW]:
         for letter in _letters(char):
@@ -122,6 +123,6 @@ def _begins_mark(text: str, at: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _letters(char: str) -> str:
-    """Return the plain small letters that a character stands for; '' if it is no letter."""
+    """Return the plain lower-case letters a character stands for; '' if it is no letter."""
     folded = unicodedata.normalize("NFKD", char).casefold()
     return "".join(_ALIKE.get(letter, letter) for letter in folded if letter.isalpha())

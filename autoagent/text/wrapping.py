@@ -1,7 +1,6 @@
-"""Lines that fit a terminal, measured in columns: prose that arrives in pieces, and blocks whose lines stay lines.
+"""Wraps text to a terminal's columns: prose that arrives in pieces, and blocks whose lines stay lines.
 
-Both escape what they are given. Their continuation lines are indented, so a text cannot pose as a line of the
-program's own.
+Both escape their input. Continuation lines are indented, so a text cannot imitate a line of the program.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ NARROWEST = 20  # columns; a terminal below that wraps by itself
 
 
 class Flow:
-    """Wraps prose that arrives in pieces; the lines are the same however the text was cut into pieces.
+    """Wraps prose that arrives in pieces; the result does not depend on the pieces.
 
-    `columns` is the width of a line, `at` the column where the text begins, `indent` that of all further lines.
+    `columns` is the width of a line, `at` the starting column, `indent` that of all further lines.
     """
 
     def __init__(self, columns: int, *, at: int = 0, indent: int = 2) -> None:
@@ -38,7 +37,7 @@ class Flow:
         return self._at
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; return what can be written now."""
+        """Add a piece; return the output that is final."""
         parts = _PART.findall(self._word + piece)
         self._word, written = "", ""
         for part in parts:
@@ -82,10 +81,10 @@ def wrap(text: str, columns: int, *, at: int = 0, indent: int = 2) -> str:
 
 
 def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_spaces: bool = False) -> Iterator[str]:
-    """Cut one line, escaped, into at least one of at most `columns`, each with `before` in front.
+    """Cut one escaped line into lines of at most `columns`, each starting with `before`.
 
-    All but the first stand `hanging` columns further in, so that none of them passes for a line of its own. It is cut
-    where it is full, or with `at_spaces` at the last space before that; those at a cut are left out.
+    Further lines are indented by `hanging`, so that none passes for a line of its own. With `at_spaces`, cut at the
+    last space instead of a full line, and drop the spaces there.
     """
     columns = max(columns, NARROWEST)
     further = before + " " * hanging

@@ -1,14 +1,14 @@
-"""The workspace: the one folder the agent works in, and the one gate that every path of a command goes through.
+"""The workspace: the folder the agent works in, and the gate that every path of a command goes through.
 
-A path is resolved to its physical place first, so that links inside the workspace work, and that place is checked.
-Then it is opened from the root down with no link followed at all: what is swapped in between makes the opening
-fail, never lead out. The kernel does this in one step where it has openat2 (Linux 5.6), a walk over the folders
-does elsewhere. A file with further hard links is never written through: it gets a new inode.
+A path is resolved to its physical place, so that links inside the workspace work, and the place is checked. Then it is
+opened from the root without following any link: a swap in between makes opening fail instead of leading outside. The
+kernel does that in one step where it has openat2 (Linux 5.6); elsewhere it is a walk over the folders. A file with
+further hard links is never written through but gets a new inode.
 
 No library opens beneath a folder without following links; Python's pathlib follows them.
 
-Not covered: a hard link to an outside or protected file can be read (making one is for the sandbox to prevent), and
-so can a file system mounted inside the workspace.
+Not covered: hard links to outside or protected files can be read (the sandbox prevents making them), and so can file
+systems mounted inside the workspace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, Self
 
+from autoagent.core.durable_files import replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
+from autoagent.workspace.guarded import Watch
 
 if TYPE_CHECKING:
     import ctypes
@@ -65,10 +67,11 @@ class WorkspaceEntry:
 
 # Made by tools and large: listed as one line, and not searched unless named.
 NOT_ENTERED = frozenset({".git", "__pycache__", "node_modules"})
+CODE_FOLDER = "executed_code"  # where AutoGPT keeps the code that it is asked to run
 
 
 class Observer(Protocol):
-    """Is told what of the workspace is handed out, before it is; places are relative to the root."""
+    """Hears about access to the workspace before it happens; places are relative to the root."""
 
     def content(self, where: str) -> None:
         """Hear that the content of this file was handed out."""
@@ -78,14 +81,25 @@ class Observer(Protocol):
 
 
 class Workspace:
-    """Files beneath `root`, which is made if it is not there.
+    """Files beneath `root`, which is created if missing.
 
-    Paths are relative to the root, or absolute inside it. Whatever is refused or fails raises CommandError, which
-    names the path and says why. What lies at or beneath a `protected` path, now or later, is out of reach: it is
-    neither read, written nor listed. The attribute `protected` holds those inside the root, relative to it.
+    Paths are relative to the root, or absolute inside it. Refusals and failures raise CommandError with the path and
+    the reason. `protected` paths and everything beneath them, existing or not, are neither read, written nor listed;
+    the attribute `protected` holds those inside the root, relative to it.
+
+    `watch` looks after what would run as the user later (see guarded). Such a file can be read, and written if it is
+    `granted`; `changes` are the user's to the names of these files, and what is taken away is kept `apart`.
     """
 
-    def __init__(self, root: Path, protected: Iterable[Path] = (), *, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        protected: Iterable[Path] = (),
+        *,
+        changes: Iterable[str] = (),
+        apart: Path | None = None,
+        gate: Gate | None = None,
+    ) -> None:
         try:
             root.mkdir(parents=True, exist_ok=True)
             self.root = root.resolve(strict=True)
@@ -97,22 +111,27 @@ class Workspace:
         self._observer: Observer | None = None
         self.protected = self._inside(protected)
         self._protected = frozenset(place.casefold() for place in self.protected)
+        self._granted: Collection[str] = ()
+        try:
+            self.watch = Watch(self.root, self.folder, self.is_protected, changes, apart)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
 
-    def observed(self, observer: Observer) -> Self:
-        """Return the same workspace, whose observer is told what is handed out."""
+    def observed(self, observer: Observer, granted: Collection[str] = ()) -> Self:
+        """Return the same workspace with an observer of all access."""
         view = copy.copy(self)
-        view._observer = observer
+        view._observer, view._granted = observer, granted
         return view
 
     def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
-        """Return the path as the model and the user see it: relative to the root, links resolved.
+        """Return the path as shown to the model and the user: relative to the root, links resolved.
 
-        With `of_file`, one that can only name a folder is refused; without `follow` a link as its last part stays.
+        With `of_file`, refuse a path that can only name a folder; without `follow`, keep a link at the end.
         """
         return self._locate(path, of_file=of_file, follow=follow)
 
     def find(self, path: str, *, follow: bool = True) -> WorkspaceEntry | None:
-        """Return what is at the path, or None; without `follow` a link itself, wherever it leads."""
+        """Return the entry at the path, or None; without `follow`, a link itself."""
         where = self._locate(path, follow=follow)
         folder, _, name = where.rpartition("/")
         try:
@@ -125,7 +144,7 @@ class Workspace:
         return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
 
     def size(self, path: str) -> int | None:
-        """Return the bytes of a regular file, without reading it; None if there is none that can be reached."""
+        """Return the size of a regular file in bytes without reading it; None if it cannot be reached."""
         with suppress(CommandError):
             found = self.find(path)
             return found.size if found is not None and found.kind == "file" else None
@@ -140,8 +159,8 @@ class Workspace:
             return begin + file.read(limit - len(begin)) if len(begin) == _PIECE else begin
 
     def write(self, path: str, data: bytes) -> None:
-        """Make or replace a file, whole or not at all; missing folders are made, the mode of a file is kept."""
-        where = self._locate(path, of_file=True)
+        """Create or replace a file atomically, keeping its mode; create missing folders."""
+        where = self._locate(path, of_file=True, to_write=True)
         folder, _, name = where.rpartition("/")
         with _named(path):
             self._make_folders(folder)
@@ -150,12 +169,12 @@ class Workspace:
                 _sync_folder(parent)
 
     def append(self, path: str, data: bytes) -> None:
-        """Add to the end of a file that is there; one with further hard links becomes a file of its own first."""
+        """Append to an existing file; a file with further hard links is copied first."""
         with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
             status = os.fstat(descriptor)
             if status.st_nlink == 1:
                 try:
-                    _write(descriptor, data)
+                    write_whole(descriptor, data)
                 except BaseException:  # a full disk, Ctrl-C: rather nothing is added than a part of it
                     os.ftruncate(descriptor, status.st_size)
                     raise
@@ -170,7 +189,7 @@ class Workspace:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[BinaryIO]:
-        """Open a file to read and write in place, made with its folders if missing; it is on disk once closed."""
+        """Open a file to read and write in place, creating it and its folders if needed; sync it when closed."""
         if self.find(path) is None:
             self.write(path, b"")
         elif self._observer is not None:
@@ -183,8 +202,10 @@ class Workspace:
             os.fsync(descriptor)
 
     def rename(self, path: str, new: str) -> None:
-        """Rename a file, replacing any file of that name and taking its mode; all or nothing."""
-        (folder, _, name), (into, _, new_name) = (self._locate(p, of_file=True).rpartition("/") for p in (path, new))
+        """Rename a file atomically, replacing an existing file and taking over its mode."""
+        (folder, _, name), (into, _, new_name) = (
+            self._locate(p, of_file=True, to_write=True).rpartition("/") for p in (path, new)
+        )
         with self._regular(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as old_parent:
             self._make_folders(into)
             with self._opened(into or ".", _FOLDER) as parent:
@@ -196,8 +217,8 @@ class Workspace:
                 _sync_folder(old_parent)
 
     def delete(self, path: str) -> None:
-        """Delete a file; of a symbolic link the link itself. Folders are refused."""
-        where = self._locate(path, of_file=True, follow=False)
+        """Delete a file, or a symbolic link itself. Folders are refused."""
+        where = self._locate(path, of_file=True, follow=False, to_write=True)
         folder, _, name = where.rpartition("/")
         with _named(path), self._opened(folder or ".", _FOLDER) as parent:
             if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -206,9 +227,9 @@ class Workspace:
             _sync_folder(parent)
 
     def sync(self, places: Collection[str]) -> None:
-        """Have the disk hold what these files hold (places relative to the root), as far as they are still there.
+        """Sync these files (places relative to the root) as far as they exist.
 
-        Beyond MOST_SYNCED everything is synced that waits for any disk.
+        For more than MOST_SYNCED files, sync all disks instead.
         """
         if len(places) > MOST_SYNCED:
             os.sync()
@@ -220,7 +241,7 @@ class Workspace:
     def walk(self, directory: str = ".", skip: Collection[str] = ()) -> Iterator[WorkspaceEntry]:
         """Yield everything beneath a folder, level by level, each folder's entries sorted by name.
 
-        Links are listed and never followed; folders whose name is in `skip` are listed and not entered.
+        Links are listed but not followed; folders whose name is in `skip` are listed but not entered.
         """
         start = self._locate(directory)
         if self._observer is not None:
@@ -243,7 +264,7 @@ class Workspace:
                     pending.append(entry.path)
 
     def is_protected(self, where: str) -> bool:
-        """Return whether a place (relative to the root) is out of reach; case is folded, as many file systems do."""
+        """Return whether a place (relative to the root) is protected, ignoring case as many file systems do."""
         parts = where.casefold().split("/")
         return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
 
@@ -253,10 +274,10 @@ class Workspace:
         """
         return self._opened(where, _FOLDER)
 
-    def _locate(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
+    def _locate(self, path: str, *, of_file: bool = False, follow: bool = True, to_write: bool = False) -> str:
         """Return the physical place of a path, relative to the root; '.' for the root.
 
-        With `of_file` it must be able to name a file; without `follow` a link as its last part stays.
+        With `of_file` it must be able to name a file; without `follow`, keep a link at the end.
         """
         if problem := _malformed(path):
             raise CommandError(f"{shown(path)} {problem}.")
@@ -281,10 +302,14 @@ class Workspace:
             raise CommandError(f"{shown(path)} is a link to {shown(where)}, which {problem}.")
         if self.is_protected(where):
             raise CommandError(f"{shown(path)} belongs to the agent itself and can be neither read nor written.")
+        if to_write and where not in self._granted and self.watch.is_guarded(where):
+            raise CommandError(
+                f"{shown(path)} can only be read: it would run as the user later, who has not allowed it."
+            )
         return where
 
     def _joined(self, path: str) -> Path:
-        """Return the absolute path; an outside one that begins with a usual name of a workspace is meant inside."""
+        """Return the absolute path. An outside path that begins with a usual workspace name is mapped inside."""
         first, _, rest = path.lstrip("/").partition("/")
         if path.startswith("/") and first in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
             return self.root / rest.lstrip("/")
@@ -316,7 +341,7 @@ class Workspace:
 
     @contextmanager
     def _regular(self, path: str, flags: int) -> Iterator[int]:
-        where = self._locate(path, of_file=True)
+        where = self._locate(path, of_file=True, to_write=bool(flags & (os.O_WRONLY | os.O_RDWR)))
         # O_NONBLOCK: to open a FIFO would wait for its other end
         with _named(path), self._opened(where, flags | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
             _require_file(os.fstat(descriptor).st_mode, path)
@@ -347,7 +372,7 @@ def folder_named(path: str) -> str:
 
 
 def shown(path: str) -> str:
-    """Render a path for a message: quoted, with the unprintable escaped and the middle of a long one left out."""
+    """Format a path for a message: quoted, escaped, and shortened in the middle."""
     return repr(path if len(path) <= 120 else f"{path[:80]}...{path[-30:]}")
 
 
@@ -375,14 +400,14 @@ def openat2_gate(folder: int, path: str, flags: int) -> int:
 
 @functools.cache
 def _libc() -> ctypes.CDLL:
-    """Return the C library, looked up once: that takes longer than what it is called for."""
+    """Return the C library, loaded once."""
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True)
 
 
 def walk_gate(folder: int, path: str, flags: int) -> int:
-    """Open through the gate by opening one folder after the other, none of them through a link."""
+    """Open through the gate folder by folder, following no link."""
     *folders, last = path.split("/")
     current = os.dup(folder)
     try:
@@ -412,7 +437,7 @@ def _best_gate(root: Path) -> Gate:
 
 
 def _malformed(path: str) -> str:
-    """Explain why a path cannot be used, whatever is on the disk; '' if it can."""
+    """Explain why a path is unusable on any disk; '' if it is fine."""
     if not path.strip():
         return "is no file name: it is blank"
     if any("\ud800" <= character <= "\udfff" for character in path):
@@ -429,9 +454,7 @@ def _malformed(path: str) -> str:
 
 
 def _real(path: Path) -> str:
-    """Resolve the path's links; a circular link stays. Raises OSError (ELOOP) for a chain of too many.
-
-    How many are too many says the system, to which a circle is a chain without end.
+    """Resolve the path's links; a circular link stays. Raises OSError (ELOOP) for too long a chain, as the system does.
     """
     try:
         real = os.path.realpath(path)
@@ -470,7 +493,7 @@ def _require_file(mode: int, path: str) -> None:
 
 
 def _mode_to_keep(parent: int, name: str, path: str) -> int | None:
-    """Return the permissions of the file to be replaced, or None if there is none yet."""
+    """Return the permissions of the file to be replaced, or None if it does not exist."""
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -479,42 +502,6 @@ def _mode_to_keep(parent: int, name: str, path: str) -> int | None:
     if not os.access(name, os.W_OK, dir_fd=parent):  # a rename would not mind
         raise CommandError(f"{shown(path)} is read-only.")
     return mode & 0o777
-
-
-def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
-    """Put a file of these permissions, None for the usual ones, in place of what has the name in an open folder.
-
-    It is written beside that, then renamed over it: a reader or a crash sees the old content or the new, no hard link
-    is written through and no symbolic one followed. With the mode S_IFLNK it is a symbolic link to `data`.
-
-    Raises OSError. The folder is not synced.
-    """
-    temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        if mode == stat.S_IFLNK:
-            os.symlink(os.fsdecode(data), temporary, dir_fd=parent)
-        else:
-            descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=parent)
-            try:
-                if mode is not None:
-                    os.fchmod(descriptor, mode)
-                _write(descriptor, data)
-            finally:
-                os.close(descriptor)
-        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:  # Ctrl-C too leaves no half of a file behind
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=parent)
-        raise
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    """Write all of it, down to the disk."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
-    os.fsync(descriptor)
 
 
 def _sync_folder(descriptor: int) -> None:

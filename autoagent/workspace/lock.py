@@ -1,9 +1,9 @@
-"""One process at a time writes in a workspace: a kernel lock (flock) on the folder itself.
+"""Lets one process at a time write in a workspace, by a kernel lock (flock) on the folder itself.
 
-So it holds whatever state folder a run uses. It goes with the process, however that ends, and no program that the
-agent starts inherits it. Who holds it, the kernel says: no note of it can be left behind.
+It works across state folders, ends with the process, and is not inherited by programs of the agent. The kernel knows
+the holder, so no stale note can be left behind.
 
-Not covered: a workspace inside another one, and whatever is no run: you, your editor, programs of your own.
+Not covered: a workspace inside another workspace, and programs outside of runs, such as your editor.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from autoagent.text.sanitize import escape
 
 @contextmanager
 def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder against every other process; `tell` hears where its file system knows no locks.
+    """Hold the lock of the folder; `tell` hears if its file system has no locks.
 
-    Raises StateError, which names the process and its run, where another one holds it.
+    Raises StateError with the other process and its run if the lock is taken.
     """
     folder = -1
     try:
@@ -55,7 +55,8 @@ def _holder(folder: os.stat_result) -> str:
 
 
 def _locked_by(folder: os.stat_result) -> int:
-    """Return the process that holds the lock; 0 if /proc/locks does not say, as for one outside this container."""
+    """Return the process that holds the lock; 0 if /proc/locks does not show it, as for processes of other containers.
+    """
     pattern = re.compile(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ")
     with suppress(OSError):
         for found in pattern.finditer(Path("/proc/locks").read_text()):
@@ -66,7 +67,7 @@ def _locked_by(folder: os.stat_result) -> int:
 
 
 def _run_of(pid: int) -> str:
-    """Return the run whose log the process holds open; '' if it is another user's, or has none yet."""
+    """Return the run whose log the process has open; '' if unknown."""
     with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):  # closed since

@@ -1,14 +1,14 @@
-"""A store of blobs and trees, each named by the hash of its content: loose objects as git itself writes and reads them.
+"""A store of blobs and trees named by the hash of their content: loose objects in git's own format.
 
-The folder is a bare repository in git's SHA-256 format, so that `git --git-dir FOLDER ls-tree ID` works on it. Objects
-are never changed or deleted; `preciousObjects` keeps git from doing so.
+The folder is a bare repository in git's SHA-256 format, so `git --git-dir FOLDER ls-tree ID` works on it. Objects are
+never changed or deleted, and `preciousObjects` keeps git from doing so.
 
-The tree of a folder with many names is one of parts, each with the names whose hash falls into it, so that a new file
-writes one part and the index, and not the whole folder anew. Git shows a part as a folder within the folder.
+The tree of a folder with many names is split into parts by the hash of the names, so that a new file rewrites one part
+and the index instead of the whole folder. git shows a part as a subfolder.
 
-Not git itself: the machine may have none, and it would be a process at each step, under the user's own settings of git.
+git itself may be missing, would cost a process per step, and reads the user's settings.
 
-Not covered: objects are not synced to the disk. What a power cut took is found by its hash when it is read.
+Not covered: objects are not synced. Damage by a power cut is detected by the hash when reading.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Tree = Mapping[str, Node]
 
 @dataclass(frozen=True, slots=True)
 class StoredTree:
-    """A folder that is kept: the id of its tree, what is in it, and the parts of it with their ids, if it has any."""
+    """A stored folder: the id of its tree, its entries, and the ids of its parts, if any."""
 
     id: str
     tree: Tree
@@ -58,13 +58,13 @@ class StoredTree:
 
 
 class ObjectStore:
-    """The objects in `folder`, which is made (mode 0700) when the first one is put. All methods raise StateError."""
+    """The objects in `folder`, created (mode 0700) with the first object. All methods raise StateError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def put(self, kind: str, data: bytes) -> str:
-        """Keep an object, a `blob` or a `tree`; its id."""
+        """Store an object, a `blob` or a `tree`; return its id."""
         head = f"{kind} {len(data)}\0".encode()
         digest = hashlib.sha256(head)
         digest.update(data)
@@ -95,7 +95,7 @@ class ObjectStore:
         return data
 
     def put_tree(self, tree: Tree, like: StoredTree | None = None) -> StoredTree:
-        """Keep a folder. Of one that is `like` it, only the parts are written that differ."""
+        """Store a folder. If it is `like` a stored folder, write only the parts that differ."""
         count = _parts(len(tree))
         if count == 1:
             return StoredTree(self._put_entries(tree), tree, {})
@@ -114,7 +114,7 @@ class ObjectStore:
         return StoredTree(self._put_entries(index), tree, parts)
 
     def _put_entries(self, tree: Tree) -> str:
-        """Keep a tree; its id. Names are sorted as git does: a folder as if its name ended with a slash."""
+        """Store a tree; return its id. Names are sorted as in git: folders as if their name ended with a slash."""
         lines = []
         for name, node in tree.items():
             raw = os.fsencode(name)

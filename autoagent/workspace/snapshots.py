@@ -1,14 +1,12 @@
-"""Snapshots of the workspace: its contents at different times, so that they can be restored.
+"""Snapshots of the workspace that can be restored.
 
-A snapshot is a tree of git objects (see objects), outside the workspace. It has files with their permissions, symbolic
-links as links, and folders, empty ones too. What lies in the workspace is never run and never interpreted: a repository
-of the user's own in it is files like any other.
+A snapshot is a tree of git objects outside the workspace: files with permissions, symbolic links, and folders, even
+empty ones. Workspace files are never run or interpreted; a repository inside is stored like any other files.
 
-Not kept, and therefore left alone when another snapshot is restored: files over LARGEST_FILE, whatever goes beyond
-MOST_BYTES or MOST_ENTRIES, folders deeper than DEEPEST, what cannot be read, devices, sockets and pipes. Owners, times,
-extended attributes and that two names were one file (hard links) are not kept either, nor that a file runs with the
-rights of its owner or group (setuid, setgid): whoever restores it would lend it their own. A change within RACY_NS of a
-look that leaves size and times as they were is seen at the next look only.
+Not stored, and left alone by a restore: files over LARGEST_FILE, everything beyond MOST_BYTES or MOST_ENTRIES, folders
+deeper than DEEPEST, unreadable entries, devices, sockets and pipes. Owners, times, extended attributes, hard links and
+setuid/setgid bits are not stored either; the latter would lend the restoring user's rights. A change within RACY_NS of
+a scan that keeps size and times is only seen by the next scan.
 """
 
 from __future__ import annotations
@@ -25,8 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
+from autoagent.core.durable_files import replace_in
 from autoagent.core.errors import StateError
-from autoagent.workspace.gate import Workspace, replace_in, shown
+from autoagent.workspace.gate import Workspace, shown
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
 
 LARGEST_FILE = 32 << 20  # bytes
@@ -54,7 +53,7 @@ class Restored:
 
 @dataclass(slots=True)
 class _Look:
-    """The result of one scan of the workspace: the trees of its folders, and what is not kept and why."""
+    """The result of one scan of the workspace: the trees of its folders, and the reasons for everything left out."""
 
     trees: dict[str, dict[str, Node]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)  # and their modes, parents before what is in them
@@ -65,10 +64,9 @@ class _Look:
 
 
 class Snapshots:
-    """The snapshots in the folder `store` of one workspace; satisfies the protocol of that name.
+    """The snapshots of one workspace in the folder `store`; satisfies the protocol of that name.
 
-    A file whose size, times and inode are those of the last look is not read again. `tell` hears, once for each path,
-    what is not kept and why.
+    Files with unchanged size, times and inode are not read again. `tell` hears once per path what is left out and why.
     """
 
     def __init__(self, store: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> None:
@@ -82,7 +80,7 @@ class Snapshots:
         self._recent: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # trees by id, of the last two looks
 
     def take(self) -> str:
-        """Keep the workspace as it is now; the id of its tree, the same for the same content. Raises StateError."""
+        """Take a snapshot; return the id of its tree, which depends on the content only. Raises StateError."""
         look, pending = _Look(), deque([""])
         while pending:
             where = pending.popleft()
@@ -114,18 +112,35 @@ class Snapshots:
         """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
         return sorted(path for path, _, _ in self._differing(before, after))
 
-    def restore(self, tree: str) -> Restored:
-        """Make the workspace hold what it held when this tree was taken; nothing is touched if that is not whole.
+    def read(self, tree: str, path: str) -> bytes | None:
+        """Return what a file held when this tree was taken; None if there was no such file, or it was not kept.
 
-        What no snapshot keeps is left alone, as is what is protected. As it is before, the workspace is kept first.
+        Raises StateError if the snapshot is missing or damaged.
+        """
+        *folders, name = path.split("/")
+        for folder in folders:
+            node = self._tree(tree).get(folder)
+            if not _is_folder(node):
+                return None
+            tree = node.id
+        node = self._tree(tree).get(name)
+        if node is None or _is_folder(node) or node.mode == _ABSENT:
+            return None
+        return self._objects.read("blob", node.id)
+
+    def restore(self, tree: str) -> Restored:
+        """Restore the workspace to this tree after taking a snapshot; touch nothing if the tree is incomplete.
+
+        Entries that no snapshot stores and protected paths are left alone.
 
         Raises:
-            StateError: something of the snapshot is missing or damaged, or a file cannot be written.
+            StateError: part of the snapshot is missing or damaged, or a file cannot be written.
         """
         before = self.take()
         self._check(before, tree)
         restoration = _Restoration(self._workspace, self._objects, self._tree)
         restoration.run("", before, tree)
+        self._workspace.watch.accept(restoration.changed)
         left = tuple(f"{path} ({reason})" for path, reason in sorted(restoration.left.items()))
         return Restored(tuple(sorted(restoration.changed)), left)
 
@@ -136,10 +151,9 @@ class Snapshots:
     # Taking ------------------------------------------------------------------------------------------------------
 
     def _listed(self, descriptor: int, where: str, look: _Look) -> tuple[dict[str, Node], dict[str, int]]:
-        """List the files of a folder and whatever else is no
-        folder; then its folders with their modes. Raises OSError.
+        """List the non-folders of a folder, then its folders with their modes. Raises OSError.
 
-        Beyond MOST_ENTRIES a folder is left out as a whole. The workspace itself cannot be: there it is each entry.
+        Beyond MOST_ENTRIES a folder is left out as a whole, except the workspace itself, where single entries are.
         """
         found: dict[str, Node] = {}
         folders: dict[str, int] = {}
@@ -192,7 +206,7 @@ class Snapshots:
         return node, _stamp(status) if now - status.st_ctime_ns > RACY_NS else None
 
     def _kept(self, where: str, mode: int, look: _Look) -> Node:
-        """Return the node of a folder whose own folders are all in its tree by now."""
+        """Return the node of a folder whose subfolders are all in its tree."""
         tree = look.trees.get(where)
         if tree is None:
             return _absent(look.left_out[where])
@@ -224,7 +238,7 @@ class Snapshots:
                 self._objects.read("blob", node.id)
 
     def _differing(self, before: str, after: str, where: str = "") -> Iterator[tuple[str, Node | None, Node | None]]:
-        """Yield path, node before and node after of all that differs; of folders only what is in them."""
+        """Yield the path and the nodes before and after for each difference; for folders, only for their content."""
         if before == after:
             return
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
@@ -240,7 +254,7 @@ class Snapshots:
 
 
 class _Restoration:
-    """Changes folders from one tree to another. `left` says what was not touched, and why."""
+    """Changes folders from one tree to another. `left` has the untouched paths and the reasons."""
 
     def __init__(self, workspace: Workspace, objects: ObjectStore, tree: Callable[[str], Tree]) -> None:
         self._workspace = workspace
@@ -250,9 +264,9 @@ class _Restoration:
         self.left: dict[str, str] = {}
 
     def run(self, where: str, before: str, after: str, mode: int | None = None) -> None:
-        """Change the folder at `where` from the tree `before` to `after`; '' is an empty one. Raises StateError.
+        """Change the folder at `where` from the tree `before` to `after`; '' is an empty tree. Raises StateError.
 
-        It goes from folder to folder with one of them open at a time, each opened through the gate.
+        One folder is open at a time, each opened through the gate.
         """
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
         differing = []
@@ -290,7 +304,7 @@ class _Restoration:
         return path in self.left
 
     def _exchange(self, parent: int, name: str, path: str, was: Node | None, now: Node | None) -> None:
-        """Replace one name in an open folder: the old goes, the new comes; of a folder the content comes later."""
+        """Replace one name in an open folder. The content of a folder follows later."""
         if _is_folder(was) and not _is_folder(now):
             try:
                 os.rmdir(name, dir_fd=parent)
@@ -318,7 +332,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _is_as_it_was(entry: os.DirEntry[str], stamp: Stamp, look: _Look) -> bool:
-    """Return whether an entry has this stamp, and count it then. Whatever else there is to say is not said here."""
+    """Return whether an entry is unchanged since the stamp, and count it if so."""
     try:
         same = _stamp(entry.stat(follow_symlinks=False)) == stamp
     except OSError:
@@ -330,7 +344,7 @@ def _is_as_it_was(entry: os.DirEntry[str], stamp: Stamp, look: _Look) -> bool:
 
 
 def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
-    """Explain why an entry is not kept; '' if it is."""
+    """Explain why an entry is left out; '' if it is stored."""
     mode = status.st_mode
     if stat.S_ISDIR(mode):
         return f"it is more than {DEEPEST} folders deep" if path.count("/") >= DEEPEST else ""
@@ -346,9 +360,7 @@ def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
 
 
 def _absent(reason: str, status: os.stat_result | None = None) -> Node:
-    """Return a tree's stand-in for what is not kept; its id
-    changes with a file's size and time, so that changes are seen.
-    """
+    """Return a placeholder for an entry that is left out; its id changes with a file's size and time."""
     is_file = status is not None and stat.S_ISREG(status.st_mode)
     told = f"{reason} {status.st_size} {status.st_mtime_ns}" if status is not None and is_file else reason
     return Node(_ABSENT, hashlib.sha256(told.encode()).hexdigest())
@@ -362,7 +374,8 @@ def _is_folder(node: Node | None) -> TypeGuard[Node]:
 
 
 def _content(parent: int, name: str) -> tuple[bytes, int]:
-    """Return what a regular file holds, and its mode. Raises OSError, also if it is no file or too large by now."""
+    """Return the content and mode of a regular file. Raises OSError, also for other kinds or if it is too large by now.
+    """
     with os.fdopen(os.open(name, _READ, dir_fd=parent), "rb") as file:
         status = os.fstat(file.fileno())
         data = file.read(LARGEST_FILE + 1) if stat.S_ISREG(status.st_mode) else None

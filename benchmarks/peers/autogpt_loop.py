@@ -79,7 +79,7 @@ def system() -> str:
 
 
 def main() -> None:
-    client, unparseable = OpenAI(max_retries=0), 0
+    client, unparseable, done = OpenAI(max_retries=0), 0, False
     history = [{"role": "system", "content": system()}]
     trigger = {"role": "user", "content": "Determine which next command to use, and respond using the format above:"}
     for _ in range(int(os.environ["STEPS"])):
@@ -96,7 +96,7 @@ def main() -> None:
             unparseable += 1
             history.append({"role": "system", "content": "Error: the reply is not in the response format."})
             continue
-        if name == "task_complete":
+        if done := name == "task_complete":
             break
         try:
             result = execute(name, args)
@@ -104,6 +104,7 @@ def main() -> None:
             result = f"Error: {error!r}"
         history.append({"role": "system", "content": f"Command {name} returned: {result}"})
     print(f"unparseable {unparseable}")
+    sys.exit(0 if done else 4)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """smolagents' agent that writes code, in this folder: all imports, and files, are open to it; no screen."""
 
 import os
+import sys
 
 from smolagents import CodeAgent, LogLevel, OpenAIServerModel
 from smolagents.utils import AgentParsingError
@@ -14,8 +15,10 @@ agent = CodeAgent(
     executor_kwargs={"additional_functions": {"open": open}},
     verbosity_level=LogLevel.OFF,
 )
+done = False
 try:
-    agent.run(os.environ["TASK"])
+    done = agent.run(os.environ["TASK"], return_full_result=True).state == "success"
 finally:
     failed = (getattr(step, "error", None) for step in agent.memory.steps)
     print(f"unparseable {sum(isinstance(error, AgentParsingError) for error in failed)}")
+sys.exit(0 if done else 4)

@@ -35,6 +35,7 @@ from autoagent.terminal.export import theme  # noqa: E402
 CAST, PICTURE = HERE / "session.cast", HERE / "session.svg"
 COLUMNS, ROWS = 88, 32
 SHOWN_AS = "/home/ada/project"  # the folder it runs in; its name on this machine is as long
+SHOWN_HOST = "models.example"
 DRAWN_TO = "> y -3"  # the last line of the picture; the cast goes on to the end
 LONGEST_PAUSE = 1.5  # seconds
 
@@ -102,8 +103,6 @@ SCRIPT = (
           "execute_python_file", filename="slug.py"),
     _says("Both slugs are right.", "hello-world and kase-brot", "- finish",
           "task_complete", reason="slug.py prints the slugs hello-world and kase-brot."),
-    _says("I have looked: slug.py is there, and its last run printed both slugs.", "Nothing is left to do", "- finish",
-          "task_complete", reason="slug.py prints the slugs hello-world and kase-brot."),
 )  # fmt: skip
 
 
@@ -154,7 +153,6 @@ def play(folder: Path, *, person: bool) -> Recording:
         session.person = person
         try:
             session.answers("Start with this? (y = yes, e = edit, n = no) [y]:", "y")
-            session.answers("Use them? (y = yes, e = edit, n = no) [y]:", "y")
             session.answers(QUESTION, "y -2")
             session.answers(QUESTION, "No dash at the end, please, and kase-brot in place of k-se-brot")
             session.answers(QUESTION, "y -3")
@@ -176,7 +174,8 @@ def cast_of(session: Recording, folder: Path) -> Iterator[str]:
         at += 0.05
     for when, text in together(session.shown):
         at, before = at + min(when - before, LONGEST_PAUSE), when
-        yield json.dumps([round(at, 3), "o", text.replace(str(folder), SHOWN_AS)], ensure_ascii=False)
+        text = re.sub(r"127\.0\.0\.1:\d+", SHOWN_HOST, text.replace(str(folder), SHOWN_AS))
+        yield json.dumps([round(at, 3), "o", text], ensure_ascii=False)
 
 
 def together(shown: Sequence[tuple[float, str]]) -> Iterator[tuple[float, str]]:

@@ -42,7 +42,7 @@ from autoagent.extension import (
 # A command ------------------------------------------------------------------------------------------------------
 
 
-@command("count_words", "Count the words of a text", risk="read", effects=Effects(), keywords=("count", "words"))
+@command("count_words", "Count the words of a text", risk="read", effects=Effects())
 def count_words(context: Context, text: Annotated[str, "the text", "text"]) -> CommandOutput:
     words = len(text.split())
     return CommandOutput(f"{words} words.", ResultMeta(details={"words": words}))
@@ -54,8 +54,10 @@ def count_words(context: Context, text: Annotated[str, "the text", "text"]) -> C
 def open_parrot(opening: ModelOpening) -> Model:
     from autoagent.models.replay import ReplayModel
 
-    end = ("task_complete", {"reason": "Counted."})  # the first one is answered with what there is to look at
-    calls: list[tuple[str, dict[str, Any]]] = [("count_words", {"text": opening.argument or "polly"}), end, end]
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("count_words", {"text": opening.argument or "polly"}),
+        ("task_complete", {"reason": "Counted."}),
+    ]
     model = ReplayModel([json.dumps({"command": {"name": name, "args": args}}) for name, args in calls], name="parrot")
     model.skip(opening.answered)
     return model

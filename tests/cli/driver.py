@@ -28,8 +28,7 @@ ROOT = Path(__file__).parent.parent.parent
 PROGRAM = [sys.executable, "-m", "autoagent"]
 PATIENCE = 60  # seconds, on a machine that does much else; nothing waits that long where all is well
 
-# The first task_complete is answered with what there is to look at, the second one ends the run.
-FINISH = (command("task_complete", reason="It is done."), command("task_complete", reason="It is done."))
+FINISH = (command("task_complete", reason="It is done."),)
 GOAL = ("--ai-goal", "Do the thing")
 
 TEAM_OF_TWO = """\
@@ -40,6 +39,7 @@ roles:
 """
 """A team file of which one role has a command, and the other one has not."""
 
+NEXT = "What next? (Enter = done)"
 READY = "\x1b[?2004h"  # the terminal is told to mark what is pasted: the editor reads from here on
 _ANSI = re.compile(r"\x1b")
 
@@ -257,9 +257,15 @@ class Session:
         self.presses("\x03")
 
     def ends(self) -> int:
-        """Wait for the end of the program: its exit code, or the negative number of the signal that ended it."""
+        """Wait for the end of the program: its exit code, or the negative number of the signal that ended it.
+
+        Where it is asked what comes next, that is nothing.
+        """
         try:
-            self._process.expect_exact(pexpect.EOF)
+            while self._process.expect_exact([NEXT, pexpect.EOF]) == 0:
+                if self._edits:
+                    self.sees(READY)
+                self.types("")
         except pexpect.TIMEOUT:
             raise AssertionError(f"the program did not end; the screen:\n{self.screen}") from None
         self._process.close()

@@ -13,11 +13,16 @@ from typing import Any
 
 import pytest
 from driver import FINISH, GOAL, TEAM_OF_TWO, Done, Home
+from loopback_site import Site, answer
 from mail_server import mail_server
 from server import Reply, ScriptedServer, command
 from warm import LOADED_WITH
 
+from autoagent.core.errors import SetupError
 from autoagent.plugins.child import HOOKS
+from autoagent.plugins.discovery import FoundPlugin
+from autoagent.session.plugins import State, install
+from autoagent.session.plugins_config import PluginEntry
 
 pytest.importorskip("auto_gpt_plugin_template", reason="it is not installed: pip install 'autoagent[plugins]'")
 
@@ -43,6 +48,13 @@ def enable(home: Home, **entries: Any) -> None:
     written = {name: {"enabled": True, **more} for name, more in entries.items()}
     home.write("plugins_config.yaml", json.dumps(written))
     assert home.run("trust").code == 0
+
+
+def with_its_data(home: Home) -> None:
+    """Give the plug-in almanac the module that it needs."""
+    source = home.read("plugins/almanac/almanac.py")
+    home.write("plugins/almanac/almanac.py", source.replace("import almanac_data\n", "from . import almanac_data\n"))
+    home.write("plugins/almanac/almanac_data.py", "WORD = 'data'\n")
 
 
 def result(done: Done, name: str) -> str:
@@ -159,7 +171,7 @@ def test_words_for_another_agent_pass_the_instruction_hooks(served: Home, server
 def test_a_plugin_answers_in_the_place_of_the_model(home: Home) -> None:
     put(home, "oracle")
     enable(home, oracle={})
-    done = home.run("-c", "--json", "-m", "none", *GOAL)  # there is no key and no endpoint
+    done = home.run("-c", "--json", "-m", "none", "--accept-claims", *GOAL)  # there is no key and no endpoint
     assert done.code == 0
     assert "The oracle has spoken." in done.out
 
@@ -186,13 +198,80 @@ def test_a_plugin_answers_for_the_user_where_the_user_says_so(served: Home, serv
     done = served.run("--json", *GOAL)
     assert done.code == 0, done.text
     by = [(event["allowed"], event["by"]) for event in done.events if event["type"] == "decided"]
-    assert by[:2] == [(False, "user"), (True, "the plug-in chatty")]
+    assert by[:2] == [(False, "the plug-in chatty"), (True, "the plug-in chatty")]
+    assert "The command was not run: the plug-in chatty says: Use list_files." in server.requests[1].prompt
     log = served.read(".autoagent/plugins/chatty.log")
     assert "asked: NEXT ACTION: read_file" in log
     assert "reported: ENDED: It is done." in log
     served.env["CHAT_MESSAGES_ENABLED"] = "False"
     server.add(command("list_files"))
     assert served.run("--json", *GOAL).code == 5
+
+
+def test_every_method_of_the_published_template_is_called_by_its_signature(home: Home) -> None:
+    """It answers as the model, hears the reports, and its feedback, which never ends, ends the run."""
+    put(home, "herald")
+    enable(home, herald={})
+    home.env["CHAT_MESSAGES_ENABLED"] = "true"
+    (row,) = json.loads(home.run("plugins", "--json").out)
+    assert (row["used"], row["hooks"]) == (True, ["chat_completion", "user_input", "report"]), row
+    done = home.run("--json", "-m", "none", *GOAL)  # there is no key and no endpoint
+    assert done.code == 8, done.text
+    assert sum(event["type"] == "decided" for event in done.events) < 20
+    log = home.read(".autoagent/plugins/herald.log")
+    assert "reported: THOUGHTS: Do the thing\nreported:" not in log and "THOUGHTS: Do the thing" in log
+    assert "reported: ENDED: " in log
+
+
+def test_a_module_that_is_missing_is_named_with_what_brings_it(home: Home) -> None:
+    """Whatever else a plug-in tries then, and wherever its import finds the plug-in itself."""
+    put(home, "almanac", "lantern")
+    home.write("plugins/almanac/requirements.txt", "python-almanac-data>=1\nblack\ntwine\nrequests\nopenai>=3\n")
+    enable(home, almanac={}, lantern={"requirements": ["glow"]})
+    rows = {row["name"]: row for row in json.loads(home.run("plugins", "--json").out)}
+    almanac, lantern = rows["almanac"], rows["lantern"]
+    assert almanac["missing"] == ["python-almanac-data>=1"], "build tools are no requirement, what is there is met"
+    installs = "it needs the module almanac_data, which is not installed (--install-plugin-deps installs python-almanac"
+    assert installs in almanac["reason"]
+    assert "It reads ALMANAC_KEY" in almanac["reason"]
+    assert "it needs the module lantern, which is not installed (--install-plugin-deps installs" in lantern["reason"]
+
+
+def test_what_a_plugin_reads_of_the_environment_is_named(home: Home) -> None:
+    put(home, "almanac", "lantern")
+    with_its_data(home)
+    home.write("plugins/lantern/lamp.py", "class Bulb:\n    pass\n")
+    enable(home, almanac={}, lantern={})
+    rows = {row["name"]: row for row in json.loads(home.run("plugins", "--json").out)}
+    (said,) = rows["almanac"]["problems"]
+    assert said == (
+        "The plug-in almanac adds no command. It reads ALMANAC_KEY, ALMANAC_URL: name what it needs of these under "
+        "`env:` of its entry in plugins_config.yaml."
+    )
+    assert "KeyError: 'LANTERN_TOKEN'" in rows["lantern"]["problems"][0]
+    assert rows["lantern"]["used"], "a hook that fails to say whether it is one costs nothing before it is asked"
+    assert "It reads LANTERN_TOKEN" in rows["lantern"]["problems"][0]
+
+
+def test_the_commands_of_published_forms_run(served: Home, server: ScriptedServer) -> None:
+    """Labels before or after names; openai 0.27, the folders and the libraries that AutoGPT's own process had."""
+    served.env["PLUGINS_DIR"] = "more_plugins"
+    put(served, "almanac")
+    with_its_data(served)
+    (served.folder / "plugins").rename(served.folder / "more_plugins")
+    with Site() as site:
+        site.pages["/look"] = answer(b"The ferry leaves at 7:40.")
+        enable(served, almanac={"env": {"ALMANAC_KEY": "k", "ALMANAC_URL": site.url("/look")}})
+        calls = [command("Look up", query="ferry"), command("add_task", task_id=3), command("improve_plan")]
+        server.add(*calls, Reply("Sail earlier, "), *FINISH)
+        allowed = [word for name in ("look_up", "add_task", "improve_plan") for word in ("--allow", name)]
+        done = served.run("-c", "--json", "-w", "auto_gpt_workspace", *allowed, *GOAL)
+    assert done.code == 0, done.text
+    assert json.loads(result(done, "look_up")) == {"status": 200, "text": "The ferry leaves at 7:40.", "data": "data"}
+    assert json.loads(result(done, "add_task")) == {"added": 3}
+    assert "3" in served.read("auto_gpt_workspace/tasks.json")
+    assert result(done, "improve_plan") == "Sail earlier, assistant"
+    assert "failed in post_prompt: it raised NameError" in " ".join(done.err.split()), "what it added before stays"
 
 
 def test_mail_is_sent_and_read(served: Home, server: ScriptedServer) -> None:
@@ -368,10 +447,25 @@ def test_what_a_plugin_asks_for_is_installed_in_an_environment_of_its_own(served
     enable(served, announcer={})
     (row,) = json.loads(served.run("plugins", "--json").out)
     assert row["missing"] == ["tinydep"]
-    assert "No module named 'tinydep'" in row["reason"]
+    assert "it needs the module tinydep, which is not installed (--install-plugin-deps installs tiny" in row["reason"]
     served.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(served.folder), "PIP_CONFIG_FILE": os.devnull}
     done = served.run("plugins", "--json", "--install-plugin-deps")
     assert done.code == 0, done.text
+    assert "Installing tinydep in " in done.err and "  Successfully installed tinydep-1.0" in done.err
     (row,) = json.loads(done.out)
     assert (row["used"], row["missing"], row["description"]) == (True, [], "from tinydep")
     assert not list(served.folder.rglob("PWNED"))
+
+
+@pytest.mark.slow
+def test_an_installation_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with Site() as site:
+        site.pages["*"] = lambda visit: visit.drip(answer(b" " * 100_000), every=0.5)
+        monkeypatch.setenv("PIP_INDEX_URL", site.url("/simple/"))
+        state = State(FoundPlugin("slow", "folder", "slow"), PluginEntry("slow"), "", ("no-such-package-anywhere",))
+        said: list[str] = []
+        with pytest.raises(SetupError, match="cannot be installed: it took too long"):
+            install([state], said.append, seconds=20)
+    assert said[0].endswith("for at most 20 seconds.") and len(said) > 1

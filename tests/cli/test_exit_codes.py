@@ -265,6 +265,7 @@ def test_who_is_refused_is_not_warned_first(served: Home, flags: tuple[str, str]
 )
 def test_what_cannot_be_sent_is_said_before_anything_is(home: Home, line: str) -> None:
     home.write(".env", f"OPENAI_API_KEY=key-0123456789\nOPENAI_BASE_URL=http://127.0.0.1:1/v1\n{line}\n")
+    home.run("trust")
     done = home.run(*GOAL, "-c", "-m", "none")
     assert (done.code, len(done.text.splitlines())) == (2, 1), done.text
     assert done.err.startswith(("autoagent: .env:3: ", f"autoagent: {line.partition('=')[0]}")), done.err

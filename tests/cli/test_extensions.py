@@ -33,7 +33,7 @@ def written(home: Home, site: Path, text: str) -> None:
 def test_the_example_adds_one_of_everything(home: Home, tmp_path: Path) -> None:
     installed(home, tmp_path / "site", EXAMPLE)
     home.env["EMBEDDING_MODEL"] = "letters"
-    done = home.run("-c", "--model", "parrot:one two 3", "-m", "shelf", "--sandbox", "bare", *GOAL)
+    done = home.run("-c", "--model", "parrot:one two 3", "-m", "shelf", "--sandbox", "bare", "--accept-claims", *GOAL)
     assert done.code == 0, done.text
     said = " ".join(done.text.split())
     assert "The extension example of autoagent_example 1.0 takes part: decide, listen, think, authorize" in said

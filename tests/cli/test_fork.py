@@ -164,7 +164,7 @@ def test_what_a_memory_has_brought_into_a_run_is_known_once_it_is_taken_up_again
     server.add(command("browse_website", url=page, question=""))
     assert served.run(*GOAL, "-c", "-l", "1", env={"AUTOAGENT_ALLOW_HOSTS": outside.allowed()}).code == 4
     server.add(READS)
-    assert served.run("--ai-goal", "Write that tea is good", "-c", "-l", "1").code == 4
+    assert served.run("--ai-goal", "Write that tea is good", "-c", "-l", "1", "--memory", "all").code == 4
     tainted, *_ = (event for event in served.log() if event["type"] == "tainted")
     assert tainted["data"] == {"untrusted": page}
     run = served.runs[-1]

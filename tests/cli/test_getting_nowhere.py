@@ -105,7 +105,7 @@ def test_60_new_files_are_read_without_an_alarm(served: Home, server: ScriptedSe
         served.write(f"autoagent_workspace/{n}.txt", f"text {n % 7}\n")
     server.add(*[command("read_file", filename=f"{n}.txt") for n in range(60)], *FINISH)
     done = served.run(*RUN)
-    assert (done.code, len(server.requests)) == (0, 62), done.text
+    assert (done.code, len(server.requests)) == (0, 61), done.text
     assert [event for event in served.log() if event["type"] == "noticed"] == []
 
 
@@ -130,8 +130,7 @@ def test_a_sub_agent_that_gets_nowhere_ends_and_its_starter_is_told(
     served: Home, server: ScriptedServer, step: Command | Reply
 ) -> None:
     def answer(request: Request) -> Command | Reply:
-        first = request.prompt.partition("\n")[0]
-        if "You are Digger" in first:
+        if request.asked_by("Digger"):
             return step
         if "Digger has the key" not in request.prompt:
             return command("start_agent", name="Digger", task="dig", prompt="Dig")
@@ -166,7 +165,7 @@ def wait(home: Home, seconds: float) -> Any:
 def test_3_a_program_is_waited_for_in_one_step(served: Home, server: ScriptedServer) -> None:
     server.add(START, wait(served, 60), *FINISH)
     done = served.run(*RUN)
-    assert (done.code, len(server.requests)) == (0, 4), done.text
+    assert (done.code, len(server.requests)) == (0, 3), done.text
     assert "has ended: exit status 3." in " ".join(done.text.split())
 
 
@@ -189,8 +188,7 @@ def test_3_ctrl_c_ends_a_wait(served: Home, server: ScriptedServer) -> None:
 
 def test_3_a_sub_agent_that_waits_can_be_ended(served: Home) -> None:
     def answer(request: Request) -> Command:
-        first = request.prompt.partition("\n")[0]
-        if "You are Digger" in first:
+        if request.asked_by("Digger"):
             waits.set()
             return command("wait_for", filename="a.txt", seconds=3000)
         if "Digger has the key" not in request.prompt:

@@ -90,7 +90,7 @@ def test_runs_are_listed_the_newest_first(home: Home) -> None:
     fields = {"id", "name", "status", "steps", "cost", "updated", "workspace", "parent", "goals", "proofs"}
     assert set(rows[0]) == fields
     rows.sort(key=lambda row: row["updated"], reverse=True)
-    assert [(row["status"], row["steps"], row["cost"]) for row in rows] == [("stopped", 2, 0.0), ("finished", 5, 0.0)]
+    assert [(row["status"], row["steps"], row["cost"]) for row in rows] == [("stopped", 2, 0.0), ("finished", 4, 0.0)]
     assert rows[0]["workspace"] == str(home.folder / "other")
     assert rows[0]["goals"][0] == "Write a haiku about autumn to haiku.txt"
     listed = home.run("runs").text

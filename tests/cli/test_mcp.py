@@ -140,7 +140,7 @@ def test_a_scenario_starts_no_server(served: Home) -> None:
     scenario = {
         "goals": ["Do nothing"],
         "files": dict.fromkeys((".config/autoagent/mcp.json", ".mcp.json", "servers.json"), json.dumps(lists)),
-        "replies": [{"command": "task_complete", "args": {"reason": "Done."}}] * 2,
+        "replies": [{"command": "task_complete", "args": {"reason": "Done."}}],
         "answers": ["y"],
         "expect": {"screen": ["FINISHED"]},
         "then": [{"arguments": "mcp list", "expect": {"screen": ["No MCP server is listed here."]}}],

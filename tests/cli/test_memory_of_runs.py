@@ -46,7 +46,7 @@ def test_three_ordinary_runs_do_not_infect_one_another(served: Home, server: Scr
     assert not [event for event in served.log() if event["type"] == "decided" and not event["allowed"]]
 
     server.add(command("read_file", filename="notes.md"), shell, *FINISH)
-    assert served.run(*goal("Write when the ferries leave the northern harbour")).code == 0
+    assert served.run(*goal("Write when the ferries leave the northern harbour"), "--memory", "all").code == 0
     refused = [event for event in served.log() if event["type"] == "decided" and not event["allowed"]]
     assert [event["by"] for event in refused] == ["guard"], "a page that is relevant still taints"
     assert "memory" in refused[0]["reason"]
@@ -92,7 +92,7 @@ def test_a_memory_that_taints_a_run_is_dropped_at_the_question(
     read, shell = command("read_file", filename="notes.md"), command("execute_shell", command_line="echo a > a.txt")
     both = [("execute_shell", f'{{"command_line": "echo {name} > {name}.txt"}}') for name in "ab"]
     server.add(read, Reply("", tuple(both), "tool_calls"), shell, *FINISH)
-    session = served.terminal(*goal(FERRIES), "-c", columns=200)
+    session = served.terminal(*goal(FERRIES), "-c", "--memory", "all", columns=200)
     session.answers("/drop = go on without memory", "/drop 99")
     session.sees("/drop takes a memory that brought text from outside: ")
     session.answers("/drop = go on without memory", "/drop")
@@ -102,7 +102,7 @@ def test_a_memory_that_taints_a_run_is_dropped_at_the_question(
     assert not (served.folder / "autoagent_workspace/b.txt").exists(), (
         "it was asked for with the memory in the prompt, too"
     )
-    assert "Not run: the further commands of that reply (1)." in server.requests[5].prompt
+    assert "Not run: the further commands of that reply (1)." in server.requests[4].prompt
     log = served.log()
     tainted, dropped = ([e["memory"] for e in log if e["type"] == kind] for kind in ("tainted", "dropped"))
     assert dropped
@@ -112,8 +112,8 @@ def test_a_memory_that_taints_a_run_is_dropped_at_the_question(
     kept = [memory for memory in listed(served) if memory["run"] == served.runs[-1]]
     assert {memory["kind"] for memory in kept} >= {"step", "fact"}
     assert not any(memory["trusted"] for memory in kept)
-    assert "leave the northern harbour at nine" in server.requests[4].prompt
-    assert "leave the northern harbour at nine" not in server.requests[5].prompt
+    assert "leave the northern harbour at nine" in server.requests[3].prompt
+    assert "leave the northern harbour at nine" not in server.requests[4].prompt
     assert served.run("replay", served.runs[-1], "--verify").code == 0
 
     path = served.state / "runs" / served.runs[-1] / "events.jsonl"
@@ -223,9 +223,9 @@ def test_a_run_that_is_over_is_put_down_in_facts_by_one_call(served: Home, serve
     kept = [memory["text"] for memory in facts(served)]
     assert kept[:2] == ["The service runs on alpha, port 5433.", "Deploys need the key of Kim."]
     assert kept[2].startswith("A run for: Write where the service runs\nIt came to: It is done.")
-    assert "a.txt" in server.requests[3].prompt, "it is shown what the run did"
-    assert "; 50 out)" in done.text, "the call counts, beside the probe and three steps"
-    assert "tools" not in server.requests[3].body
+    assert "a.txt" in server.requests[2].prompt, "it is shown what the run did"
+    assert "; 50 out)" in done.text, "the call counts, beside the probe, two steps and the verifier"
+    assert "tools" not in server.requests[2].body
 
     moved = Reply("- The service runs on omega now, alpha is off.")
     server.add(command("write_to_file", filename="b.txt", text="omega"), *FINISH, moved)
@@ -257,14 +257,14 @@ def test_facts_that_cannot_be_had_change_nothing_of_the_end(served: Home, server
     assert done.code == 0
     assert "What the run found out is not put down in facts: " in done.text
     assert [fact["text"].splitlines()[0] for fact in facts(served)] == ["A run for: Write a"]
-    assert len(server.requests) == 4, "it is asked once"
+    assert len(server.requests) == 3, "it is asked once"
 
-    dear = replace(FINISH[1], usage={"prompt_tokens": 60_000, "completion_tokens": 10})
-    server.add(write, FINISH[0], dear)
-    done = served.run(*goal("Write a"), "--max-tokens", "50000", env=DISTILS)
+    dear = replace(FINISH[0], usage={"prompt_tokens": 60_000, "completion_tokens": 10})
+    server.add(write, dear)
+    done = served.run(*goal("Write a"), "--max-tokens", "50000", "--accept-claims", env=DISTILS)
     assert done.code == 0
     assert "of the limit of 50000 (--max-tokens)" in done.text
-    assert len(server.requests) == 7
+    assert len(server.requests) == 5
 
 
 def test_a_run_that_was_killed_at_its_end_asks_for_its_facts_once(served: Home, server: ScriptedServer) -> None:
@@ -277,7 +277,7 @@ def test_a_run_that_was_killed_at_its_end_asks_for_its_facts_once(served: Home, 
     path.write_text("".join(lines[: kept[-2]]))  # of the three, the first is in the log
     assert served.run("memory", "forget", str(facts(served)[1]["id"])).code == 0
     assert served.run("resume", "-c", env=DISTILS).code == 0
-    assert len(server.requests) == 4
+    assert len(server.requests) == 3
     assert [fact["text"] for fact in facts(served)] == [before[0], before[2], before[1]], "each once"
     assert served.ended()
 

@@ -42,8 +42,8 @@ def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server:
     assert hidden_now[: len(hidden)] == hidden
     assert str(elsewhere / ".env") in hidden_now
     # What was approved but not started is asked again, and not thought again.
-    assert len(server.requests) == 4
-    assert [event["type"] for event in served.log()].count("started") == 4
+    assert len(server.requests) == 3
+    assert [event["type"] for event in served.log()].count("started") == 3
 
 
 def test_the_agents_own_files_stay_out_of_reach_wherever_it_is_resumed(served: Home, server: ScriptedServer) -> None:
@@ -80,13 +80,14 @@ def test_a_limit_of_commands_counts_anew_and_continuous_must_be_said_anew(home: 
     assert home.run("resume", "-c").code == 0
     assert len(home.runs) == 1
     steps = [event["step"] for event in home.log() if event["type"] == "started"]
-    assert steps == [1, 2, 3, 4, 5]  # none twice
+    assert steps == [1, 2, 3, 4]  # none twice
     nothing_left = home.run("resume")
     assert (nothing_left.code, nothing_left.err) == (1, "autoagent: There is no unfinished run in .autoagent.\n")
     finished = home.run("resume", home.runs[0])
     assert (finished.code, finished.err) == (
         1,
-        f"autoagent: The run {home.runs[0]} is finished; there is nothing to go on with.\n",
+        f"autoagent: The run {home.runs[0]} is finished; to go on, say what is next: "
+        f'autoagent resume {home.runs[0]} "..."\n',
     )
 
 
@@ -113,7 +114,7 @@ def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home
     assert "may have run" not in done.text
     assert "The user answered: blue" in server.requests[1].prompt
     names = [event["call"]["name"] for event in served.log() if event["type"] == "started"]
-    assert names == ["ask_user"] * 2 + ["task_complete"] * 2
+    assert names == ["ask_user"] * 2 + ["task_complete"]
 
 
 def kill_once_written(process: subprocess.Popen[str], file: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: H
     assert "Command execute_shell may have run: The program ended while this command ran" in " ".join(done.text.split())
     assert "it may have run, wholly or in part. Look before you repeat it." in server.requests[1].prompt
     names = [event["call"]["name"] for event in served.log() if event["type"] == "started"]
-    assert (names, count.read_text()) == (["execute_shell"] + ["task_complete"] * 2, "once\n")
+    assert (names, count.read_text()) == (["execute_shell", "task_complete"], "once\n")
 
 
 def test_what_a_command_wrote_before_a_kill_is_as_untrusted_as_its_result_would_have_been(
@@ -234,13 +235,13 @@ def test_from_an_earlier_step_history_and_workspace_are_as_they_were(served: Hom
 
     log = served.log()
     assert log[: len(before)] == before, "nothing is taken out of the log"
-    assert [event["step"] for event in log if event["type"] == "thought"] == [1, 2, 3, 4, 5, 6]
+    assert [event["step"] for event in log if event["type"] == "thought"] == [1, 2, 3, 4, 5]
     assert f"Tokens: {7 * 110} " in " ".join(done.text.split()), "the probe, and also what was taken back"
     assert served.run("replay", run, "--verify").code == 0
     for step, says in (
-        ("2", "cannot go back to step 2: it is at step 6, and this one was never done or was taken back"),
-        ("7", "cannot go back to step 7"),
-        ("6", f"The run {run} finished with step 6; go back to an earlier one."),
+        ("2", "cannot go back to step 2: it is at step 5, and this one was never done or was taken back"),
+        ("6", "cannot go back to step 6"),
+        ("5", f"The run {run} finished with step 5; go back to an earlier one."),
     ):
         refused = served.run("resume", run, "--from", step, "-c")
         assert (refused.code, says in refused.err) == (1, True), refused.err
@@ -248,7 +249,7 @@ def test_from_an_earlier_step_history_and_workspace_are_as_they_were(served: Hom
 
     server.add(*FINISH)
     assert served.run("fork", run, "--at", "2", "-c", "-w", "other").code == 0
-    assert "b.txt" in server.requests[6].prompt
+    assert "b.txt" in server.requests[5].prompt
     assert served.read("other/b.txt") == "wrong"
     server.add(*FINISH)
     assert served.run("resume", run, "--from", "4", "-c").code == 0, "a finished run too"
@@ -329,4 +330,4 @@ def test_after_ten_thousand_steps_a_run_is_soon_ready(served: Home, server: Scri
     assert served.run("resume", "-c").code == 0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
-    assert [event["step"] for event in served.log() if event["type"] == "thought"][-2:] == [10_001, 10_002]
+    assert [event["step"] for event in served.log() if event["type"] == "thought"][-2:] == [10_000, 10_001]

@@ -78,7 +78,7 @@ def test_20f_the_state_folder_that_is_named_is_the_one_that_counts(home: Home, g
     expect = "    expect: {commands: 0, screen: FINISHED}\n"
     home.write(
         "a.yaml",
-        f"arguments: --demo -c{flag}\nterminal: false\n{more}expect: {{commands: 5, events: {{ended: 1}}}}\n"
+        f"arguments: --demo -c{flag}\nterminal: false\n{more}expect: {{commands: 4, events: {{ended: 1}}}}\n"
         f"then:\n  - arguments: show {{run}}{flag}\n{expect}",
     )
     arguments = ("--state-dir", "kept") if given == "command line" else ()
@@ -176,7 +176,7 @@ def test_what_a_scenario_puts_there_is_trusted(home: Home) -> None:
         "a.yaml",
         f"arguments: -y -c\nfiles:\n  .env: AUTHORISE_COMMAND_KEY=j\n  ai_settings.yaml: '{task}'\n"
         + "replies:\n"
-        + "  - {command: task_complete, args: {reason: done}}\n" * 2
+        + "  - {command: task_complete, args: {reason: done}}\n"
         + "expect: {exit: 0, screen: 'check: test -d .'}\n",
     )
     done = home.run("test", "a.yaml")

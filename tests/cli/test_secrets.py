@@ -145,7 +145,7 @@ def test_a_sub_agent_writes_secrets_as_they_are(served: Home, server: ScriptedSe
     }
 
     def answer(request: Request) -> object:
-        return next(scripts[next(name for name in scripts if request.prompt.startswith(f"You are {name},"))])
+        return next(scripts[next(name for name in scripts if request.asked_by(name))])
 
     with ScriptedServer(answer) as both:
         served.point_at(both)

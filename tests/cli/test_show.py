@@ -25,7 +25,7 @@ def test_a_step_alone_and_nothing_cut(served: Home, run: str) -> None:
     assert "  | line 30 <b>" not in short and "  | line 30 <b>" in full
     assert served.run("replay", run, "--fast", "--step", "2", "--full").out == full
     missing = served.run("show", run, "--step", "9")
-    assert missing.code == 1 and "has 4 steps, and no step 9" in missing.err
+    assert missing.code == 1 and "has 3 steps, and no step 9" in missing.err
 
 
 def test_a_run_is_handed_on_as_a_file_that_needs_nothing_else(served: Home, run: str) -> None:

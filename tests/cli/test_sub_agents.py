@@ -31,7 +31,7 @@ def by_agent(**scripts: Script) -> Callable[[Request], Command]:
     lines = {name: script if callable(script) else iter(script) for name, script in scripts.items()}
 
     def answer(request: Request) -> Command:
-        name = next(name for name in lines if request.prompt.startswith(f"You are {name},"))
+        name = next(name for name in lines if request.asked_by(name))
         script = lines[name]
         return script(request) if callable(script) else next(script)
 
@@ -53,6 +53,15 @@ def after(event: threading.Event, *commands: Command) -> Iterator[Command]:
     """These commands, the first one but after the event."""
     assert event.wait(PATIENCE)
     yield from commands
+
+
+def wait_is_on(home: Home) -> None:
+    """Return once the log says that the wait has begun."""
+    log = home.state / "runs" / home.runs[0] / "events.jsonl"
+    until = time.monotonic() + PATIENCE
+    while not any('"started"' in line and '"list_agents"' in line for line in log.read_text().splitlines()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -87,11 +96,11 @@ def test_a_sub_agent_works_is_shown_by_its_name_and_counts_in_the_report(crew: C
     assert home.read("autoagent_workspace/a.txt") == "hi\n"
     assert "[Anna 1] COMMAND: write_to_file(filename='a.txt', text='hi\\n')" in done.text
     assert "[Anna 1] FINISHED: It is done." in done.text
-    assert "Anna (1): I have ended (finished) after 3 steps: It is done. Files changed: a.txt." in done.text
+    assert "Anna (1): I have ended (finished) after 2 steps: It is done. Files changed: a.txt." in done.text
     assert "Files changed: a.txt" in done.text
     assert f"({paid(home):,} in" in done.text, "each call counts, once"
     [listed] = json.loads(home.run("runs", "--json").out)
-    assert (listed["status"], listed["steps"], listed["goals"]) == ("finished", 4, ["Get it done"])
+    assert (listed["status"], listed["steps"], listed["goals"]) == ("finished", 3, ["Get it done"])
 
 
 def test_json_has_the_events_of_all_agents_in_the_order_of_the_log(crew: Callable[..., Home]) -> None:
@@ -232,6 +241,7 @@ def test_a_resumed_run_says_who_ended_with_the_program_and_counts_what_they_cost
     home = crew(Boss=[ANNA, talk, WAIT, command("list_agents"), *FINISH], Anna=anna)
     process = home.start("-c", "-m", "none", *BOSS)
     assert asked.wait(PATIENCE)
+    wait_is_on(home)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=PATIENCE)
     left.set()

@@ -291,7 +291,6 @@ def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Callabl
     script = [
         command("write_to_file", filename="a.txt", text="one\n"), command("task_complete", reason="done too early"),
         command("write_to_file", filename="a.txt", text="two\n"), command("task_complete", reason="done"),
-        command("task_complete", reason="done"),
     ]  # fmt: skip
     lines = iter(script)
     home = team(

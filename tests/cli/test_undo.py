@@ -174,13 +174,3 @@ def test_goals_are_no_longer_met_once_what_met_them_is_undone(served: Home, serv
     checks = [event["met"] for event in served.log(run) if event["type"] == "checked"]
     assert checks[:2] == [True, False], "they are checked again at once"
     assert "is not met yet" in server.requests[3].prompt
-
-
-def test_before_the_end_the_agent_looks_again_at_what_an_undo_has_left(served: Home, server: ScriptedServer) -> None:
-    server.add(command("write_to_file", filename="a.txt", text="one"), FINISH[0])
-    assert served.run(*GOAL, "-m", "none", "-c", "-l", "2").code == 4
-    assert served.run("undo", served.runs[0]).code == 0
-    server.add(*FINISH)
-    done = served.run("resume", "-c")
-    assert done.code == 0, done.text
-    assert "a.txt: There is no 'a.txt' in the workspace." in server.requests[-1].prompt

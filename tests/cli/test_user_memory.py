@@ -62,13 +62,13 @@ def test_what_is_in_it_is_recalled_in_every_folder_and_told_apart(served: Home, 
 
 def test_no_number_of_a_folder_ranks_it(served: Home) -> None:
     """With these a folder could keep a preference of the user's out of every prompt, or have any in it."""
-    served.write(".env", "MEMORY_FIRMNESS=1\nMEMORY_RECENCY=0\n")
+    served.write(".env", "MEMORY_RECENCY=1\nMEMORY_HALF_LIFE_DAYS=0.000000000001\n")
     scores = []
     for of_user in ((), ("--user",)):
         assert served.run("memory", *of_user, "add", BRITISH).code == 0
         [found] = json.loads(served.run("memory", *of_user, "search", "British spelling", "--json").out)
         scores.append(found["score"])
-    assert scores[0] == 0.0, "of the folder's own memory the level alone counts, as it says"
+    assert scores[0] == 0.0, "of the folder's own memory only being recent counts, as it says"
     assert scores[1] > 0.5
 
 

@@ -38,7 +38,6 @@ def test_what_is_proposed_is_confirmed_edited_or_refused(served: Home, server: S
         session.answers("Goal 1 [Write a poem to poem.txt]:", "")
         session.answers("Goal 2:", "Keep it short")
         session.answers("Goal 3:", "")
-        session.answers("Use them?", "n")
         session.answers(QUESTION, "n")
         assert session.ends() == 6
     assert [goal["text"] for goal in served.log()[0]["task"]["goals"]] == ["Write a poem to poem.txt", "Keep it short"]

@@ -8,26 +8,38 @@ from autoagent.commands import selection
 from autoagent.config.settings import Settings
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError, SettingsError
-from autoagent.core.task import Goal
 
 
-@pytest.mark.parametrize(
-    ("wanted", "window", "left_out"),
-    [((), 8192, "do_nothing"), ((), 8192, "search"), (("files",), 128_000, "do_nothing")],
-    ids=["small window", "an alias", "--commands"],
-)
-def test_a_command_that_is_left_out_is_refused_with_the_reason(
-    wanted: tuple[str, ...], window: int, left_out: str
-) -> None:
-    registry = selection.choose(selection.available(Settings()), wanted, [Goal("Write a.txt")], window)
+@pytest.mark.parametrize("left_out", ["do_nothing", "search"])
+def test_a_command_that_is_left_out_is_refused_with_the_reason(left_out: str) -> None:
+    registry = selection.choose(selection.available(Settings()), ("files",), 128_000)
     with pytest.raises(ReplyError) as refused:
         registry.check(Call("1", left_out, {}))
     assert f"The command '{left_out}' cannot be used here: it is not offered in this run." in str(refused.value)
     assert "The commands are: read_file, write_to_file" in str(refused.value)
 
 
+def test_in_a_small_window_what_few_runs_need_is_in_groups_each_of_which_can_be_loaded() -> None:
+    everything = selection.available(Settings())
+    assert selection.choose(everything, (), 128_000) is everything
+    registry = selection.choose(everything, (), 8192)
+    always = {spec.name for spec in registry.specs if not spec.group}
+    assert {"read_file", "write_to_file", "execute_shell", "task_complete", "more_commands"} <= always
+    assert {spec.name for spec in registry.specs} == {spec.name for spec in everything.specs} | {"more_commands"}
+    (group,) = registry.spec("more_commands").parameters
+    assert set(group.choices) == {spec.group for spec in registry.specs} - {""}
+    for spec in registry.specs:
+        assert not spec.group or spec.name in group.help
+
+
+def test_who_is_handed_some_commands_and_nothing_that_loads_others_is_offered_these() -> None:
+    registry = selection.choose(selection.available(Settings()), (), 8192)
+    handed = registry.only(("web_search", "read_file"), "it was not handed on")
+    assert [spec.group for spec in handed.specs] == ["", ""]
+
+
 def test_a_command_that_does_not_exist_is_another_matter() -> None:
-    registry = selection.choose(selection.available(Settings()), (), [Goal("Write a.txt")], 8192)
+    registry = selection.choose(selection.available(Settings()), (), 8192)
     with pytest.raises(ReplyError, match="There is no command 'dance'"):
         registry.check(Call("1", "dance", {}))
 
@@ -105,8 +117,8 @@ def test_a_category_that_there_is_not_is_refused_and_the_nearest_named(name: str
 def test_every_name_among_the_wanted_commands_is_looked_at() -> None:
     registry = selection.available(Settings())
     with pytest.raises(SettingsError, match=r"'raed_file'.* Did you mean read_file\?"):
-        selection.choose(registry, ("all", "raed_file"), [], 128_000)
-    chosen = selection.choose(registry, ("autogpt.commands.git_operations",), [], 128_000)
+        selection.choose(registry, ("all", "raed_file"), 128_000)
+    chosen = selection.choose(registry, ("autogpt.commands.git_operations",), 128_000)
     assert {spec.name for spec in chosen.specs} == {"clone_repository", "task_complete"}
 
 

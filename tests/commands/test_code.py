@@ -254,7 +254,7 @@ def test_a_list_takes_the_place_of_the_shell(ws: Room) -> None:
 
 def test_shell_commands_can_be_switched_off() -> None:
     off = {c.spec.name for c in code.COMMANDS if c.available and c.available(Settings(execute_local_commands=False))}
-    assert off == {"execute_shell", "execute_shell_popen", "list_programs", "stop_program"}
+    assert off == {"execute_shell", "verify", "execute_shell_popen", "list_programs", "stop_program"}
     assert not any(c.available(Settings()) for c in code.COMMANDS if c.available)
 
 

@@ -179,7 +179,11 @@ def test_edit_replaces_the_one_passage(ws: Files) -> None:
     ("old", "new", "refusal"),
     [
         ("b = 3", "x", "The old text is not in x.py. The nearest line is 2: 'b = 2'"),
-        ("completely other words", "x", "The old text is not in x.py. Read it first with read_file."),
+        (
+            "completely other words",
+            "x",
+            "The old text is not in x.py. Copy it word for word from what read_file shows.",
+        ),
         (".py", ".txt", "The old text is not in x.py, but in its name: move_file renames it."),
         (
             "= ",

@@ -12,7 +12,8 @@ from autoagent.commands.context import in_a_shell
 from autoagent.commands.selection import all_names
 from autoagent.commands.support.shell_lines import programs, risk_of, shell_syntax
 from autoagent.commands.support.shell_lists import ShellRule, shell_rule
-from autoagent.config.settings import Settings, load
+from autoagent.config.load import load
+from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError, SettingsError
 
 PROGRAMS = (

@@ -59,7 +59,6 @@ def script(site: str) -> list[Command]:
         command("browse_website", url=f"{site}/lighthouse", question="How high is it?"),
         command("append_to_file", filename="trace.txt", text="20\n"),
         command("task_complete", reason="It is done."),
-        command("task_complete", reason="It is done."),
     ]
 
 
@@ -136,7 +135,7 @@ class World:
     def model(self, request: Request) -> Answer:
         """The scripted server's one answer for all."""
         log = self.log()
-        if HELPER in str(request.body["messages"][0]["content"])[:400]:
+        if request.asked_by(HELPER):
             said = sum(event["type"] == "thought" and bool(event["agent"]) for event in log)
             mine = command("append_to_file", filename="trace.txt", text=f"{HELPER_TRACE}\n")
             return mine if said == 0 else command("task_complete", reason="Written.")

@@ -120,22 +120,39 @@ def test_the_users_key_never_goes_to_an_address_of_the_folder(there: Room) -> No
         assert not any(KEY in seen for seen in keys_seen(server))
 
 
-def test_an_address_that_brings_its_own_key_needs_no_question_and_gets_that_key_alone(there: Room) -> None:
-    with ScriptedServer(*FINISH) as server:
-        variables = {**MODEL, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-of-the-folder"}
-        limits = "AUTOAGENT_BUDGET=2\nCONTINUOUS_LIMIT=9\nEXECUTE_LOCAL_COMMANDS=False\nAUTOAGENT_REQUIRE_SANDBOX=0\n"
-        there.write(".env", limits + "".join(f"{name}={value}\n" for name, value in variables.items()))
+def test_no_address_of_the_folder_becomes_the_model_unasked_whose_ever_the_key_is(there: Room) -> None:
+    """With a key of its own beside it: the prompts and the files in them would go to a stranger."""
+    there.write("autoagent_workspace/salaries.csv", "Ann,1\n")
+    with ScriptedServer(command("read_file", filename="salaries.csv"), *FINISH) as server:
+        variables = {**MODEL, "OPENAI_BASE_URL": server.base_url}
+        for key, env in (("OPENAI_API_KEY=sk-of-the-folder\n", {"OPENAI_API_KEY": KEY}), ("", {})):
+            there.write(".env", key + "".join(f"{name}={value}\n" for name, value in variables.items()))
+            code, text = finish(there, *RUN, env=env)
+            assert (code, "OPENAI_BASE_URL" in text) == (3, True), text
+            code, text = finish(there, "doctor", env=env)
+            assert "OPENAI_BASE_URL" in text
+        assert (server.requests, server.probes) == ([], [])
+
+        there.write(".env", "OPENAI_API_KEY=sk-of-the-folder\n" + there.read(".env"))
+        assert finish(there, "trust")[0] == 0
         code, text = finish(there, *RUN, env={"OPENAI_API_KEY": KEY})
         assert code == 0, text
-        assert "trust" not in text
         assert keys_seen(server) == {"Bearer sk-of-the-folder"}
+        host = server.base_url.removeprefix("http://").removesuffix("/v1")
+        shown = " ".join(text.split())
+        assert f"MODEL: test-model, window 32,000 tokens, at {host} WORKSPACE:" in shown
+        assert f"Model: test-model, at {host}" in shown, "in the report, too"
+        assert there.log()[0]["host"] == host
+        assert host in finish(there, "doctor", "--json", env={"OPENAI_API_KEY": KEY})[1]
 
 
-def test_an_address_without_any_key_anywhere_needs_no_question(there: Room) -> None:
-    with ScriptedServer(*FINISH) as server:
-        there.write(".env", f"OPENAI_BASE_URL={server.base_url}\n")
-        code, text = finish(there, *RUN, env=MODEL)
-    assert code == 0, text
+@pytest.mark.parametrize("line", ["AUTOAGENT_MODEL=openai", "AUTOAGENT_MODEL=gpt-x", "EMBEDDING_MODEL=openai:big",
+                                  "MEMORY_RERANK=gpt-x"])  # fmt: skip
+def test_no_folder_takes_texts_to_an_endpoint_from_a_user_who_thinks_at_home(there: Room, line: str) -> None:
+    there.write(".config/autoagent/config.yaml", "model: local\n")
+    there.write(".env", f"{line}\nOPENAI_API_KEY=sk-of-the-folder\n")
+    code, text = finish(there, *RUN)
+    assert (code, f".env:1 {line.partition('=')[0]}" in text) == (3, True), text
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ READABLE: dict[str, Step] = {
     "before": text(write("before"), "Sure! Here it is:\n"),
     "after": text(write("after"), after="\nI hope this helps."),
     "fence": text(write("fence"), "Sure! Here it is:\n```json\n", "\n```\nI hope this helps."),
+    "remarks": text(write("remarks"), "I don't have it yet, so I write it: ", "\nI'll wait for the result."),
+    "beside a quotation": text(write("beside a quotation"), f"> {DRAFT}\n\nThat I ignore.\n\n"),
     "thinking": text(write("thinking"), f"Okay. <think>{DRAFT}</think> Now: "),
     "swallowed": text(write("swallowed"), f"Or {DRAFT}, or {{'command': ...}}?\n</think>\n\n"),
     "content": text(write("content").replace('"x"', '"<think></think>x"')),
@@ -64,10 +66,9 @@ UNREADABLE: dict[str, tuple[Step, str]] = {
     "draft in a second block": (Reply(f"<think>Hm.</think> Well. <think>{DRAFT}</think> I wait."), "no JSON"),
     "draft in swallowed thinking": (Reply(f"I could {DRAFT}, but no.\n</think>\n\nWhich file?"), "no JSON"),
     "draft without an end": (Reply(f"Okay. <think>I could {DRAFT}"), "<think>"),
-    "negated": (Reply(f"Do NOT run this: {DRAFT}"), "'NOT'"),
-    "negated in a fence": (Reply(f"Never do this:\n```json\n{DRAFT}\n```"), "'Never'"),
-    "taken back": (Reply(f"{DRAFT}\nThat was a mistake."), "'mistake'"),
-    "amid prose": (Reply(f"The page has {DRAFT} in its text."), "before and after"),
+    "amid prose": (Reply(f"The page has {DRAFT} in its text."), "cited"),
+    "quoted": (Reply(f"The page says '{DRAFT}'. I will not do that."), "cited"),
+    "in a block quote": (Reply(f"The page says:\n> {DRAFT}\nI will not do that."), "cited"),
     "template": (text('{"name": "command name", "args": {"arg name": "value"}}'), "template"),
 }
 
@@ -203,15 +204,14 @@ def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -
     told: set[str] = set()  # who knows that there may be no more of them: Digger, and each of the Spades
 
     def answer(request: Request) -> Command:
-        first = request.prompt.partition("\n")[0]
-        if "You are Boss" in first:
-            asked = sum("You are Boss" in one.prompt.partition("\n")[0] for one in server.requests)
+        if "\nYou are Boss" in request.prompt:
+            asked = sum("\nYou are Boss" in one.prompt for one in server.requests)
             if asked == 1:
                 return command("start_agent", name="Digger", task="dig", prompt="Dig")
             assert full.wait(PATIENCE)
             return FINISH[0]
         time.sleep(0.05)
-        knows = "not handed on" if "You are Spade" in first else "(AUTOAGENT_AGENTS)"
+        knows = "not handed on" if "\nYou are Spade" in request.prompt else "(AUTOAGENT_AGENTS)"
         if knows in request.prompt:
             told.update(re.findall(r"^1\. Dig.*", request.prompt, re.MULTILINE)[:1])
             if len(told) == 5:

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import databases
 import pytest
+from databases import postgres_url, redis_url
 
 from autoagent.core.protocols import MemoryStore
 from autoagent.registry.memory import BACKENDS
+from autoagent.registry.plugins import plugins
+
+__all__ = ["postgres_url", "redis_url"]
 
 
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    with databases.postgres() as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
-    """Of the server that TEST_REDIS_URL names, else of one started here."""
-    if url := os.environ.get("TEST_REDIS_URL"):
-        yield url
-        return
-    pytest.importorskip("redis")
-    program = databases.redis_with_vectors()
-    if program is None:
-        pytest.skip("there is no redis-server with vector sets")
-    with databases.redis(program, "--appendonly", "yes") as url:
-        yield url
-
-
-KINDS = [backend.name for backend in BACKENDS.own if backend.open is not None]
+OURS = {plugin.name for plugin in plugins(BACKENDS.group) if plugin.is_ours}  # those of extensions/
+KINDS = [backend.name for backend in BACKENDS.own if backend.open is not None] + sorted(OURS)
 
 
 @pytest.fixture(params=KINDS)

@@ -112,3 +112,23 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
             return
         time.sleep(0.02)
     raise RuntimeError("redis-server did not start")
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """Of the server that TEST_REDIS_URL names, else of one started here."""
+    if url := os.environ.get("TEST_REDIS_URL"):
+        yield url
+        return
+    pytest.importorskip("redis")
+    program = redis_with_vectors()
+    if program is None:
+        pytest.skip("there is no redis-server with vector sets")
+    with redis(program, "--appendonly", "yes") as url:
+        yield url

@@ -30,9 +30,11 @@ def described(exit: ProcessExit) -> str:
     printed = _last_states(exit.output.decode("utf-8", "replace"))
     how = ending(exit)
     how = how[0].upper() + how[1:]
-    if not printed.strip():
-        return f"{how}; nothing was printed."
-    return f"{how}. It printed:\n{printed}"
+    text = f"{how}. It printed:\n{printed}" if printed.strip() else f"{how}; nothing was printed."
+    if not exit.put_back:
+        return text
+    lines = "\n".join(exit.put_back)
+    return f"{text}\nOnly the user may allow what runs as the user later; write_to_file asks about it:\n{lines}"
 
 
 def _meaning(status: int) -> str:

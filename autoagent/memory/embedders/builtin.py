@@ -17,8 +17,8 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 
 if TYPE_CHECKING:
-    from autoagent.config.settings import Settings
     from autoagent.registry.embedders import EmbedderOpening
+    from autoagent.registry.models import ModelSettings
 
 _LONGEST = 100_000  # characters that are looked at; the mean of so many words hardly moves any more
 
@@ -36,8 +36,8 @@ def embedded() -> Embedder:
         return HashEmbedder()
 
 
-def examine(settings: Settings, argument: str) -> Iterator[Finding]:
-    """Report for `autoagent doctor` whether the better one can be used."""
+def examine(settings: ModelSettings, argument: str) -> Iterator[Finding]:
+    """Report for `autoagent doctor` whether WordLlama can be used."""
     if importlib.util.find_spec("wordllama"):
         yield Finding("embedder", "ok", "the embedded one is installed")
     else:
@@ -74,8 +74,8 @@ class WordLlamaEmbedder:
 class HashEmbedder:
     """Feature hashing with signs (Weinberger et al., Feature Hashing for Large Scale Multitask Learning, ICML 2009).
 
-    The features are words and the character trigrams of words, weighted by 1 + log(count). It finds texts that share
-    words or stems; of meaning it knows nothing.
+    The features are words and their character trigrams, weighted by 1 + log(count). It finds texts that share words or
+    stems and knows nothing of meaning.
     """
 
     name = "hash-words-trigrams-1024"
@@ -102,12 +102,12 @@ def _features(text: str) -> Iterator[str]:
 
 
 def _readable(text: str) -> str:
-    """Return the text as a tokenizer takes it: without lone surrogates, cut to what it looks at, '' if blank."""
+    """Return the text without lone surrogates, cut to the tokenizer's limit; '' if blank."""
     return text[:_LONGEST].encode("utf-8", "replace").decode().strip()
 
 
 def _unit(vectors: Any) -> list[bytes]:
-    """Scale the rows to length 1; a row of zeros stays one."""
+    """Scale the rows to length 1; rows of zeros stay zero."""
     import numpy as np
 
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -115,9 +115,9 @@ def _unit(vectors: Any) -> list[bytes]:
 
 
 def _load_wordllama() -> tuple[Any, Any]:
-    """Return the table (pieces, dimensions), mapped, and the tokenizer; raises ImportError where they are missing.
+    """Return the table (pieces, dimensions), memory-mapped, and the tokenizer. Raises ImportError if they are missing.
 
-    The package itself would read the table as float32, 32 MB, and import what fetches others from the network.
+    The package itself would read the table as float32 (32 MB) and import a downloader.
     """
     spec = importlib.util.find_spec("wordllama")
     if spec is None or not spec.submodule_search_locations:

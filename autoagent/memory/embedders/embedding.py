@@ -1,4 +1,4 @@
-"""The embedder as a store uses it: what it costs is counted, and what it gives is looked at before it is kept."""
+"""An embedder as a store uses it: its cost is counted and its vectors are checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Vector = NDArray[np.float32]
 
 
 class Embedding:
-    """Vectors for texts, each of unit length or zero. `listen` hears which texts have to do without one."""
+    """Vectors for texts, each of unit length or zero. `listen` hears which texts get none."""
 
     def __init__(self, embedder: Embedder, listen: Callable[[str], None]) -> None:
         self._embedder = embedder
@@ -38,19 +38,19 @@ class Embedding:
         return self._embedder.dim
 
     def take_usage(self) -> Usage:
-        """Return what embedding has cost since the last call."""
+        """Return the cost of embedding since the last call."""
         usage, self._usage = self._usage, Usage()
         return usage
 
     def tell_anew(self, before: str, dim: int, count: int) -> None:
-        """Say that texts which another embedder has embedded are embedded by this one now."""
+        """Report that texts embedded by another embedder are now embedded by this one."""
         self._listen(
             f"The memory was embedded by {before} ({dim} values); its {count} texts are embedded anew by {self.name} "
             f"({self.dim}), as the two cannot be compared."
         )
 
     def of_query(self, text: str) -> Vector:
-        """Return the vector of a query. Raises ModelError if the embedder fails or gives no usable one."""
+        """Return the vector of a query. Raises ModelError if the embedder fails or gives no usable vector."""
         vector = self._newest.get(text, self._asked.get(text))
         if vector is None:
             self._asked = self._embed([text])
@@ -73,7 +73,7 @@ class Embedding:
         return dict(zip(vectors, near.tolist(), strict=True))
 
     def of_new(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Return the vectors of texts about to be kept; {} if the embedder fails, which is reported."""
+        """Return the vectors of texts about to be stored; {} if the embedder fails, which is reported."""
         if not texts:
             return {}
         try:
@@ -113,7 +113,9 @@ class Embedding:
         return {text: vector for text, vector in sized.items() if _unit_or_zero(vector)}
 
     def _embed_singly(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Embed the texts one by one, skipping those that fail; if two in a row fail, the fault is not in the texts."""
+        """Embed the texts one by one, skipping failures. Two failures in a row are raised, as the texts are not the
+        cause.
+        """
         vectors: dict[str, Vector] = {}
         failed = False
         for text in texts:
@@ -140,6 +142,6 @@ class Embedding:
 
 
 def _unit_or_zero(vector: Vector) -> bool:
-    """Return whether the vector has length 1 or 0; False for NaN and infinity: no comparison with them holds."""
+    """Return whether the vector has length 1 or 0; False for NaN and infinity."""
     square = float(np.square(vector, dtype=np.float64).sum())
     return square == 0 or abs(square - 1) < 0.01

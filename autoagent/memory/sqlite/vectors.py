@@ -1,9 +1,8 @@
-"""The vectors of one embedder: rows of float32, little-endian, back to back in one file that only grows.
+"""The vectors of one embedder: rows of float32, little-endian, in an append-only file.
 
-Which rows count, and the checksum of each block of rows, is written in SQLite after the rows are in the file. So a
-crash of the program leaves at most rows that nobody refers to, and the next ones written take their place. The file
-is put on disk whenever a block is full, not for each row: a power cut can take rows of the last block, which its
-checksum shows, and which are made anew from their texts.
+SQLite records the valid rows and the checksum of each block after the rows are written, so a crash leaves at most
+unreferenced rows, which are then overwritten. The file is synced when a block is full, not per row: a power cut can
+damage rows of the last block, which the checksum reveals, and they are computed anew from their texts.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ class VectorFile:
         self._is_mapped = (0, 0, 0)  # the file's inode, the first row, the row after the last
 
     def whole_rows(self) -> int:
-        """Count the whole rows that the file holds; 0 if it does not exist."""
+        """Count the whole rows in the file; 0 if it does not exist."""
         try:
             return self.path.stat().st_size // self._width
         except FileNotFoundError:
             return 0
 
     def write(self, row: int, vectors: Vectors) -> None:
-        """Put the vectors, shape (n, dim), from `row` on; all blocks that are full then are on disk."""
+        """Write the vectors, shape (n, dim), from `row` on, and sync every block that is full."""
         created = not self.path.exists()
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -58,7 +57,7 @@ class VectorFile:
             _sync_folder(self.path.parent)
 
     def read(self, first: int, last: int) -> Vectors:
-        """Return the rows from `first` to before `last`, shape (n, dim), as they are in the file; it must hold them."""
+        """Return the rows from `first` to before `last`, shape (n, dim); the file must hold them."""
         if first >= last:  # nothing cannot be mapped
             return np.empty((0, self.dim), FLOAT)
         wanted = (self.path.stat().st_ino, first, last)
@@ -84,7 +83,7 @@ def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
 
 
 def extended(checksum: int, vectors: Vectors) -> int:
-    """Return the checksum of a block with these vectors appended to it; 0 is that of an empty one."""
+    """Return the checksum of a block after appending these vectors; 0 is the checksum of an empty block."""
     return zlib.crc32(np.ascontiguousarray(vectors, FLOAT).data, checksum)
 
 

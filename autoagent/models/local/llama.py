@@ -1,7 +1,7 @@
 """The embedded model: a GGUF file that llama.cpp runs inside this process, through `xllamacpp`.
 
-It is asked in brief, without a probe: this runtime takes a grammar (LLGuidance) and samples only tokens that fit it, so
-that even a small model cannot write a malformed command, while the native tool calls of small models are not reliable.
+It is asked without a probe: this runtime takes a grammar (LLGuidance) and samples only tokens that fit it, so that even
+a small model cannot write a malformed command, while the native tool calls of small models are not reliable.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.native_calls import flat
+from autoagent.core.prompt_style import PromptStyle, style_for
 from autoagent.core.protocols import Listener
 from autoagent.models.local import weights
-from autoagent.models.local.gguf import control_tokens, damage
-from autoagent.models.local.reply_grammar import reply_grammar
+from autoagent.models.local.gguf import control_tokens, damage, parameters
+from autoagent.models.local.reply_grammar import reply_grammar, schema_grammar
 
 if TYPE_CHECKING:
     from autoagent.registry.models import ModelOpening
@@ -47,18 +50,24 @@ _MARKS = r"<\|\w+\|>"
 
 
 class LocalModel:
-    """A model file on this machine's processor.
+    """A model file run on this machine's processor.
 
-    `window` is what prompt and reply share, in tokens; `threads` are all cores for a prompt and those that are free for
-    a reply, unless given. Creating it costs nothing; the first call loads the file.
+    `window` is shared by prompt and reply, in tokens. `threads` defaults to all cores for a prompt and the free cores
+    for a reply. The first call loads the file.
     """
 
-    asking: Asking = "brief"
+    asking: Asking = "schema"
     price = Price(0.0, 0.0, 0.0)
     reasoning_room = 0
 
     def __init__(
-        self, path: Path, *, window: int = DEFAULT_WINDOW, temperature: float = 0.0, threads: int | None = None
+        self,
+        path: Path,
+        *,
+        window: int = DEFAULT_WINDOW,
+        temperature: float = 0.0,
+        threads: int | None = None,
+        style: str = "",
     ) -> None:
         self.name = path.stem
         self.window = window
@@ -69,6 +78,12 @@ class LocalModel:
         self._server: Future[Any] | None = None
         self._control = re.compile(_MARKS)
         self._speed = 30.0  # prompt tokens a second, as last seen
+        self._wanted_style = style
+
+    @cached_property
+    def style(self) -> PromptStyle:
+        """The style for the size that the file's header tells, unless one is set."""
+        return style_for(parameters(self._path), self._wanted_style, blocks=True)
 
     def preload(self) -> None:
         """Load the file now (1 to 6 s, in which the runtime holds the interpreter, and Ctrl-C waits).
@@ -100,13 +115,18 @@ class LocalModel:
         max_tokens: int,
         at_most: int | None = None,
         listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
-        """Complete as in the protocol. Ctrl-C comes through at once; the work it broke off ends within a batch."""
+        """As in the protocol. Ctrl-C is raised at once; the interrupted work ends within a batch."""
         if listener is not None and self._server is None:
             listener.working(f"loading {self.name}", _SILENCE)
         self.preload()
         reading = _StreamedReply(listener, self._speed)
-        request = self._request(messages, commands, min(max_tokens, at_most or max_tokens))
+        request = self._request(messages, min(max_tokens, at_most or max_tokens))
+        if commands:
+            request["grammar"] = self._grammar(commands)
+        elif schema:
+            request["grammar"] = schema_grammar(schema)
         with contextlib.closing(self._stream(request)) as chunks:
             for chunk in chunks:
                 if listener is not None:
@@ -135,8 +155,11 @@ class LocalModel:
         params.api_keys = [secrets.token_urlsafe(32)]
         return xllamacpp.Server(params)
 
-    def _request(self, messages: Sequence[Message], commands: Sequence[CommandSpec], max_tokens: int) -> dict[str, Any]:
-        request: dict[str, Any] = {
+    def _grammar(self, commands: Sequence[CommandSpec]) -> str:
+        return reply_grammar(commands) if self.style.blocks else schema_grammar(command_schema.reply(commands))
+
+    def _request(self, messages: Sequence[Message], max_tokens: int) -> dict[str, Any]:
+        return {
             "messages": [{"role": told.role, "content": self._plain(told.content)} for told in flat(messages)],
             "max_tokens": max_tokens,
             "temperature": self._temperature,
@@ -145,12 +168,9 @@ class LocalModel:
             "stream_options": {"include_usage": True},
             "return_progress": True,
         }
-        if commands:
-            request["grammar"] = reply_grammar(commands)
-        return request
 
     def _plain(self, text: str) -> str:
-        """Return the text as the runtime takes it: no lone surrogates, and no control token in one piece."""
+        """Return the text without lone surrogates, and with control tokens split."""
         whole = text.encode("utf-8", "replace").decode()
         return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", whole)
 
@@ -185,7 +205,7 @@ class LocalModel:
 
 @dataclass(slots=True)
 class _StreamedReply:
-    """One streamed answer as it comes in. `speed`: prompt tokens a second."""
+    """One streamed answer in progress. `speed`: prompt tokens a second."""
 
     listener: Listener | None
     speed: float
@@ -272,9 +292,9 @@ def _usable_cores() -> int:
 
 
 def _free_cores() -> int:
-    """Return how many cores nobody else keeps busy now, at least one.
+    """Return the number of cores that are idle now, at least 1.
 
-    Threads that write a reply wait for one another at every token, so one that shares its core makes all of them slow.
+    The threads of a reply wait for one another at every token, so a thread on a shared core slows down all of them.
     """
     try:
         before = _idle_ticks()
@@ -292,7 +312,8 @@ def _idle_ticks() -> int:
 
 
 def open_model(opening: ModelOpening) -> LocalModel:
-    """Open the embedded model, or the one in the file given as the argument. Raises SetupError if it is missing."""
+    """Open the embedded model, or the model in the file given as the argument. Raises SetupError if it is missing."""
     settings = opening.settings
     path = weights.locate(opening.argument) if opening.argument else opening.weights()
-    return LocalModel(path, window=settings.window or DEFAULT_WINDOW, temperature=settings.temperature)
+    window = settings.window or DEFAULT_WINDOW
+    return LocalModel(path, window=window, temperature=settings.temperature, style=settings.style)

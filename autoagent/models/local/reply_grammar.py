@@ -1,11 +1,11 @@
-"""The grammar of a reply with one of the offered commands, in the form that llguidance reads.
+"""The grammar of a reply with one of the offered commands, in llguidance's format.
 
     %llguidance {}
-    start: "{\"command\": {\"name\": \"" (call_0 | call_1 | …)
+    start: "{"command": {"name": "" (call_0 | call_1 | …)
 
-Its lexer takes the longest match and never goes back, so what several commands begin with stands before they part. Each
-value is bound by its JSON schema; code is free, up to the line that ends its block (`autoagent/text/code_block.py`),
-and what a file of JSON holds begins and ends as an object or a list does.
+The lexer takes the longest match and never backtracks, so common prefixes of commands come first. Each value is bound
+by its JSON schema. Code is free up to the line that ends its block (`autoagent/text/code_block.py`), and the content of
+a JSON file starts and ends as an object or a list.
 """
 
 from __future__ import annotations
@@ -37,11 +37,16 @@ _RULES = (
 
 
 def reply_grammar(commands: Sequence[CommandSpec]) -> str:
-    """Return the grammar of one compact object, after which code follows where a command declares it."""
+    """Return the grammar of one compact object, followed by code if a command declares it."""
     names = " | ".join(f"call_{number}" for number in range(len(commands)))
     start = f"start: {_text(_BEGIN)} ({names})"
     calls = [f"call_{number}: {_call(spec)}" for number, spec in enumerate(commands)]
     return "\n".join(["%llguidance {}", start, *calls, *_RULES, ""])
+
+
+def schema_grammar(schema: Mapping[str, Any]) -> str:
+    """Return the grammar of one compact object that fits a JSON schema."""
+    return f"%llguidance {{}}\nstart: {_json(schema)}\n"
 
 
 def _call(spec: CommandSpec) -> str:
@@ -62,7 +67,7 @@ def _call(spec: CommandSpec) -> str:
 
 
 def _arguments(spec: CommandSpec, given: Mapping[str, str]) -> str:
-    """Return the `args` object, some of whose values are given."""
+    """Return the `args` object with some values given."""
     parts = []
     for number, parameter in enumerate(spec.parameters):
         parts.append(_text(f"{', ' if number else '{'}{json.dumps(parameter.name)}: "))
@@ -75,7 +80,7 @@ def _json(schema: Mapping[str, Any]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return what stands for this very text."""
+    """Return the literal for this text."""
     return json.dumps(text)
 
 

@@ -1,4 +1,4 @@
-"""The weights of the embedded model: what they are, and where they are kept. `download` fetches them."""
+"""The weights of the embedded model: their digest and their place. `download` fetches them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def path(weights: ModelFile = EMBEDDED) -> Path:
 
 
 def installed(weights: ModelFile = EMBEDDED) -> bool:
-    """Return whether the file exists. Its digest was verified when it was put there; only the size is checked here."""
+    """Return whether the file exists with the right size. Its digest was verified at installation."""
     try:
         return path(weights).stat().st_size == weights.size
     except OSError:
@@ -68,9 +68,9 @@ def installed(weights: ModelFile = EMBEDDED) -> bool:
 
 
 def locate(choice: str = "") -> Path:
-    """Return the model file that is meant: the embedded model's for '' or its name, else a GGUF file's path.
+    """Return the path of a model file: the embedded model's for '' or its name, else a GGUF file's.
 
-    Raises SetupError if it is not there, with what to type.
+    Raises SetupError with the command to type if it is missing.
     """
     if choice in ("", LOCAL.name, EMBEDDED.name):
         if not installed():
@@ -83,7 +83,7 @@ def locate(choice: str = "") -> Path:
 
 
 def remove(weights: ModelFile = EMBEDDED) -> bool:
-    """Delete the file and whatever a broken-off fetch left behind; False if there was nothing."""
+    """Delete the file and the remains of an interrupted download; return False if there was nothing."""
     kept = [file for file in (path(weights), partial(weights), parts_folder(weights)) if file.exists()]
     if not kept:
         return False
@@ -113,7 +113,7 @@ def refused_by_disk() -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
-    """Hold the lock for one process at a time; the kernel frees the lock of one that dies."""
+    """Hold the lock for one process at a time; the kernel frees it when the process dies."""
     with open_private(folder() / f"{weights.name}.lock", "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

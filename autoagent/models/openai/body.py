@@ -1,7 +1,7 @@
-"""The bytes of an answer from an endpoint, which is not trusted with our memory or our stack.
+"""Reads the bytes of an answer from an untrusted endpoint within limits of memory and nesting.
 
-What is compressed is unpacked in small pieces, so that a limit holds before the memory is taken, and what is no JSON
-that we can hold is Broken, whatever it is instead.
+Compressed bodies are unpacked in small pieces, so that a limit applies before memory is used. Anything but acceptable
+JSON is Broken.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _ENCODINGS = ("gzip", "x-gzip", "deflate")
 
 
 class Broken(Exception):
-    """The answer is cut short or not readable; its text says how. Asking again may help."""
+    """The answer is incomplete or unreadable; the text says why. A retry may help."""
 
 
 class TooLong(Exception):
-    """The answer goes on past what any reply needs; its text names the limit."""
+    """The answer exceeds every plausible reply; the text names the limit."""
 
 
 def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
@@ -56,7 +56,7 @@ def unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def json_value(text: str | bytes) -> Any:
-    """Parse a JSON value. Raises Broken for invalid JSON, too deep nesting, or a number of thousands of digits."""
+    """Parse a JSON value. Raises Broken for invalid JSON, deep nesting, or a number with thousands of digits."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -72,7 +72,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 
 def read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
-    """Read the body as a JSON object, whatever its type claims to be. Raises Broken and TooLong."""
+    """Read the body as a JSON object, whatever its declared type. Raises Broken and TooLong."""
     return json_object(b"".join(within(chunks, LARGEST)))
 
 

@@ -1,6 +1,6 @@
-"""The known capabilities of each model, kept in a file so that they are probed only once.
+"""The capabilities of each model found by probing, cached in a file.
 
-A cache, not a record: a file that is missing, damaged or cannot be written costs one more probe and nothing else.
+Losing the file costs another probe and nothing else.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from autoagent.core.model import Asking
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """How to ask a model: for commands (None: not probed yet), without which parameters, in how large a window.
+    """How to ask a model: the way of asking (None: not probed), parameters to leave out, and the window.
 
-    `thinks`: it was seen to think before it answers, and needs room for that.
+    `thinks`: it was seen to think before answering and needs room for that.
     """
 
     asking: Asking | None = None
@@ -29,14 +29,14 @@ class Capability:
 
 
 class Capabilities:
-    """The capabilities of all models in one JSON file (mode 0600), or in memory if there is no path."""
+    """The capabilities of all models in a JSON file (mode 0600), or in memory without a path."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._by_model: dict[str, Capability] = {}
 
     def get(self, endpoint: str, model: str) -> Capability:
-        """Return what is known of this model at this base URL, or an empty record."""
+        """Return the capabilities of this model at this base URL, or an empty record."""
         key = f"{endpoint} {model}"
         if key not in self._by_model:
             self._by_model[key] = _capability(self._read().get(key))

@@ -1,9 +1,8 @@
 """A chat model behind any OpenAI-compatible endpoint.
 
-How a model is asked for a command, and which parameters it does not take, is found out by asking it, never by its
-name, and kept (`capabilities`); where what was kept does not hold any more, it is found out once more. That it thinks
-before it answers is seen in its answers, and for OpenAI's own taken from the name as well: these want other parameters
-then.
+The way of asking for commands and the unsupported parameters are found by probing, never from the name, and cached
+(`capabilities`); an outdated entry is probed again. Thinking before the answer is seen in answers; for OpenAI's own
+models it is also known by name, as they then need other parameters.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from autoagent.core import command_schema, native_calls
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
+from autoagent.core.prompt_style import PromptStyle, style_for
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai import wire
@@ -54,6 +54,9 @@ _CARRIER: Mapping[Asking, re.Pattern[str]] = {
     "schema": re.compile(r"response[_ ]format|json[_ ]?schema|structured[_ ]output|grammar|\bschema\b", re.I),
 }
 
+# The size in a model's name, as its publishers write it: qwen2.5-coder:1.5b, Llama-3.2-1B-Instruct.
+_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)b(?![a-z\d])", re.IGNORECASE)
+
 # Names in a model list that stand for its context length: vLLM, OpenRouter, Groq, Mistral, LM Studio.
 _WINDOW_KEYS = ("max_model_len", "context_length", "context_window", "max_context_length", "loaded_context_length")
 
@@ -71,15 +74,16 @@ _READY = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overrides:
-    """The user's settings for a model, which take precedence over what the table and the server know.
+    """The user's settings for a model. They override the table and the server.
 
-    `window` is in tokens. `asking` is how it is asked, whatever it takes; None: as is found out.
+    `window` is in tokens. `asking` forces the way of asking; None: probe.
     """
 
     temperature: float | None = None
     window: int | None = None
     price: Price | None = None
     asking: Asking | None = None
+    style: str = ""
 
 
 _NONE = Overrides()
@@ -88,8 +92,8 @@ _NONE = Overrides()
 class OpenAIModel:
     """A chat model of an endpoint; satisfies protocols.Model.
 
-    `count` gives a text's tokens where the server tells no usage. At a private endpoint the price is 0. `ways` is the
-    file where it is kept how to ask; `listener` hears of the retries and the silences while that is found out.
+    `count` counts tokens if the server reports no usage. On a private endpoint the price is 0. `ways` is the cache file
+    for capabilities; `listener` hears of retries and silences during a probe.
     """
 
     def __init__(
@@ -112,16 +116,17 @@ class OpenAIModel:
         self._capabilities = Capabilities(ways)
         self._listener = listener
         self._forced = overrides.asking
+        self._wanted_style = overrides.style
         self._promised: Asking | None = None  # the way that the prompts of this process are made for
         self._renewed = False  # it was probed once more in this process
         self._pending_usage = Usage()  # spent on what gave no completion: the probe, answers that were cut short
 
     @property
     def window(self) -> int:
-        """The window as given, from the table, or from the endpoint's
-        model list (asked once a process); else a low guess.
+        """The window as configured, from the table, or from the endpoint's model list (asked once per process); else a
+        low guess.
 
-        What a model that reasons needs for it is not part of it.
+        It excludes the room for hidden reasoning.
         """
         return self._full_window - self.reasoning_room
 
@@ -139,6 +144,11 @@ class OpenAIModel:
         known = pricing.known(self.name)
         return known.window if known else self._listed_window()
 
+    @cached_property
+    def style(self) -> PromptStyle:
+        """The style for the model's size, as far as its endpoint or its name tells it, unless one is set."""
+        return style_for(self._parameters(), self._wanted_style)
+
     @property
     def asking(self) -> Asking:
         """Probed at the first look, once per endpoint and model."""
@@ -152,15 +162,18 @@ class OpenAIModel:
         max_tokens: int,
         at_most: int | None = None,
         listener: Listener | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
         """See protocols.Model. All tool calls of the answer are returned; which of them may run is not decided here."""
-        asking = self._asking(listener) if commands else "text"
+        asking = self._asking(listener) if commands or schema else "text"
+        if not commands and asking != "schema":
+            asking = "text"
         heard = listener.text if listener else _unheard
         most = max_tokens + self.reasoning_room
         first: Refused | None = None
         found: list[str] = []
         while True:
-            sent, asked = self._adapted(messages, asking, commands), _asked(asking, commands)
+            sent, asked = self._adapted(messages, asking, commands), self._asked(asking, commands, schema)
             try:
                 answer, retries = self._ask(sent, asked, min(most, at_most or most), heard, listener)
             except Refused as refusal:
@@ -196,7 +209,7 @@ class OpenAIModel:
     def _probe(self, listener: Listener | None) -> Asking:
         """Find the best way of asking that this model obeys.
 
-        A refusal that does not speak of the way itself counts as one of it where the same is taken without it.
+        A refusal that does not mention the way of asking still counts against it if the same request passes without it.
         """
         is_there = False
         for asking, (asked, obeyed) in _PROBES.items():
@@ -285,7 +298,7 @@ class OpenAIModel:
         heard: Callable[[str], None],
         listener: Listener | None,
     ) -> tuple[ResponseParts, tuple[str, ...]]:
-        """Return one answer, and the reasons of its retries. What is refused but optional is dropped for good."""
+        """Return an answer and the reasons for retries. Optional parts that were refused are dropped for good."""
         answer = ResponseParts()
 
         def read(content_type: str, chunks: Iterable[bytes]) -> ResponseParts:
@@ -340,9 +353,9 @@ class OpenAIModel:
         return {name: value for name, value in body.items() if name not in without}
 
     def _usage(self, messages: Sequence[Message], asked: Mapping[str, Any], answer: ResponseParts) -> Usage:
-        """Return what the server says was used, and our own count for what it omits or gets wrong.
+        """Return the usage reported by the server, with our own count for missing or wrong figures.
 
-        The definitions of tools are part of a prompt; a schema is not: it bounds what is sampled.
+        Tool definitions count as part of a prompt; a schema does not, as it only bounds sampling.
         """
         said = answer.usage or {}
         prompt, completion = tokens_in(said.get("prompt_tokens")), tokens_in(said.get("completion_tokens"))
@@ -357,13 +370,28 @@ class OpenAIModel:
         cached = min(prompt, tokens_in(details.get("cached_tokens")) or 0) if isinstance(details, dict) else 0
         return Usage(prompt, completion, cached, pricing.cost(self.price, prompt, completion, cached))
 
-    def _listed_window(self) -> int:
+    @cached_property
+    def _listed(self) -> Mapping[str, Any] | None:
+        """The model's entry in the endpoint's list, asked for once a process; None if there is no list."""
         try:
             every = self._endpoint.models()
         except (ModelError, SetupError):  # the list is optional; real problems show at the first completion
-            return self._known.window or UNKNOWN_WINDOW
+            return None
         # a server of one model may answer to any name
-        listed = next((m for m in every if m["id"] == self.name or len(every) == 1), {})
+        return next((m for m in every if m["id"] == self.name or len(every) == 1), {})
+
+    def _parameters(self) -> float | None:
+        """Return how many parameters the model has, by its name or by what llama.cpp lists; None if unknown."""
+        if named := _SIZE.search(self.name):
+            return float(named[1]) * 1e9
+        if pricing.known(self.name) or self._given_window:
+            return None
+        meta = (self._listed or {}).get("meta")
+        return tokens_in(meta.get("n_params")) if isinstance(meta, dict) else None
+
+    def _listed_window(self) -> int:
+        if (listed := self._listed) is None:
+            return self._known.window or UNKNOWN_WINDOW
         meta = listed.get("meta")  # llama.cpp
         sizes = [listed.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
         window = next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW)
@@ -371,19 +399,23 @@ class OpenAIModel:
             self._note(window=window)
         return window
 
+    def _asked(
+        self, asking: Asking, commands: Sequence[CommandSpec], schema: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return the parameters that ask for one of these commands, or for an answer that fits the schema."""
+        thoughts = command_schema.THOUGHTS if self.style.thinks else ()
+        if asking == "tools" and commands:
+            return _with_tools(command_schema.tools(commands, thoughts))
+        if asking == "schema" and commands:
+            return _with_schema("reply", _strict(command_schema.reply(commands, thoughts)))
+        return _with_schema("answer", _strict(schema)) if asking == "schema" and schema else {}
+
     @property
     def _known(self) -> Capability:
         return self._capabilities.get(self._endpoint.base_url, self.name)
 
     def _note(self, **found: Any) -> None:
         self._capabilities.put(self._endpoint.base_url, self.name, dataclasses.replace(self._known, **found))
-
-
-def _asked(asking: Asking, commands: Sequence[CommandSpec]) -> dict[str, Any]:
-    """Return the parameters that ask for one of these commands."""
-    if asking == "tools":
-        return _with_tools(command_schema.tools(commands))
-    return _with_schema("reply", _strict(command_schema.reply(commands))) if asking == "schema" else {}
 
 
 def _from_here_on(asking: Asking) -> str:
@@ -400,9 +432,7 @@ def _with_schema(name: str, bound: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strict(node: Any) -> Any:
-    """Return the schema with every property required, as strict
-    decoding wants it: optional ones may be null instead.
-    """
+    """Return the schema for strict decoding: every property is required, and optional values may be null."""
     if isinstance(node, list):
         return [_strict(part) for part in node]
     if not isinstance(node, dict):
@@ -436,7 +466,7 @@ _PROBES: Mapping[Asking, tuple[dict[str, Any], Callable[[ResponseParts], bool]]]
 
 
 def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
-    """Return the optional parameter that a refusal is about: the one it names as such, or mentions first."""
+    """Return the optional parameter that a refusal names, or mentions first."""
     present = {name for name in _OPTIONAL if name in body}
     if "strict" in body.get("response_format", {}).get("json_schema", {}):
         present.add("strict")
@@ -447,4 +477,4 @@ def _refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
 
 
 def _unheard(*_: Any) -> None:
-    """Ignore what a listener would hear."""
+    """Ignore the call."""

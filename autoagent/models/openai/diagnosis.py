@@ -6,17 +6,16 @@ import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from autoagent.config.settings import EMBEDDER, Settings
+from autoagent.config.settings import EMBEDDER, OPENAI_URL
 from autoagent.core.finding import Finding
 from autoagent.models.servers import ProbeAnswer, list_models, request
+from autoagent.registry.models import ModelSettings
 
-OPENAI = "https://api.openai.com/v1"
 
-
-def examine(settings: Settings, model: str, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Ask the endpoint for its models; `model` is the one that thinks, '' for SMART_LLM."""
-    base_url, key = settings.openai_base_url or OPENAI, settings.openai_api_key
-    if not (settings.openai_api_key or settings.openai_base_url):
+def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Ask the endpoint for its models; `model` is the chosen model, '' for SMART_LLM."""
+    base_url, key = settings.base_url or OPENAI_URL, settings.api_key
+    if not (settings.api_key or settings.base_url):
         mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
         yield Finding("model", "fail", "no key, no server and no embedded model is chosen", mend)
         return
@@ -32,7 +31,7 @@ def examine(settings: Settings, model: str, env: Mapping[str, str]) -> Iterator[
         found = f"{base_url} answers, but gives no list of models (HTTP {answer.status})"
         yield Finding("model", "warn", found, "if the first step fails, check the address; most end in /v1")
     else:
-        yield _listed(model or settings.smart_llm, settings.fast_llm, base_url, answer.models)
+        yield _listed(model or settings.smart, settings.fast, base_url, answer.models)
 
 
 def _unreachable(base_url: str, answer: ProbeAnswer, env: Mapping[str, str]) -> Finding:
@@ -61,10 +60,10 @@ def _certificates() -> Finding:
     return Finding("certificates", "fail", "this system has no CA certificates", "install the package ca-certificates")
 
 
-def examine_embedder(settings: Settings, model: str) -> Iterator[Finding]:
-    """Ask the endpoint for a vector of the model, '' for OpenAI's usual one."""
-    name, base_url = model or EMBEDDER, settings.openai_base_url or OPENAI
-    answer = request(base_url, "/embeddings", settings.openai_api_key, {"model": name, "input": "doctor"})
+def examine_embedder(settings: ModelSettings, model: str) -> Iterator[Finding]:
+    """Ask the endpoint for a vector of the model, '' for OpenAI's default."""
+    name, base_url = model or EMBEDDER, settings.base_url or OPENAI_URL
+    answer = request(base_url, "/embeddings", settings.api_key, {"model": name, "input": "doctor"})
     if answer.status == 200 and isinstance(answer.body, dict) and answer.body.get("data"):
         yield Finding("embedder", "ok", f"{name} at {base_url}")
         return

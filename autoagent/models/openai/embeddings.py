@@ -26,9 +26,8 @@ _LIMIT = 8000  # tokens of one text; OpenAI's embedders take at most 8191
 class OpenAIEmbedder:
     """An embedding model of an endpoint; satisfies protocols.Embedder. `dim` is learned at the first call if not given.
 
-    Its name holds the host: models of one name on two hosts need not give the same vectors. `listener` hears of the
-    waits before retries, and of long silences. `brief` is the same endpoint with less patience, for what a step waits
-    for.
+    Its name includes the host, as equal model names on two hosts need not give the same vectors. `listener` hears of
+    waits before retries and of long silences. `brief` is the same endpoint with less patience, used while a step waits.
     """
 
     def __init__(
@@ -63,9 +62,10 @@ class OpenAIEmbedder:
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         """See protocols.Embedder. A text past the model's limit is embedded by its beginning.
 
-        What was paid for a call that failed is told by the next one. An endpoint that did not answer is not asked
-        again for a while. Raises:
-            ModelError: the endpoint fails, or answers with other than one finite vector of `dim` values for each text.
+        The cost of a failed call is reported by the next call. After a failure the endpoint is not asked for a while.
+
+        Raises:
+            ModelError: the endpoint fails, or does not answer with one finite vector of `dim` values per text.
         """
         vectors: dict[int, bytes] = {}
         wanted = [(place, self._cut(valid(text))) for place, text in enumerate(texts) if text.strip()]

@@ -1,13 +1,13 @@
-"""One OpenAI-compatible endpoint: the client of the `openai` package, its time limits, and its errors as ours.
+"""An OpenAI-compatible endpoint: the client of the `openai` package, its time limits, and its errors as ours.
 
-The only module that uses `openai`, imported when it is first used (late_import). Requests go through the
-client's `post`, not through its typed `create`, which walks all messages anew at every call.
+This module alone uses `openai`, imported at first use (late_import). Requests go through the client's `post`, as the
+typed `create` copies all messages at every call.
 
-The server is not trusted: what it sends is bounded and read by `body` and `response`, also where it says no, and a
-redirect is followed only on the same server, as the prompt and the key would go along.
+The server is untrusted: its answers, including refusals, are bounded and read by `body` and `response`. Redirects are
+followed only on the same server, as the prompt and the key go along.
 
-Not covered by the total limit: a server that drips its headers, byte by byte. The user is told of it as of a silence,
-and Ctrl-C ends it.
+Not covered by the total limit: a server that sends its headers byte by byte. The user is told of a silence and can
+press Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from autoagent.config.settings import OPENAI_URL
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
 from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
@@ -46,7 +47,6 @@ T = TypeVar("T")
 Read = Callable[[str, Iterable[bytes]], T]
 """Makes something of a content type and the chunks of a body; raises Broken where they hold only a part of it."""
 
-OPENAI = "https://api.openai.com/v1"
 ERROR_LIMIT = 100_000  # bytes of a refusal that are read
 MOST_REDIRECTS = 20
 END_SECONDS = 0.1  # for the end of an answer that has said all; waiting longer would cost more than a new connection
@@ -55,14 +55,14 @@ _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want 
 
 
 def preload() -> None:
-    """Import what the first request needs, for a thread that does so while the user reads."""
+    """Import everything the first request needs; call it in a thread while the user reads."""
     import_openai()
     import httpcore2  # noqa: F401
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTimeouts:
-    """Seconds: to connect, between two pieces of an answer, for all of it; for the body of one that says no."""
+    """Seconds: to connect, between two pieces of an answer, for the whole answer, and for the body of a refusal."""
 
     connect: float = 10.0
     silence: float = 60.0
@@ -78,7 +78,7 @@ _AT_ONCE = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1.0)  # 
 
 
 class _RefusedAnswer(Exception):
-    """An answer whose status says no, with the beginning of its body."""
+    """An answer with an error status and the beginning of its body."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(f"status {status}")
@@ -88,14 +88,13 @@ class _RefusedAnswer(Exception):
 
 
 class Endpoint:
-    """Where requests go. Models and embedders of one endpoint share it, and with it the connections.
+    """The endpoint and its connections, shared by its models and embedders.
 
-    `silence`: seconds for which one request may go without a word; 0 for what fits a server of one's own, or one
-    elsewhere.
+    `silence`: seconds that one request may stay silent; 0 for a default that depends on whether the server is local.
 
     Raises:
         SettingsError: the base URL is no http address.
-        SetupError: there is no key for OpenAI's own endpoint, or it holds what no key holds.
+        SetupError: the key for OpenAI's own endpoint is missing or malformed.
     """
 
     def __init__(
@@ -108,11 +107,11 @@ class Endpoint:
         policy: Policy | None = None,
         silence: float = 0.0,
     ) -> None:
-        self.base_url = (base_url or OPENAI).rstrip("/")
+        self.base_url = (base_url or OPENAI_URL).rstrip("/")
         self.host = _host(self.base_url)
         self.private = is_private(self.host)
         self._key = api_key.strip()
-        if not self._key and self.base_url == OPENAI:
+        if not self._key and self.base_url == OPENAI_URL:
             raise SetupError("OPENAI_API_KEY is not set; set it, or name a server of your own in OPENAI_BASE_URL")
         if not re.fullmatch(r"[!-~]*", self._key):
             raise SetupError("OPENAI_API_KEY holds a space or a character that no key has; copy it again")
@@ -127,7 +126,7 @@ class Endpoint:
         self._has_answered = False
 
     def price(self, model: str) -> Price | None:
-        """Return what a model costs here: nothing on a private endpoint, else as the table has it."""
+        """Return a model's price: 0 on a private endpoint, else from the table."""
         if self.private:
             return Price(0.0, 0.0, 0.0)
         known = pricing.known(model)
@@ -143,15 +142,13 @@ class Endpoint:
         known: bool = True,
         given_up: Callable[[], None] = lambda: None,
     ) -> tuple[T, tuple[str, ...]]:
-        """Return what `read` made of the answer, and the reasons
-        of the retries before it. Raises as Model.complete does.
+        """Return the result of `read` for the answer, and the reasons for retries. Raises as Model.complete does.
 
-        The listener hears of each wait before a retry, and of each long silence. `known`: this endpoint has answered
-        an earlier process. `given_up` is called for each request that was left without an answer and may have to be
-        paid.
+        The listener hears of each wait before a retry and of each long silence. `known`: this endpoint answered an
+        earlier process. `given_up` is called for each unanswered request that may be charged.
 
         Raises:
-            Refused: the endpoint does not take the request as it is.
+            Refused: the endpoint rejects the request as it is.
         """
 
         def attempt() -> T:
@@ -168,7 +165,7 @@ class Endpoint:
         return persist(attempt, self._policy, listener.waiting, listener.heed, known=known)
 
     def models(self) -> list[dict[str, Any]]:
-        """Return the endpoint's list of models; each has an `id`. Raises as Model.complete does, without a retry."""
+        """Return the endpoint's list of models; each has an `id`. Raises as Model.complete does, without retries."""
         try:
             data = self._attempt("/models", None, read_object).get("data")
         except Fault as fault:
@@ -177,7 +174,7 @@ class Endpoint:
         return [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
 
     def _offered(self) -> list[str]:
-        """Return the names of the endpoint's models, asked for in a short request; [] where it does not say."""
+        """Return the names of the endpoint's models from a short request; [] if unknown."""
         short = Endpoint(api_key=self._key, base_url=self.base_url, organization=self._organization, limits=_AT_ONCE)
         try:
             return [model["id"] for model in short.models()]
@@ -185,7 +182,7 @@ class Endpoint:
             return []
 
     def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
-        """Send one request. Only here do the errors of the client become ours, or a Fault to try again."""
+        """Send one request. Only here the client's errors become ours, or a Fault to retry."""
         import_openai()
         import httpx2
         import openai
@@ -221,11 +218,11 @@ class Endpoint:
             raise ModelError(f"{self.host} does not stop: {error}; retry, or use another model") from error
 
     def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
-        """POST the body, or GET without one; silence ends with the seconds `left`. The response still streams.
+        """POST the body, or GET without one; silence ends after `left` seconds. The response still streams.
 
         Raises:
-            _RefusedAnswer: its status says no.
-            SetupError: it redirects to where the request may not go.
+            _RefusedAnswer: it has an error status.
+            SetupError: it redirects to a forbidden address.
             Fault: it redirects in a circle.
         """
         import httpx2
@@ -266,9 +263,8 @@ class Endpoint:
         return there.geturl()
 
     def _refuse(self, response: httpx2.Response) -> None:
-        """Note that there is an answer; raise _RefusedAnswer for a status that is no success.
-
-        It has as much of the body as comes in bounded time.
+        """Note that the endpoint answers; raise _RefusedAnswer for an error status, with the body as far as it arrives
+        in time.
         """
         import httpx2
 

@@ -1,8 +1,7 @@
-"""Imports the `openai` package without the models of its answers, of which nothing here is asked for.
+"""Imports the `openai` package without its answer models, which nothing here needs.
 
-These are two thirds of what it imports, 450 modules, a quarter of a second and 11 MB; `openai.types` and the helpers of
-`openai.lib` are loaded with the first look at what is in them, by whomever. Where a release is laid out otherwise, all
-is imported as ever.
+They are two thirds of its import: 450 modules, a quarter of a second and 11 MB. `openai.types` and the helpers of
+`openai.lib` are loaded at the first access by anybody. If a release is laid out differently, everything is imported.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _being_run: set[str] = set()  # their names
 
 
 class _Late(ModuleType):
-    """A package whose own code runs when something is looked up in it that is no module of it.
+    """A package whose own code runs at the first access to a name that is no module of it.
 
-    Other threads wait until it has run. Where it fails, the error is raised, and with the next look it runs again.
+    Other threads wait meanwhile. If the code fails, the error is raised, and the next access runs it again.
     """
 
     __spec__: ModuleSpec
@@ -89,7 +88,7 @@ def _make_late() -> None:
 
 
 def _later(name: str) -> Callable[..., Any]:
-    """Return a function that stands for one of the helpers until it is called."""
+    """Return a stand-in for a helper, which imports it when called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(importlib.import_module(f"{_PACKAGE}.lib._tools"), name)(*args, **kwargs)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from autoagent.config.settings import EMBEDDER, Settings
+from autoagent.config.settings import EMBEDDER
 from autoagent.core.errors import ModelError
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.retry import Policy
+from autoagent.registry.models import ModelSettings
 from autoagent.text.tokens import counter
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ ATTENDED_PATIENCE = 60.0  # and before the user is asked whether to wait on
 EMBEDDING_SILENCE = 10.0  # seconds for which a step waits for an embedder that says nothing
 
 
-def open_endpoint(settings: Settings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
+def open_endpoint(settings: ModelSettings, policy: Policy | None = None, silence: float = 0.0) -> Endpoint:
     """Open the OpenAI-compatible endpoint that the settings name, with their patience and silence or others.
 
     Raises SettingsError, SetupError.
@@ -30,9 +31,9 @@ def open_endpoint(settings: Settings, policy: Policy | None = None, silence: flo
     usual = Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE)
     set_here = Policy(patience=settings.outage, at_first=settings.outage) if settings.outage else None
     return Endpoint(
-        api_key=settings.openai_api_key,
-        base_url=settings.openai_base_url or None,
-        organization=settings.openai_organization or None,
+        api_key=settings.api_key,
+        base_url=settings.base_url or None,
+        organization=settings.organization or None,
         silence=settings.silence or silence,
         policy=policy or set_here or usual,
     )
@@ -43,8 +44,8 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
     from autoagent.models.openai.chat import OpenAIModel, Overrides
 
     settings = opening.settings
-    name = opening.argument or settings.smart_llm
-    of_fast = settings.fast_window if name == settings.fast_llm else 0
+    name = opening.argument or settings.smart
+    of_fast = settings.fast_window if name == settings.fast else 0
     return OpenAIModel(
         name=name,
         endpoint=open_endpoint(settings),
@@ -53,13 +54,14 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
             temperature=settings.temperature,
             window=of_fast or settings.window or None,
             asking=cast("Asking", settings.asking) if settings.asking else None,
+            style=settings.style,
         ),
         ways=settings.state_dir / "models.json",
         listener=opening.listener,
     )
 
 
-def model_names(settings: Settings) -> list[str]:
+def model_names(settings: ModelSettings) -> list[str]:
     """Return the names that the endpoint lists, none where it lists none. Raises as `open_endpoint`."""
     try:
         return sorted(str(model["id"]) for model in open_endpoint(settings).models())
@@ -68,7 +70,7 @@ def model_names(settings: Settings) -> list[str]:
 
 
 def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:
-    """Open the endpoint's embedder named by the argument, or OpenAI's usual one. Raises as `open_endpoint`."""
+    """Open the endpoint's embedder named by the argument, or OpenAI's default. Raises as `open_endpoint`."""
     from autoagent.models.openai.embeddings import OpenAIEmbedder
 
     settings = opening.settings

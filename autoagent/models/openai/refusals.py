@@ -1,7 +1,6 @@
-"""Translates an endpoint's refusals, by status, words or silence, into our errors.
+"""Translates an endpoint's refusals, by status, wording or silence, into our errors.
 
-Servers say the same thing in many ways. What tells one from another is here, and what is shown of their words is one
-line without a key.
+Servers word the same refusal in many ways; the patterns are here. Their words are shown on one line without keys.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
 class Refused(ModelError):
-    """The endpoint will not take the request as it is; `param` is the parameter it blames, '' if it names none."""
+    """The endpoint rejects the request as it is; `param` is the parameter it blames, '' for none."""
 
     def __init__(self, text: str, param: str, said: str) -> None:
         super().__init__(text)
@@ -43,7 +42,7 @@ class Refused(ModelError):
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Makes errors of what one endpoint says. `connect` and `silence` are the seconds it was waited for."""
+    """Turns the refusals of one endpoint into errors. `connect` and `silence` are the seconds it was waited for."""
 
     base_url: str
     host: str
@@ -62,7 +61,7 @@ class Refusals:
     ) -> Exception:
         """Return our error for an answer that refuses this body; status 200 stands for an error inside a stream.
 
-        `offered` asks for the names of the endpoint's models; it is called where the one that is wanted is not there.
+        `offered` asks for the names of the endpoint's models; it is called if the wanted model is missing.
         """
         said, message, param = self._error_parts(error)
         if _QUOTA.search(said) or status == 402:
@@ -88,7 +87,7 @@ class Refusals:
         return refused
 
     def _error_parts(self, body: Any) -> tuple[str, str, str]:
-        """Return everything an error's body says, its message on one line without keys, and the parameter it names."""
+        """Return the whole text of an error body, its message on one line without keys, and the parameter it names."""
         body = body[0] if isinstance(body, list) and body else body  # Gemini
         error = body.get("error", body) if isinstance(body, dict) else body
         said = error if isinstance(error, str) else _as_text(error)
@@ -125,7 +124,7 @@ class Refusals:
 
 
 def error_in(body: bytes) -> Any:
-    """Return what the body of an error holds: JSON, or its text."""
+    """Return the content of an error body: JSON or its text."""
     try:
         return json_value(body)
     except Broken:
@@ -133,7 +132,7 @@ def error_in(body: bytes) -> Any:
 
 
 def _instead(model: str, offered: Sequence[str]) -> str:
-    """Return which of the models offered to choose, those whose names are nearest first; '' if that helps nobody."""
+    """Suggest offered models, nearest names first; '' if there is nothing to suggest."""
     from difflib import get_close_matches
 
     names = [name for name in offered if len(name) <= _NAME_LENGTH and len(name.split()) == 1]

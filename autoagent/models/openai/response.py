@@ -1,11 +1,10 @@
-"""From the bytes of a chat completion to its parts, streamed or in one piece; nothing here knows a client or a key.
+"""Parses the bytes of a chat completion, streamed or in one piece, without knowing the client or the key.
 
-The format is OpenAI's, read as widely as its cousins write it: several usage blocks (the last counts), tool calls
-without an index or all under the same one, content in parts or as the whole delta, the older `function_call`, no
-`[DONE]`. What is never accepted is a part: a stream counts as whole once it has said why it finished. Whatever has
-another form than these is Broken: no later reader has to doubt the type of what it is given.
+The format is OpenAI's with the variations of other servers: several usage blocks (the last counts), tool calls without
+an index or all under the same index, content in parts or as the whole delta, the older `function_call`, no `[DONE]`. A
+stream is complete only with a finish reason. Any other form is Broken, so later readers can rely on all types.
 
-Not httpx-sse: it reads a response of a client, and knows neither our bounds nor how servers leave out the last line.
+httpx-sse reads a response of a client, and has neither our bounds nor our tolerance for a missing last line.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mis
 
 
 class StreamError(Exception):
-    """The server put an error into a stream that began well; `error` is what it said."""
+    """The server reported an error inside a stream; `error` is its content."""
 
     def __init__(self, error: Any) -> None:
         super().__init__("the server reports an error")
@@ -43,10 +42,9 @@ class _Call:
     pieces: list[str] = field(default_factory=list)  # of the arguments; joined once, or a long one takes minutes
 
     def continued_by(self, call_id: str, name: str, arguments: str) -> bool:
-        """Return whether a part with the same index belongs to
-        this call: not with another id, then not with another name.
+        """Return whether a part with the same index belongs to this call: its id and name do not differ.
 
-        The same name again begins another call where this one looks complete and the part as if it began.
+        The same name again starts another call if this call looks complete and the part looks like a beginning.
         """
         if call_id and self.id:
             return call_id == self.id
@@ -58,7 +56,7 @@ class _Call:
 
 @dataclass(slots=True)
 class ResponseParts:
-    """The parts of a completion as they come in; `usage` is as the server wrote it, None if it wrote none."""
+    """The parts of a completion received so far; `usage` is as the server wrote it, None if missing."""
 
     finish: str = ""
     usage: Mapping[str, Any] | None = None
@@ -74,7 +72,7 @@ class ResponseParts:
 
     @property
     def reasoning(self) -> str:
-        """What the model thought before it answered, if the server keeps that apart from the text."""
+        """The model's thoughts before the answer, if the server separates them from the text."""
         return valid("".join(self._thoughts))
 
     @property
@@ -93,11 +91,11 @@ class ResponseParts:
         return self.finish in _CUT_OFF
 
     def read(self, content_type: str, chunks: Iterable[bytes], heard: Callable[[str], None]) -> None:
-        """Take in the body of a 200; `heard` gets each piece of text or of a call's arguments as it comes.
+        """Read the body of a 200; `heard` gets each piece of text or of a call's arguments.
 
         Raises:
-            Broken: it ends before it finished, or is no chat completion.
-            TooLong: it has more than LARGEST bytes, or says more than LONGEST characters or MOST_CALLS calls.
+            Broken: it ends early or is no chat completion.
+            TooLong: it exceeds LARGEST bytes, LONGEST characters or MOST_CALLS calls.
             StreamError: the server reports an error in it.
         """
         chunks = within(chunks, LARGEST)
@@ -169,7 +167,7 @@ class ResponseParts:
 
 
 def tokens_in(value: Any) -> int | None:
-    """Return a number of tokens as a server wrote it; None if it is missing, negative, infinite or of another type."""
+    """Return a server's number of tokens; None if it is missing, negative, infinite or of another type."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 

@@ -1,12 +1,12 @@
-"""When a failed request deserves another, how long to wait before it, and when to stop: a policy without a clock.
+"""When to retry a failed request, how long to wait, and when to give up: a policy without a clock of its own.
 
-What was not answered is asked again for as long as there is patience, so that an outage is waited out. What may have
-to be paid each time is asked again a few times only.
+Requests without an answer are retried while patience lasts, to wait out an outage. Requests that may be charged are
+retried a few times only.
 
-Waits back off exponentially with full jitter (Brooker, "Exponential Backoff and Jitter", 2015), so that many agents
-that failed together do not come back together. What the server says of waiting comes before what we would choose.
+Waits back off exponentially with full jitter (Brooker, "Exponential Backoff and Jitter", 2015), so that agents that
+failed together do not return together. A wait requested by the server has precedence.
 
-Not tenacity: its rules see one attempt's outcome, ours what was paid for, what was refused twice and the patience left.
+tenacity's rules see the outcome of one attempt; these need charges, repeated refusals and the remaining patience.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ Stage = Literal["unreached", "refused", "begun"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How long to retry: `patience` seconds from the first
-    fault on, with at most so many attempts that may be charged.
+    """How long to retry: `patience` seconds from the first fault on, and a limit for attempts that may be charged.
 
-    `at_first`: the patience with an address at which nothing has ever answered, as it may be wrong. The n-th wait is
-    under `first * 2**n` seconds; none that we choose is longer than `longest`. `sleep`, `clock` (seconds since the
-    epoch), `timer` (seconds that no clock change touches) and `chance` (in [0, 1)) are the world, handed in.
+    `at_first`: the patience with an address that has never answered and may be wrong. The n-th wait is under `first *
+    2**n` seconds and at most `longest`. `sleep`, `clock` (seconds since the epoch), `timer` (monotonic seconds) and
+    `chance` (in [0, 1)) are handed in.
     """
 
     patience: float = 60.0
@@ -50,19 +49,17 @@ class Policy:
     chance: Callable[[], float] = random
 
     def wait(self, failed: int, after: float | None) -> float:
-        """Return the seconds before the next attempt, once `failed`
-        have failed: what the server asks for, plus the jitter.
-        """
+        """Return the seconds before the next attempt after `failed` failures: the server's request plus jitter."""
         if after is not None:
             return after + self.first * self.chance()
         return min(self.longest, self.first * 2.0 ** min(failed - 1, 30)) * self.chance()
 
 
 class Fault(Exception):
-    """An attempt that failed in a way that may pass. `after`: seconds that the server asks to wait.
+    """A failed attempt that may be retried. `after`: the wait requested by the server in seconds.
 
-    `refusal`: what to raise where this very request may be what the server fails at (a 500 to every request that
-    offers tools), and it did so twice.
+    `refusal`: the error to raise if the request itself causes the failure twice (such as a 500 for every request with
+    tools).
     """
 
     def __init__(
@@ -76,7 +73,7 @@ class Fault(Exception):
 
 
 def deserves(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether an answer with this status may differ next time; `x-should-retry` has the last word."""
+    """Return whether a retry may help after this status; `x-should-retry` overrides it."""
     said = headers.get("x-should-retry", "").lower()
     return said == "true" if said in ("true", "false") else status in (408, 409, 429) or status >= 500
 
@@ -106,16 +103,15 @@ def persist(
     *,
     known: bool = True,
 ) -> tuple[T, tuple[str, ...]]:
-    """Return what `attempt` gave in the end, and the reasons of the faults on the way.
+    """Return the final result of `attempt`, and the reasons of the faults on the way.
 
-    `waiting` is told before each wait: the reason, the seconds, and until when (seconds since the epoch) there is
-    patience. `heed` is called several times a second while it waits, and ends the wait by raising. `known`: the
-    endpoint has answered before.
+    `waiting` hears of each wait: the reason, the seconds, and the end of the patience (seconds since the epoch). `heed`
+    is called several times a second during a wait and ends it by raising. `known`: the endpoint has answered before.
 
     Raises:
-        Unreachable: the last fault, when the patience is over, too many were paid for, or the server asks for a longer
-            wait than there is patience.
-        Exception: the refusal that two faults with one come to.
+        Unreachable: the last fault, once the patience or the charged attempts are used up, or the server asks for a
+            longer wait.
+        Exception: the refusal behind two faults.
     """
     reasons: list[str] = []
     paid = refusals = 0

@@ -1,6 +1,6 @@
-"""Timers that share one thread, and the heartbeat that tells the user of an endpoint's silence.
+"""Timers that share a thread, and the heartbeat that reports an endpoint's silence.
 
-Not threading.Timer: a thread for each costs half a millisecond, several times a request, and nearly all are cancelled.
+threading.Timer costs half a millisecond each, several times a request, and nearly all timers are cancelled.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ LONGEST = 30.0  # seconds without a word to the user
 
 
 class Timers:
-    """Calls what is due, in a thread of its own that begins with the first timer and ends with the process.
-
-    What is called must be brief and raise nothing.
-    """
+    """Runs due calls in a daemon thread started with the first timer. Calls must be brief and must not raise."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -29,7 +26,7 @@ class Timers:
         self._thread: threading.Thread | None = None
 
     def after(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Call it once that time has passed, unless what is returned is called before."""
+        """Schedule a call; return a function that cancels it."""
         key, at = object(), time.monotonic() + seconds
         with self._changed:
             self._due[key] = at, call
@@ -59,10 +56,9 @@ class Timers:
 
 
 class Heartbeat:
-    """While entered, calls `tell` with the seconds of silence so far, each time another `every` of them have passed.
+    """While entered, calls `tell` with the seconds of silence after every further `every` seconds.
 
-    Without `tell` nobody is told. It is called in a thread of its own, and never between a `heard` and what is made of
-    the piece that was heard.
+    `tell` may be None. It runs in another thread, never while a received piece is being processed.
     """
 
     def __init__(self, timers: Timers, every: float = 0.0, tell: Callable[[float], None] | None = None) -> None:
@@ -92,7 +88,7 @@ class Heartbeat:
             self._since, self._reported = time.monotonic(), 0
 
     def _wait(self, seconds: float) -> None:
-        """Schedule the next look; the caller holds the lock."""
+        """Schedule the next check; the caller holds the lock."""
         self._cancel = self._timers.after(seconds, self._look)
 
     def _look(self) -> None:

@@ -1,7 +1,7 @@
-"""Puts the messages of a prompt into the form an endpoint takes; not every model takes every one.
+"""Converts the messages of a prompt into a form that the endpoint accepts.
 
-What a chat template cannot render is refused with a word on roles. Then the messages go in a plainer form, found out as
-refused parameters are: by asking again.
+Chat templates refuse messages they cannot render with an error about roles. The messages then go in a plainer form,
+found by retrying like refused parameters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_SYSTEM = re.compile(r"(?<!optional )\b(system|developer)\b|only user and ass
 
 
 def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[str, Any]]:
-    """Return the messages as JSON values, without what the endpoint does not take."""
+    """Return the messages as JSON values, without the features in `without`."""
     if TOOL_MESSAGES in without:
         messages = native_calls.flat(messages)
     elif USER_AFTER_TOOL in without:
@@ -42,7 +42,7 @@ def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[
 
 
 def refused(said: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
-    """Return what in these messages a refusal is about, or None if it is not about them."""
+    """Return the feature of these messages that a refusal is about, or None."""
     roles = {message.role for message in messages}
     has_tools = "tool" in roles and TOOL_MESSAGES not in without
     has_system = "system" in roles and len(messages) > 1 and SYSTEM not in without

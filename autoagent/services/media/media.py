@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 
-from autoagent.config.settings import Settings
+from autoagent.config.settings import OPENAI_URL, Settings
 from autoagent.core.errors import CommandError
 from autoagent.core.model import Usage
 from autoagent.services.api_client import Provider
 from autoagent.services.media.images import draw_hugging_face, draw_openai, draw_web_ui, suffix_of
 from autoagent.services.media.transcription import hear_hugging_face, hear_offline, hear_openai, recognised
 from autoagent.services.twitter import Twitter
-
-OPENAI = "https://api.openai.com/v1"
 
 
 class ChosenMedia:
@@ -87,7 +85,7 @@ def _openai(settings: Settings) -> Provider:
     headers = {"OpenAI-Organization": organization} if organization else {}
     return Provider(
         name="The OpenAI endpoint",
-        url=settings.openai_base_url or OPENAI,
+        url=settings.openai_base_url or OPENAI_URL,
         url_variable="OPENAI_BASE_URL",
         key=key,
         key_variable="OPENAI_API_KEY",

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote
 
 from autoagent.config.settings import Settings
@@ -55,27 +54,27 @@ class Utterance:
     data: bytes = b""
 
 
-class SpeechSource(Protocol):
+class SpeechSource:
     """A source of spoken texts."""
 
     def utter(self, text: str) -> AbstractContextManager[Utterance]:
         """Return the utterance of a text, usable inside the context. Raises CommandError, which says why not."""
+        raise CommandError("Nothing can be spoken here.")
 
 
 @dataclass(frozen=True, slots=True)
-class OfflineVoice:
+class OfflineVoice(SpeechSource):
     """A program of this machine."""
 
     speakers: Sequence[Sequence[str]] = SPEAKERS
 
     @contextmanager
     def utter(self, text: str) -> Iterator[Utterance]:
-        """Utter as SpeechSource has it."""
         yield Utterance(_first_installed(self.speakers, "apt install espeak-ng"), text.encode())
 
 
 @dataclass(frozen=True)  # without slots: the property is kept once it is known
-class ElevenLabsVoice:
+class ElevenLabsVoice(SpeechSource):
     """`POST /v1/text-to-speech/VOICE`, whose answer is MP3. Without a `voice` it is the first of `GET /v1/voices`."""
 
     provider: Provider
@@ -84,7 +83,6 @@ class ElevenLabsVoice:
 
     @contextmanager
     def utter(self, text: str) -> Iterator[Utterance]:
-        """Utter as SpeechSource has it."""
         player = _first_installed(self.players, _INSTALL_PLAYER)  # before it costs anything
         path = f"/v1/text-to-speech/{quote(self.voice or self._first_voice, safe='')}"
         body = {"text": text, "model_id": ELEVENLABS_MODEL}
@@ -103,7 +101,7 @@ class ElevenLabsVoice:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamElementsVoice:
+class StreamElementsVoice(SpeechSource):
     """`GET /kappa/v2/speech`, whose answer is MP3."""
 
     provider: Provider
@@ -112,7 +110,6 @@ class StreamElementsVoice:
 
     @contextmanager
     def utter(self, text: str) -> Iterator[Utterance]:
-        """Utter as SpeechSource has it."""
         player = _first_installed(self.players, _INSTALL_PLAYER)
         answer = self.provider.get("/kappa/v2/speech", params={"voice": self.voice, "text": text})
         with _sound_file(answer.body) as file:

@@ -11,7 +11,7 @@ class Chatty(AutoGPTPluginTemplate):
         print("asked:", user_input)
         return "Yes" if "list_files" in user_input or "task_complete" in user_input else "Use list_files."
 
-    def can_handle_report(self, message):
+    def can_handle_report(self):
         return True
 
     def report(self, message):

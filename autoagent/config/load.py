@@ -1,0 +1,348 @@
+"""The settings in effect: every layer that sets some, put together, with the origin of each value.
+
+Later layers win: defaults < user config < `.env` < environment < flags. The task itself (name, role, goals) is in
+`task_file`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.autogpt_env import is_blank
+from autoagent.config.autogpt_folder import AutoGPTFolder
+from autoagent.config.dotenv import Variable
+from autoagent.config.folder import UntrustedValue, may_set
+from autoagent.config.project import is_project
+from autoagent.config.scenario_bounds import hold
+from autoagent.config.settings import DOTENV, WORKSPACE, Permission, Settings, user_config_path
+from autoagent.config.text_file import is_there
+from autoagent.config.yaml_file import read_mapping
+from autoagent.core.errors import SettingsError
+from autoagent.text.sanitize import shorten
+
+_PATH, _NAME = 2048, 255  # bytes of a path, half of what systems take, and of a name in it
+_PROGRAM = re.compile(
+    r"([\w.+@:/-]*/)?([\w.+@:-]*[\w+]|\[)"
+)  # a name or a path, with nothing in it that a shell would read as more
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings in effect and their origins by name: `.env:3`, `default`, `flag`.
+
+    `untrusted` are values of the folder that do not count yet. `unsent` has a line for each of the user's keys withheld
+    from an address that only the folder names, `notes` a line for each AutoGPT setting that works differently here.
+    `lasting` are the values set anywhere but by flags.
+    """
+
+    settings: Settings
+    origins: Mapping[str, str]
+    untrusted: tuple[UntrustedValue, ...] = ()
+    unsent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    lasting: Mapping[str, Any] = field(default_factory=dict)
+
+
+Raw = tuple[str, str, Any, str]
+"""One value of a layer: the setting, what messages call it, the value (text is still to be parsed), its origin."""
+
+Layer = dict[str, tuple[Any, str]]
+"""Values by setting, parsed, each with its origin."""
+
+
+def load(
+    flags: Mapping[str, Any],
+    env: Mapping[str, str],
+    cwd: Path,
+    user_config: Path | None = None,
+    *,
+    trusts: Callable[[UntrustedValue], bool] = lambda untrusted: False,
+) -> Loaded:
+    """Load all layers into one record. It creates nothing and reads only `.env` in `cwd` and the user config.
+
+    `flags` holds settings by field name; None and () mean not given. Other names are ignored except `gpt3only`,
+    `gpt4only`, AS_WISH, and KEPT: the settings kept by a run, just below the flags. Empty variables count as unset.
+    `trusts` decides on values that `.env` may not set by itself.
+
+    Raises:
+        SettingsError: names the variable or flag, or the file, line and key, of an invalid value.
+    """
+    config = user_config if user_config is not None else user_config_path(env)
+    below, environment, flagged = map(_parsed, (_from_config(config), _from_env(env), _from_flags(flags)))
+    above = {**environment, **flagged}
+    held = {**below, **above}
+    autogpt = AutoGPTFolder(cwd, env, held)
+    folders, untrusted = _judged(cwd, held, above, trusts, autogpt)
+    usual = autogpt.usual_places(WORKSPACE)
+    if flags.get(AS_WISH) and not autogpt.is_in_use(WORKSPACE) and is_project(cwd):
+        usual["workspace"] = HERE, "default"
+    taken = {**usual, **below, **folders, **above}
+    unsent = _pair(taken, folders, {name: one for name, one in held.items() if one[1] != RUN}, trusts)
+    settings = Settings(**{name: value for name, (value, _) in taken.items()})
+    origins = {name: taken[name][1] if name in taken else "default" for name in _kinds()}
+    fast, smart = ("fast_llm", "fast_window"), ("smart_llm", "window")
+    for flag, winners, losers in (("gpt3only", fast, smart), ("gpt4only", smart, fast)):
+        for winner, loser in zip(winners, losers, strict=True):
+            if flags.get(flag) and getattr(settings, winner):
+                settings = dataclasses.replace(settings, **{loser: getattr(settings, winner)})
+                origins[loser] = f"--{flag}"
+    _check_together(settings)
+    hold(settings, origins, env, cwd)
+    lasting = {name: value for name, (value, _) in {**below, **folders, **environment}.items()}
+    return Loaded(settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(taken)), lasting)
+
+
+def _parsed(values: Iterable[Raw]) -> Layer:
+    return {
+        name: (parse(name, value, called) if isinstance(value, str) else value, origin)
+        for name, called, value, origin in values
+    }
+
+
+def _judged(
+    cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool], autogpt: AutoGPTFolder
+) -> tuple[Layer, list[UntrustedValue]]:
+    """Return the values that `.env` sets and those it would set if trusted; `outside` are the values without it."""
+    held = Settings(**{name: value for name, (value, _) in outside.items()})
+    layer: Layer = {}
+    left: list[UntrustedValue] = []
+    written = list(autogpt.translated(_from_dotenv(autogpt.variables)))
+    raw = {name: (called, value) for name, called, value, _ in written}
+    values = _parsed(written)
+    for name, (value, origin) in values.items():
+        declared, now = Settings.__dataclass_fields__[name].metadata, getattr(held, name)
+        permission: Permission = declared["folder"]
+        untrusted = UntrustedValue(
+            file=DOTENV,
+            line=int(origin.rpartition(":")[2]),
+            name=raw[name][0].rpartition(" ")[2],
+            value=raw[name][1],
+            about=declared["help"].partition(";")[0],
+            setting=name,
+            secret=declared["secret"],
+            never=permission == "never",
+        )
+        allowed = name in above or _is_same(value, now) or may_set(permission, value, now, held, cwd)
+        if allowed or (permission != "never" and trusts(untrusted)):
+            layer[name] = value, origin
+        else:
+            left.append(untrusted)
+    return layer, left
+
+
+def _is_same(value: Any, now: Any) -> bool:
+    """Return whether two values are the same, treating localhost and 127.0.0.1 as one host."""
+    return bool(value == now) or (isinstance(value, str) and _spelled(value) == _spelled(str(now)))
+
+
+def _spelled(address: str) -> str:
+    return re.sub(r"\A(\w+://)127\.0\.0\.1(?=[:/]|\Z)", r"\1localhost", address)
+
+
+def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]) -> list[str]:
+    """Drop keys from outside for addresses that only the folder or a run names; use the folder's own keys there.
+
+    Return a line for each key that is not sent.
+    """
+    unsent = []
+    addresses = {name: f for name, f in Settings.__dataclass_fields__.items() if f.metadata["keys"]}
+    for name, declared in addresses.items():
+        address, origin = taken.get(name, (declared.default, "default"))
+        of_folder = name in folders and origin == folders[name][1]
+        if address == outside.get(name, (declared.default,))[0] or not (of_folder or origin == RUN):
+            continue
+        if origin == RUN and trusts(of_run(name, address)):
+            continue
+        for key in declared.metadata["keys"]:
+            if key in folders:
+                taken[key] = folders[key]
+            elif key in taken:
+                variable, other = (Settings.__dataclass_fields__[one].metadata["env"][0] for one in (key, name))
+                unsent.append(
+                    f"{variable} ({taken[key][1]}) is not sent to {address}, which only {origin} names: "
+                    f"write the key for it into .env, or set {other} where you set that key."
+                )
+                del taken[key]
+    return unsent
+
+
+def of_run(name: str, address: str) -> UntrustedValue:
+    """Return an address kept by a run: trusted if the user has named it himself in this folder."""
+    return UntrustedValue(file="", name=f"{name} of runs", value=address, about="where your prompts go", setting=name)
+
+
+def _from_config(path: Path) -> Iterator[Raw]:
+    if not is_there(path):
+        return
+    kinds = _kinds()
+    for name, entry in read_mapping(path, kinds).items():
+        value = tuple(entry.texts()) if entry.is_list and kinds[name] is tuple else entry.text()
+        if value:
+            yield name, entry.where, value, entry.place
+
+
+def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
+    known = {variable for setting_field in dataclasses.fields(Settings) for variable in setting_field.metadata["env"]}
+    used = {name: found.use(f".env:{found.line}: {name}") for name, found in variables.items() if name in known}
+    for name, variable in _set_by(used):
+        line = variables[variable].line
+        yield name, f".env:{line}: {variable}", used[variable], f".env:{line}"
+
+
+def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
+    for name, variable in _set_by(env):
+        yield name, variable, env[variable], f"environment: {variable}"
+
+
+_FLAGS = {  # where the flag has another name than the setting
+    "memory_backend": "use-memory",
+    "memory_trust": "memory",
+    "memory_distil": "distil",
+    "workspace": "workspace-directory",
+    "openai_base_url": "base-url",
+    "ai_settings_file": "ai-settings",
+    "prompt_settings_file": "prompt-settings",
+    "plain_output": "plain",
+    "outage": "patience",
+    "run_name": "name",
+}
+
+
+HERE = Path()
+"""The workspace of a wish in a folder that is a project: the folder itself."""
+
+AS_WISH = "as_wish"
+"""Among the flags: whether the task is a wish, not one that AutoGPT's flags or files describe."""
+
+RUN = "the run"  # an origin
+KEPT = "kept"
+"""Among the flags: the settings, by name, that a run which is taken up again has kept in its log."""
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
+    kept = flags.get(KEPT, {})
+    for name in _kinds():
+        value = flags.get(name)
+        if value not in (None, ()):
+            yield name, f"--{_FLAGS.get(name, name).replace('_', '-')}", value, "flag"
+        elif name in kept:
+            yield name, f"{name} in the log of the run", kept[name], RUN
+
+
+def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each setting of which a variable is set, with that variable."""
+    for setting_field in dataclasses.fields(Settings):
+        for variable in setting_field.metadata["env"]:
+            if not is_blank(variables.get(variable)):
+                yield setting_field.name, variable
+                break
+
+
+@cache
+def _kinds() -> dict[str, type]:
+    """Return the type of every setting, without the `None` for "not given"; lists are tuples of str."""
+    kinds: dict[str, type] = {}
+    for name, hint in typing.get_type_hints(Settings).items():
+        if isinstance(hint, types.UnionType):
+            hint = next(part for part in typing.get_args(hint) if part is not types.NoneType)
+        kinds[name] = typing.get_origin(hint) or hint
+    return kinds
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def parse(name: str, text: str, called: str) -> Any:
+    """Convert the text to the setting's type. Raises SettingsError, which begins with `called`."""
+    text = text.strip()
+    kind, metadata = _kinds()[name], Settings.__dataclass_fields__[name].metadata
+    choices: Mapping[str, str] | None = metadata["choices"]
+    if metadata["secret"] and not re.fullmatch(r"[!-~]*", text):
+        raise SettingsError(f"{called}: holds a space or a letter that no key has; copy the key again.")
+    if kind is str and _CONTROL.search(text):
+        raise SettingsError(f"{called}: holds a line end or another control character; write it on one line.")
+    if choices is not None:
+        if text.lower() not in choices:
+            raise SettingsError(f"{called}: must be one of {', '.join(filter(None, choices))}, not {text!r}.")
+        return choices[text.lower()]
+    if metadata["parse"] is not None:
+        try:
+            meant = metadata["parse"](text)
+        except ValueError as error:
+            raise SettingsError(f"{called}: {error}") from None
+        return meant if isinstance(meant, str) else text
+    if kind is bool:
+        if text.lower() not in _BOOLEANS:
+            raise SettingsError(f"{called}: must be true or false (1/0, yes/no, on/off), not {text!r}.")
+        return _BOOLEANS[text.lower()]
+    if kind is int or kind is float:
+        return _number(kind, text, called)
+    if kind is tuple:
+        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        if text and not parts:
+            raise SettingsError(f"{called}: {text!r} names nothing; separate names by commas, or leave it out.")
+        return parts
+    return _path(text, called) if kind is Path else text
+
+
+def _path(text: str, called: str) -> Path:
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise SettingsError(f"{called}: there is no such user's home: {shorten(repr(text), 100)}.") from None
+    if "\0" in text or len(os.fsencode(path)) > _PATH or any(len(os.fsencode(part)) > _NAME for part in path.parts):
+        raise SettingsError(f"{called}: nothing can be called that: {shorten(repr(text), 100)}.")
+    return path
+
+
+def _number(kind: type[int] | type[float], text: str, called: str) -> int | float:
+    try:
+        number = kind(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        wanted = "a whole number" if kind is int else "a number"
+        raise SettingsError(f"{called}: must be {wanted} of 0 or more, not {text!r}.")
+    return number
+
+
+def _check_together(settings: Settings) -> None:
+    for part in ("alike", "words", "recency"):
+        name = f"memory_{part}"
+        if getattr(settings, name) > 1:
+            raise SettingsError(f"{name.upper()}: must be from 0 to 1, not {getattr(settings, name):g}.")
+    if settings.memory_growth < 1:
+        raise SettingsError(f"MEMORY_GROWTH: must be 1 or more, not {settings.memory_growth:g}.")
+    if settings.authorise_command_key.lower() == settings.exit_key.lower():
+        raise SettingsError(f"AUTHORISE_COMMAND_KEY and EXIT_KEY are both {settings.exit_key!r}; they must differ.")
+    for name in ("shell_denylist", "shell_allowlist"):
+        for entry in getattr(settings, name):
+            if not _PROGRAM.fullmatch(entry):
+                raise SettingsError(
+                    f"{name.upper()}: {entry!r} is not the name or path of a program; write the program alone, such "
+                    "as git or /usr/bin/git, without arguments or patterns."
+                )
+    for name, last in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # of what can be sent as a header
+        if any(ord(letter) > last for letter in getattr(settings, name)):
+            raise SettingsError(f"{name.upper()}: {getattr(settings, name)!r} holds a letter that cannot be sent.")
+    if settings.search_url and not settings.search_url.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"AUTOAGENT_SEARCH_URL: must begin with http:// or https://, not {settings.search_url!r}; "
+            "a SearXNG server of this machine is usually http://127.0.0.1:8888."
+        )
+    if settings.openai_base_url and not settings.openai_base_url.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"OPENAI_BASE_URL: must begin with http:// or https://, not {settings.openai_base_url!r}; "
+            "a local server is usually http://127.0.0.1:PORT/v1."
+        )

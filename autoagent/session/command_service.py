@@ -1,0 +1,235 @@
+"""The commands, for other agents: each call is a step of a run, authorized, guarded, undoable and in its log.
+
+Nobody can be asked here, as the standard streams belong to the protocol: without `-c` only what a rule allows is run,
+and with it all but what the guard warns of, which only a rule allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from autoagent.commands import selection
+from autoagent.commands.registry import Registry
+from autoagent.config.settings import Settings
+from autoagent.core import command_schema
+from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
+from autoagent.core.errors import CommandError, ForUser, ReplyError, StopRun
+from autoagent.core.events import Decided, Ended, Event, Returned, RunStarted, Thought
+from autoagent.core.model import Completion, Thoughts, Usage
+from autoagent.core.outcome import Outcome, Status
+from autoagent.core.protocols import Model, Recorder
+from autoagent.core.task import Goal, Task
+from autoagent.core.tool_servers import ServerAnswer, ServerTool
+from autoagent.runs.budget import Budget
+from autoagent.runs.loop_guard import LoopGuard
+from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
+from autoagent.session import run_factory
+from autoagent.session.extension_hooks import hooked_authorizer, hooked_registry
+from autoagent.session.session import Session
+from autoagent.steps.authorization import Authorization
+from autoagent.steps.execution import Execution
+from autoagent.steps.run_state import Events, Policy, RunState, Tools
+from autoagent.text.quoting import EXPLANATION, marked
+
+if TYPE_CHECKING:
+    from autoagent.terminal.console import Console
+
+WINDOW = 128_000  # tokens that another agent is taken to have, for how much one result may show
+INSTRUCTIONS = (
+    f"Commands of autoagent, which work in one folder. {EXPLANATION} A call that is refused was not run, and will be "
+    "refused again: nobody is here to be asked."
+)
+
+
+class CommandService:
+    """Carries out calls as steps of a run, which the console shows. Calls come from one thread."""
+
+    def __init__(self, start: RunStarted, tools: Tools, policy: Policy, log: Recorder, console: Console) -> None:
+        self._state = RunState(start, tools, policy, log)
+        self._state.loop_guard = LoopGuard({})  # whoever calls decides what to repeat, and has no earlier step at hand
+        self._registry = tools.registry
+        self._user = Authorization(self._state, tools, policy, console)
+        self._execution = Execution(self._state, tools, policy, self._user)
+        self._show: Callable[[Event], None] = console.show
+
+    def begin(self) -> None:
+        """Record the start of the run."""
+        self._show(self._state.record(self._state.start))
+
+    def call(self, name: str, args: Mapping[str, Any]) -> ServerAnswer:
+        """Authorize and run one call. Raises StopRun if a limit is reached or a signal ends the service."""
+        state = self._state
+        state.budget.check_command()
+        state.step += 1
+        try:
+            call = self._registry.check(Call(str(state.step), name, args))
+        except ReplyError as error:
+            return ServerAnswer(str(error), failed=True)
+        self._show(state.record(Thought(thoughts=Thoughts(), call=call, text="", usage=Usage())))
+        answer = ServerAnswer("It was not run.", failed=True)
+        for event in self._carried_out(call):
+            self._show(event)
+            if isinstance(event, Decided) and not event.allowed:
+                answer = ServerAnswer(f"Refused, and not run: {event.reason}", failed=True)
+            elif isinstance(event, Returned):
+                answer = ServerAnswer(self._quoted(event), failed=not event.ok)
+        return answer
+
+    def end(self, outcome: Outcome) -> None:
+        """End the programs that were started, and record the end."""
+        for event in self._execution.close():
+            self._show(event)
+        self._show(self._state.record(Ended(status=outcome.status, reason=outcome.reason)))
+
+    def _carried_out(self, call: Call) -> Events:
+        proposal = yield from self._user.authorize(call)
+        if proposal is not None:
+            yield from self._execution.run(proposal)
+
+    def _quoted(self, event: Returned) -> str:
+        """Return the result as the other agent is to see it: text from outside between marks."""
+        source = event.meta.untrusted
+        return marked(event.text, source, run=event.run, step=event.step) if source else event.text
+
+
+class Unattended:
+    """Refuses what no rule allows, as nobody can be asked."""
+
+    def decide(self, proposal: Proposal) -> Verdict:
+        """Refuse, and say what to do."""
+        reason = (
+            f"{proposal.warning} Nobody can be asked here. Start `autoagent mcp serve` with --allow "
+            f"{proposal.call.name} for this command, or with -c for all that the guard does not warn of."
+        )
+        return Verdict(False, "mcp serve", reason.strip())
+
+    def interrupted(self) -> str:
+        """End the service."""
+        raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C."))
+
+    def accepts(self, claims: str) -> Verdict:
+        """Accept nothing: nobody is there to ask."""
+        return Verdict(False, "nobody")
+
+    def waits_on(self, reason: str) -> bool:
+        """Do not wait."""
+        return False
+
+
+class ModelWhenAsked:
+    """The model that commands may ask, opened when one does; what is wrong with it fails that command."""
+
+    def __init__(self, open_model: Callable[[], Model]) -> None:
+        self._open = open_model
+        self._model: Model | None = None
+
+    def complete(self, *args: Any, **kwargs: Any) -> Completion:
+        """Raises CommandError where the model cannot be opened or asked."""
+        try:
+            self._model = self._model or self._open()
+            return self._model.complete(*args, **kwargs)
+        except ForUser as error:
+            raise CommandError(f"The model that this command asks cannot be used: {error}") from error
+
+    def take_usage(self) -> Usage:
+        """Return what was spent besides completions since the last call."""
+        return self._model.take_usage() if self._model else Usage()
+
+
+def served_registry(settings: Settings) -> Registry:
+    """Return the commands that can be served: those that need neither the user, nor a run, nor other agents.
+
+    Raises SettingsError for a wanted name that is none.
+    """
+    registry = selection.choose(selection.available(settings), settings.commands, WINDOW)
+    registry = hooked_registry(registry)
+    return registry.only([spec.name for spec in registry.specs if _is_served(spec)], "it is of no use to another agent")
+
+
+def _is_served(spec: CommandSpec) -> bool:
+    effects = spec.effects
+    return effects is None or not (
+        effects.asks_user or effects.tells_agents or effects.ends_run or effects.pages_results
+    )
+
+
+def offer_of(spec: CommandSpec) -> ServerTool:
+    """Return a command as it is served."""
+    hints = {
+        "reads only": spec.risk == "read",
+        "destroys": spec.risk in ("irreversible", "run"),
+        "reaches out": spec.risk not in ("read", "write"),
+    }
+    return ServerTool(name=spec.name, description=spec.label, schema=command_schema.arguments(spec), hints=hints)
+
+
+def serve_commands(session: Session, console: Console) -> None:
+    """Serve the commands on standard input and output until the client leaves.
+
+    Raises ForUser for what cannot be opened; StopRun if a limit or a signal ends it.
+    """
+    from autoagent.runs.event_log import EventLog
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+    from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.services.mcp.server import serve
+    from autoagent.session.context_factory import MemoryParts, open_context
+    from autoagent.session.restoring import open_snapshots
+    from autoagent.terminal.signals import Interrupts
+    from autoagent.workspace.lock import sole_writer
+
+    settings = replace(session.settings, agents_at_once=0)  # there is nobody whose sub-agents they would be
+    registry = served_registry(settings)
+    start = _started(settings, registry, run_factory.said_settings(session))
+    workspace = run_factory.workspace_of(start, settings)
+    tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
+    guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
+    rulebook = run_factory.rulebook_of(settings, workspace)
+    inner = Continuous() if settings.continuous else Unattended()
+    parts = MemoryParts(trusted_only=run_factory.recalls_trusted_only(settings, registry.specs))
+    model: Any = ModelWhenAsked(lambda: run_factory.open_model(settings, console))
+    with (
+        sole_writer(workspace.root, console.warn),
+        open_context(settings, workspace, guard, model, model, parts, ask=_nobody, say=console.say) as context,
+        EventLog.create(settings.state_dir, mask=run_factory.mask_of(settings)) as log,
+        Interrupts().installed() as interrupts,
+    ):
+        tools = Tools(registry, context, open_snapshots(settings.state_dir, workspace, console.warn))
+        authorizer = FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
+        budget = Budget(run_factory.limits_of(settings, start.task))
+        service = CommandService(start, tools, Policy(authorizer, guard, budget, interrupts.allowed), log, console)
+        service.begin()
+        outcome = Outcome(Status.FINISHED, "The client has left.")
+        try:
+            offers = [offer_of(spec) for spec in registry.specs]
+            serve("autoagent", INSTRUCTIONS, offers, service.call, interruptible=interrupts.allowed)
+        except KeyboardInterrupt:
+            outcome = Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")
+        except StopRun as stop:
+            outcome = stop.outcome
+        service.end(outcome)
+    if outcome.status != Status.FINISHED:
+        raise StopRun(outcome)
+
+
+def _nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Nobody can be asked here; decide yourself.")
+
+
+def _started(settings: Settings, registry: Registry, said: Mapping[str, Any]) -> RunStarted:
+    from autoagent import __version__
+
+    return RunStarted(
+        version=__version__,
+        task=Task("MCP", "commands for other agents", (Goal("Run the commands that other agents call over MCP"),)),
+        model="",
+        window=WINDOW,
+        reply_tokens=0,
+        system="",
+        system_tokens=0,
+        asking="tools",
+        commands=tuple(spec.name for spec in registry.specs),
+        workspace=str(settings.workspace.absolute()),
+        settings=run_factory.kept_settings(settings, None, said),
+    )

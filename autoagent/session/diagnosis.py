@@ -1,0 +1,296 @@
+"""The checks of `autoagent doctor`. Every check gives findings and raises nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO
+
+from autoagent.commands import selection
+from autoagent.commands.selection import all_names
+from autoagent.commands.support.shell_lists import shell_rule
+from autoagent.config.autogpt_env import TRANSLATED, UNUSED, is_blank
+from autoagent.config.dotenv import read_dotenv
+from autoagent.config.secrets import secrets_of
+from autoagent.config.settings import Settings
+from autoagent.config.task_file import is_saved, read_prompt_settings, read_task
+from autoagent.core.errors import CommandError, SettingsError, SetupError
+from autoagent.core.finding import Finding
+from autoagent.core.protocols import Sandbox
+from autoagent.registry.embedders import EMBEDDED, EMBEDDERS
+from autoagent.registry.memory import BACKENDS
+from autoagent.registry.models import PROVIDERS
+from autoagent.registry.plugins import PREFIX, extensions, groups_but
+from autoagent.registry.sandbox import KINDS
+from autoagent.registry.table import Table
+from autoagent.session.memory_factory import memory_folder
+from autoagent.session.session import Session, notices
+from autoagent.text.redaction import Redactor
+from autoagent.workspace.gate import Workspace
+
+BLOCK = 512  # bytes, as stat counts them
+SANDBOX_PATIENCE = 30.0  # seconds that an interpreter may take to start
+
+
+def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, screen: TextIO) -> list[Finding]:
+    """Return all findings for a start in `folder`, free of
+    secrets. If the settings are broken, the rest is left out.
+    """
+    findings = [_python()]
+    secrets: list[str] = []
+    try:
+        here = Session.load(flags, env, folder, task=True)
+        loaded = here.loaded
+    except (SettingsError, SetupError) as error:
+        findings += [Finding("settings", "fail", str(error), "correct it there"), *_variables(folder, {}, {})]
+    else:
+        settings = loaded.settings
+        secrets += secrets_of(settings)
+        findings += [
+            *_trust(here),
+            *_files(settings, folder),
+            *_guarded("model", lambda: _model(settings, env)),
+            *_guarded("embedder", lambda: _embedder(settings)),
+            *_extras(settings),
+            *_encodings(),
+            *_sandbox(settings),
+            *_folders(settings, folder),
+            *_guarded("memory", lambda: _memory(settings, folder)),
+            *_snapshots(settings.state_dir, folder),
+            *_plugins(),
+            _terminal(screen, env),
+            *_variables(folder, loaded.origins, {untrusted.name for untrusted in here.left_out}),
+        ]
+    mask = Redactor(secrets).mask
+    return [Finding(f.check, f.status, mask(f.found), mask(f.mend)) for f in findings]
+
+
+def _python() -> Finding:
+    return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _trust(here: Session) -> Iterator[Finding]:
+    """Report what does not count in an untrusted folder, and which keys are not sent to an address that it sets."""
+    for line in (*notices(here), *here.loaded.unsent):
+        yield Finding("trust", "warn", line, "autoagent trust" if here.waiting else "")
+
+
+def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
+    try:
+        selection.choose(selection.available(settings), settings.commands, sys.maxsize)
+        shell_rule(settings, folder, (), all_names())
+    except SettingsError as error:
+        yield Finding("settings", "fail", str(error), "correct it there")
+    else:
+        yield Finding("settings", "ok", "all values can be used; `autoagent config --show-origin` shows them")
+    task = folder / settings.ai_settings_file
+    try:
+        if is_saved(task):
+            yield Finding("task", "ok", f"{read_task(task).name} in {settings.ai_settings_file}")
+        else:
+            yield Finding("task", "ok", f"no {settings.ai_settings_file} yet; the first start asks")
+        if settings.prompt_settings_file is not None:
+            read_prompt_settings(folder / settings.prompt_settings_file)
+            yield Finding("prompt", "ok", str(settings.prompt_settings_file))
+    except SettingsError as error:
+        yield Finding("task", "fail", str(error), "correct it there")
+
+
+# What was chosen -------------------------------------------------------------------------------------------------
+
+
+def _model(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
+    choice = settings.model_choice
+    if choice.provider.examine is not None:
+        yield from choice.provider.examine(settings.of_models, choice.argument, env)
+    else:
+        yield Finding("model", "ok", f"{settings.model}: {choice.provider.summary}")
+
+
+def _embedder(settings: Settings) -> Iterator[Finding]:
+    if BACKENDS.find(settings.memory_backend).open is None:
+        yield Finding("embedder", "ok", "not needed: the memory is off")
+        return
+    kind, argument = settings.embedder
+    unexamined = Finding("embedder", "ok", f"{kind.name}: {kind.summary}")
+    found = list(kind.examine(settings.of_models, argument)) if kind.examine is not None else [unexamined]
+    yield from found
+    if all(finding.status != "ok" for finding in found) and kind is not EMBEDDED and EMBEDDED.examine is not None:
+        yield from EMBEDDED.examine(settings.of_models, "")
+
+
+def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
+    """Report on the memory backend; nothing if there is no memory yet."""
+    backend = BACKENDS.find(settings.memory_backend)
+    if backend.package and importlib.util.find_spec(backend.package) is None:
+        missing = f"{backend.package} is not installed, which MEMORY_BACKEND={backend.name} asks for"
+        yield Finding("memory", "fail", missing, f"pip install 'autoagent[{backend.extra}]'")
+    elif backend.needs_url and not settings.memory_url:
+        found = f"MEMORY_BACKEND={backend.name} needs to know where it is"
+        yield Finding("memory", "fail", found, "set MEMORY_URL")
+    elif backend.examine is not None:
+        yield from backend.examine(start / memory_folder(settings))
+
+
+def _plugins() -> Iterator[Finding]:
+    """Report what other distributions add, and why some of it cannot be used."""
+    tables: tuple[Table[Any], ...] = (PROVIDERS, BACKENDS, EMBEDDERS, KINDS)
+    for table in tables:
+        for plugin, record in table.added():
+            if plugin.is_ours:
+                continue
+            if isinstance(record, SetupError):
+                yield Finding("plug-in", "warn", str(record))
+            else:
+                yield Finding("plug-in", "ok", f"{plugin.called} ({plugin.group}): {record.summary}")
+    for one in selection.added():
+        names = ", ".join(command.spec.name for command in one.commands)
+        if names:
+            yield Finding("plug-in", "ok", f"{one.plugin.called} ({one.plugin.group}): {names}")
+        if one.problem:
+            yield Finding("plug-in", "warn", one.problem)
+    for extension in extensions():
+        if extension.problem:
+            yield Finding("plug-in", "warn", extension.problem)
+        elif extension.added.reaches:
+            takes_part = ", ".join(extension.added.reaches)
+            yield Finding("plug-in", "ok", f"{extension.plugin.called} (extension) takes part: {takes_part}")
+    known = ("commands", *(table.group for table in tables))
+    for plugin in groups_but(known):
+        groups = ", ".join(f"{PREFIX}{group}" for group in known)
+        yield Finding("plug-in", "warn", str(plugin.refuse(f"cannot be used: the groups are {groups}")))
+
+
+def _guarded(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Yield the findings, or why there are none: a plug-in cannot be used."""
+    try:
+        yield from findings()
+    except SetupError as error:
+        yield Finding(check, "fail", str(error))
+
+
+# The rest --------------------------------------------------------------------------------------------------------
+
+
+def _extras(settings: Settings) -> Iterator[Finding]:
+    """Report what the settings ask for and is not installed: the commands that need it are not offered."""
+    from autoagent.commands.support.extras import EXTRAS
+
+    for extra in EXTRAS:
+        if extra.is_missing(settings):
+            yield Finding(extra.name, "warn", extra.problem, extra.remedy)
+
+
+def _encodings() -> Iterator[Finding]:
+    from autoagent.text.tokens import counter
+
+    for model in ("gpt-4", "gpt-5"):
+        try:
+            counter(model)("one two")
+        except Exception as error:  # whatever a broken or foreign version of the package raises is a finding
+            yield Finding("encodings", "fail", f"tokens cannot be counted: {error}", "pip install -U autoagent")
+            return
+    yield Finding("encodings", "ok", "tokens are counted offline")
+
+
+def _sandbox(settings: Settings) -> Iterator[Finding]:
+    """Report what a start would find in an empty workspace: the kind of sandbox, its gaps, and Python in it."""
+    from autoagent.session.services_factory import open_sandbox
+
+    python = settings.python or sys.executable
+    another = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"
+    try:
+        with TemporaryDirectory() as folder, closing(open_sandbox(settings, Workspace(Path(folder)))) as sandbox:
+            strongest = KINDS.own[0]
+            mend = "" if sandbox.name == strongest.name else f"{strongest.remedy}, which holds more"
+            yield from (Finding("sandbox", "warn", gap) for gap in sandbox.gaps)
+            yield Finding("sandbox", "warn" if sandbox.gaps else "ok", f"{sandbox.name} works", mend)
+            if problem := _problem_of(sandbox, python):
+                yield Finding("sandbox", "fail", f"{python} does not run in it: {problem}", another)
+    except (SetupError, OSError) as error:  # OSError: no folder for temporary files
+        yield Finding("sandbox", "fail", str(error), another if settings.python else KINDS.own[0].remedy)
+
+
+def _problem_of(sandbox: Sandbox, python: str) -> str:
+    """Explain why this interpreter does not run there; '' if it does."""
+    try:
+        done = sandbox.run([python, "-c", ""], seconds=SANDBOX_PATIENCE)
+    except CommandError as error:
+        return str(error)
+    if done.status == 0:
+        return ""
+    return done.output.decode(errors="replace").strip() or done.limit or done.signal or f"status {done.status}"
+
+
+def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
+    for check, name, private in (("workspace", settings.workspace, False), ("state", settings.state_dir, True)):
+        folder = start / name
+        nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        if not nearest.is_dir():
+            yield Finding(check, "fail", f"{nearest} is a file", "move it away, or name another folder")
+        elif not os.access(nearest, os.W_OK | os.X_OK):
+            yield Finding(check, "fail", f"{nearest} cannot be written", "change its mode, or name another folder")
+        elif private and folder.exists() and (mode := folder.stat().st_mode & 0o077):
+            found = f"{folder} can be read by others (mode {mode | 0o700:o})"
+            yield Finding(check, "warn", found, f"chmod -R go= {folder}")
+        else:
+            yield Finding(check, "ok", f"{folder}" + ("" if folder.exists() else " (made at the first start)"))
+
+
+def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
+    """Report how much space the snapshots take, if there are any: nothing removes them."""
+    store = start / state_dir / "snapshots"
+    try:
+        sizes = [path.stat().st_blocks * BLOCK for path in store.glob("objects/*/*")]
+    except OSError as error:
+        yield Finding("snapshots", "warn", f"{store} cannot be looked at: {error.strerror}")
+        return
+    if sizes:
+        megabytes = sum(sizes) / (1 << 20)
+        yield Finding("snapshots", "ok", f"{store} takes {megabytes:,.1f} MB; without it no run can be undone")
+
+
+def _terminal(screen: TextIO, env: Mapping[str, str]) -> Finding:
+    encoding = (screen.encoding or "ascii").lower()
+    kind = env.get("TERM") or "without a name"
+    found = f"{kind}, {shutil.get_terminal_size().columns} columns, {encoding}" if screen.isatty() else "none"
+    if encoding.replace("-", "") != "utf8":
+        return Finding("terminal", "warn", f"{found}; {encoding} cannot show every character", "export LANG=C.UTF-8")
+    return Finding("terminal", "ok", found)
+
+
+def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[str]) -> Iterator[Finding]:
+    """Report each variable of `.env`: used, or why not."""
+    try:
+        variables = read_dotenv(folder / ".env")
+    except SettingsError:
+        return  # named by the check of the settings
+    setting_of = {name: f.name for f in dataclasses.fields(Settings) for name in f.metadata["env"]}
+    for name, variable in variables.items():
+        check = f".env:{variable.line} {name}"
+        if variable.problem:
+            yield Finding(check, "warn", f"not used: {variable.problem}")
+        elif is_blank(variable.value):
+            what = "the template's words" if variable.value.strip() else "empty"
+            yield Finding(check, "ok", f"{what}: counts as not set")
+        elif name in UNUSED:
+            missed = variable.value.strip().lower() not in UNUSED[name].stock
+            yield Finding(check, "warn" if missed else "ok", f"not used: {UNUSED[name].reason}")
+        elif name in TRANSLATED:
+            yield Finding(check, "ok", f"used: {TRANSLATED[name]}")
+        elif name not in setting_of:
+            yield Finding(check, "warn", "not used: neither this program nor AutoGPT knows it")
+        elif name in left_out:
+            yield Finding(check, "warn", "not used: this folder is not trusted with it")
+        elif (origin := origins.get(setting_of[name], f".env:{variable.line}")) == f".env:{variable.line}":
+            yield Finding(check, "ok", f"used: {setting_of[name]}")
+        else:
+            yield Finding(check, "warn", f"not used: {setting_of[name]} is set by {origin}")

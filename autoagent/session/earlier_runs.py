@@ -1,0 +1,146 @@
+"""Earlier runs of this state folder that are resumed: their state, and the settings and task they continue with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.settings import EMBEDDER, Settings
+from autoagent.core.errors import StateError
+from autoagent.core.events import Changed, Ended, Event, Rejected, Resumed, Rewound, RunStarted, SystemNotice, Thought
+from autoagent.core.outcome import Status
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.log_reader import effective, log_path, read, run_ids
+from autoagent.session import run_factory
+from autoagent.session.session import Session
+from autoagent.terminal.console import Console
+from autoagent.terminal.output import echo
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """A run of this state folder: its newest start, how it has ended since (None: it has not), its last change."""
+
+    run: str
+    began: RunStarted
+    status: Status | None
+    updated: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave the run, or its goals."""
+        return self.began.settings.get("run_name") or " ".join("; ".join(map(str, self.began.task.goals)).split())
+
+
+def session_of_run(began: RunStarted, session: Session) -> Session:
+    """Return the session a run continues in. Flags override the run's own settings, and so does what the environment,
+    `.env` or the user's config say now and did not say when it last began: the user has set them since.
+    """
+    own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
+    if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
+        del own["embedding_model"]
+    before = began.settings.get("said", {})
+    said = run_factory.said_settings(session)
+    since = [name for name in said if name != "workspace" and (name not in before or before[name] != said[name])]
+    return session.continuing({name: value for name, value in own.items() if name not in since})
+
+
+def last_start(state_dir: Path, run: str) -> RunStarted:
+    """Return the newest event that says what shapes the run. Raises StateError if there is none."""
+    return ends(state_dir, run)[0]
+
+
+def ends(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
+    """Return the newest event that shapes the run, and how it has ended since. Raises StateError as `last_start`."""
+    began, ended = _ends(state_dir, run)
+    if began is None:
+        raise StateError(f"The run {run} was cut off before it began; start a new one.")
+    return began, ended.status if ended is not None else None
+
+
+def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
+    """Yield the runs that can be taken up, the one worked on last first; report damaged logs."""
+    updated = {run: log_path(state_dir, run).stat().st_mtime_ns for run in run_ids(state_dir)}
+    for run in sorted(updated, key=updated.__getitem__, reverse=True):
+        try:
+            began, ended = _ends(state_dir, run)
+        except StateError as error:
+            echo(f"autoagent: {error}", err=True)
+        else:
+            if began is not None:
+                yield EarlierRun(run, began, ended.status if ended is not None else None, updated[run] / 1e9)
+
+
+def newest_run(state_dir: Path, *, finished: bool = False) -> str:
+    """Return the newest run that is not finished, or may be; report damaged logs. Raises StateError without one."""
+    for earlier in earlier_runs(state_dir):
+        if finished or earlier.status is None or not earlier.status.over:
+            return earlier.run
+    raise StateError(f"There is no {'' if finished else 'unfinished '}run in {state_dir}.")
+
+
+def answered(settings: Settings, run: str, step: int | None = None) -> int:
+    """Count the replies of a recording used by the end of a step (None: by now); 0 if the model is none."""
+    if not settings.model_choice.provider.recorded:
+        return 0
+    return sum(step is None or event.step <= step for event in replies(settings, run))
+
+
+def tell_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
+    """Tell the user what is not as it was in the run so far; the events that tell the agent.
+
+    With a `wish` of his the user knows what the task is now.
+    """
+    if replace(start.task, budget=began.task.budget) != began.task:
+        goals = "; ".join(f"{number}. {goal}" for number, goal in enumerate(start.task.goals, 1))
+        who = "The user goes on" if wish else f"The task has changed. You are {start.task.name}, {start.task.role}"
+        text = f"{who}. Goals now: {goals}"
+        if not wish:
+            console.say(text)
+        yield SystemNotice(text=text)
+    before, now = (_comparable(event) for event in (began, start))
+    changes = [
+        f"{name} {before[name]!r} -> {now[name]!r}" for name in now if name in before and before[name] != now[name]
+    ]
+    if changes:
+        console.say(f"Changed from here on: {', '.join(changes)}.")
+
+
+def tell_lost(log: EventLog, warn: Callable[[str], None]) -> Iterator[Event]:
+    """Warn the user of what is missing at the end of a log; yield the events that tell the agent."""
+    if log.lost:
+        events = f"{log.lost:,} event{'s' if log.lost > 1 else ''}"
+        text = f"Missing at the end of the log: {events}. What they stand for may have been done."
+        warn(text)
+        yield SystemNotice(text=f"{text} Look before you repeat anything.")
+
+
+def _comparable(start: RunStarted) -> dict[str, Any]:
+    """Return the settings as the log has them, without what follows from where the program was started."""
+    shown = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace", "said")}
+    more = {"model": start.model, "window": start.window, "api_budget": start.task.budget}
+    compared: dict[str, Any] = json.loads(json.dumps({**shown, **more}))
+    return compared
+
+
+def replies(settings: Settings, run: str) -> list[Event]:
+    """Return the replies of the run's own agent that count."""
+    events = [event for event in read(settings.state_dir, run, (Thought, Rejected, Rewound)) if not event.agent]
+    found = effective(events, [event for event in events if isinstance(event, Rewound)])
+    return [event for event in found if isinstance(event, (Thought, Rejected))]
+
+
+def _ends(state_dir: Path, run: str) -> tuple[RunStarted | None, Ended | None]:
+    """Return the newest start of a run and the end after it, as far as they exist."""
+    began, ended = None, None
+    for event in read(state_dir, run, (RunStarted, Resumed, Changed, Rewound, Ended)):
+        if event.agent:
+            continue
+        if isinstance(event, Ended):
+            ended = event
+        else:
+            began, ended = event if isinstance(event, RunStarted) else began, None
+    return began, ended

@@ -1,0 +1,95 @@
+"""`plugins_config.yaml`: which of AutoGPT's plug-ins are enabled, with which configuration and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.settings import Settings
+from autoagent.config.text_file import is_there
+from autoagent.config.yaml_file import YamlEntry, read_mapping
+from autoagent.core.errors import SettingsError
+
+SECONDS = 30.0  # that a plug-in may take for one thing
+_KEYS = ("enabled", "config", "env", "seconds", "requirements")
+_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class PluginEntry:
+    """What the file says of a plug-in.
+
+    `env`: the variables that it is given, with a value, or None for that of `.env` or the environment. `seconds`: the
+    longest that it may take for one thing. `requirements`: what it needs beside its requirements.txt.
+    """
+
+    name: str
+    enabled: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    seconds: float = SECONDS
+    requirements: tuple[str, ...] = ()
+
+
+def read_plugins_config(path: Path) -> dict[str, PluginEntry]:
+    """Read the file by plug-in; {} if there is none. Raises SettingsError, which names the line."""
+    if not is_there(path):
+        return {}
+    return {name: _entry(name, entry) for name, entry in read_mapping(path, None).items()}
+
+
+def configured(settings: Settings, folder: Path) -> dict[str, PluginEntry]:
+    """Return what the settings say of plug-ins, by name. Raises SettingsError."""
+    entries = read_plugins_config(folder / settings.plugins_config_file)
+    return with_lists(entries, settings.allowlisted_plugins, settings.denylisted_plugins)
+
+
+def with_lists(
+    entries: Mapping[str, PluginEntry], allowed: Sequence[str], denied: Sequence[str]
+) -> dict[str, PluginEntry]:
+    """Return the entries with what ALLOWLISTED_PLUGINS and DENYLISTED_PLUGINS name; the latter win."""
+    found = {name: PluginEntry(name, enabled=True) for name in allowed} | dict(entries)
+    return found | {name: PluginEntry(name) for name in denied}
+
+
+def _entry(name: str, entry: YamlEntry) -> PluginEntry:
+    if entry.node.id != "mapping":
+        return PluginEntry(name, enabled=_is_true(entry))
+    members = entry.members(_KEYS)
+    config = members["config"].value() if "config" in members else {}
+    if not isinstance(config, dict | None):
+        raise SettingsError(f"{members['config'].where}: must hold `key: value` lines.")
+    return PluginEntry(
+        name,
+        enabled="enabled" in members and _is_true(members["enabled"]),
+        config=config or {},
+        env=_env(members["env"]) if "env" in members else {},
+        seconds=_seconds(members["seconds"]) if "seconds" in members else SECONDS,
+        requirements=tuple(members["requirements"].texts()) if "requirements" in members else (),
+    )
+
+
+def _env(entry: YamlEntry) -> dict[str, str | None]:
+    """Read a list of names, or names with their values."""
+    if entry.node.id == "mapping":
+        return {name: member.text() or None for name, member in entry.members().items()}
+    return dict.fromkeys(entry.texts())
+
+
+def _is_true(entry: YamlEntry) -> bool:
+    text = entry.text().lower()
+    if text and text not in _BOOLEANS:
+        raise SettingsError(f"{entry.where}: must be true or false, not {text!r}.")
+    return _BOOLEANS.get(text, False)
+
+
+def _seconds(entry: YamlEntry) -> float:
+    try:
+        seconds = float(entry.text())
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 86_400:
+        raise SettingsError(f"{entry.where}: must be a number of seconds, not {entry.text()!r}.")
+    return seconds

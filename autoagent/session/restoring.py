@@ -1,0 +1,130 @@
+"""Restores a workspace to an earlier or later state: shared by undo, resume --from, fork and bisect."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoagent.config.scenario_bounds import hold_workspace
+from autoagent.core.errors import StateError
+from autoagent.core.events import (
+    Ended,
+    Event,
+    Rejected,
+    Returned,
+    Rewound,
+    RoundBegan,
+    RoundEnded,
+    RunStarted,
+    Snapshot,
+    Started,
+    Thought,
+    Undone,
+)
+from autoagent.runs.event_log import EventLog
+from autoagent.runs.log_reader import read
+from autoagent.runs.workspace_history import WorkspaceHistory
+from autoagent.text.sanitize import escape, shorten
+from autoagent.workspace.gate import Workspace
+from autoagent.workspace.snapshots import Restored, Snapshots
+
+NAMED = 10  # files named in a message
+# What a WorkspaceHistory goes by.
+_KINDS = (Thought, Rejected, Started, Returned, Snapshot, Undone, Rewound, RoundBegan, RoundEnded, Ended)
+
+
+@dataclass(frozen=True, slots=True)
+class RunWriter:
+    """Writes events of a run that goes on, by way of its own folds."""
+
+    run: str
+    append: Callable[[Event], Event]
+
+
+def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
+    """Return the workspace of a run, or another folder in its
+    place, with what is out of reach there. Raises SettingsError.
+    """
+    if folder is None:
+        hold_workspace(Path(began.workspace), os.environ, Path.cwd())
+    return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])
+
+
+def open_snapshots(state_dir: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> Snapshots:
+    """Open the snapshots of a workspace, in the state folder."""
+    return Snapshots(state_dir / "snapshots", workspace, tell)
+
+
+def history_of(events: Iterable[Event]) -> WorkspaceHistory:
+    """Return the history of the workspace through these events."""
+    history = WorkspaceHistory()
+    for event in events:
+        history.add(event)
+    return history
+
+
+def history_of_run(state_dir: Path, run: str) -> WorkspaceHistory:
+    """Return the history of the workspace through a run, without reading all of its log."""
+    return history_of(read(state_dir, run, _KINDS))
+
+
+def history_until(state_dir: Path, run: str, step: int) -> WorkspaceHistory:
+    """Return that history up to the end of a step."""
+    events = read(state_dir, run, _KINDS)
+    return history_of(itertools.takewhile(lambda event: event.agent or event.step <= step, events))
+
+
+def cut_off(state_dir: Path, run: str) -> bool:
+    """Return whether a restoration was begun and is not known to be done."""
+    if not any(True for _ in read(state_dir, run, (Undone, Rewound))):
+        return False
+    return bool(history_of(read(state_dir, run, (Snapshot, Undone, Rewound))).unfinished)
+
+
+def restore(
+    log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory, back: Undone | Rewound, *, force: bool
+) -> Restored:
+    """Record where the workspace is taken `back` to, and take it there. As it is now it is kept before.
+
+    Raises:
+        StateError: files were changed since the newest snapshot of the run, unless `force`; or the snapshot is not
+            whole. Nothing is recorded or touched then.
+    """
+    now = snapshots.take()
+    if not force and (changed := snapshots.changed(history.tree, now)):
+        raise StateError(
+            f"Changed since the last snapshot of the run {log.run}, by hand or by a command that was cut off: "
+            f"{files(changed)}. Nothing is touched; --force takes them back as well, and keeps them in a snapshot."
+        )
+    snapshots.check(back.tree)
+    if now != history.tree:
+        _record(log, history, Snapshot(tree=now))
+    _record(log, history, back)
+    return finish(log, snapshots, history)
+
+
+def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
+    """Take the workspace where the log says already that it is to be. Raises StateError."""
+    restored = snapshots.restore(history.unfinished)
+    _record(log, history, Snapshot(tree=snapshots.take()))
+    return restored
+
+
+def files(paths: Iterable[str]) -> str:
+    """List the first few of them for a message: `a.txt, b.txt`."""
+    names = [escape(shorten(path, 120)).replace("\n", " ") for path in paths]
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+def outcome_line(restored: Restored) -> str:
+    """Describe the outcome of a restoration in a line."""
+    text = f"Taken back: {files(restored.changed)}." if restored.changed else "No file had to be changed."
+    return f"{text} Left as they are: {files(restored.left)}." if restored.left else text
+
+
+def _record(log: EventLog | RunWriter, history: WorkspaceHistory, event: Event) -> None:
+    history.add(log.append(replace(event, step=history.step)))

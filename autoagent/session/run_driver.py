@@ -1,0 +1,288 @@
+"""From a run that is described to its exit code: everything is opened, put together, driven and closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from autoagent.config.settings import Settings, user_state_path
+from autoagent.core.errors import ForUser, SettingsError, SetupError, StopRun
+from autoagent.core.event_codec import to_json
+from autoagent.core.events import Ended, Event, Thought
+from autoagent.core.levels import LEVELS
+from autoagent.core.model import Usage
+from autoagent.core.outcome import Outcome, Status
+from autoagent.runs.budget import Budget
+from autoagent.runs.event_log import EventLog
+from autoagent.session import run_factory
+from autoagent.session.late_answers import LateAnswers
+from autoagent.terminal.console import Console
+from autoagent.terminal.output import echo
+from autoagent.terminal.rendering import CONTINUOUS_WARNING
+from autoagent.text.redaction import Redactor
+
+if TYPE_CHECKING:
+    from autoagent.commands.context import Context
+    from autoagent.loop import Agent
+    from autoagent.safety.rules import Rulebook
+    from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.session.context_factory import MemoryParts
+    from autoagent.session.run_plan import RunPlan
+    from autoagent.steps.run_state import Policy, Tools
+    from autoagent.subagents.pool import Leader, WorkerPool
+    from autoagent.subagents.worker import Build, Runner
+    from autoagent.terminal.signals import Interrupts
+
+
+LAST_WORDS_SECONDS = 10.0  # seconds the voice may take to finish once the run has ended
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run with all that is opened for it: whoever leads it has its log, its workers and the user's attention."""
+
+    plan: RunPlan
+    log: EventLog
+    budget: Budget
+    pool: WorkerPool
+    tools: Tools
+    policy: Policy
+    interrupts: Interrupts
+
+
+Lead = Callable[[OpenedRun], "Runner"]
+"""Makes whoever leads a run: its own agent, or a team."""
+
+
+def drive(
+    plan: RunPlan,
+    open_log: Callable[[TaintedFiles], EventLog],
+    setup_usage: Usage | None = None,
+    lead: Lead | None = None,
+) -> int:
+    """Run the agent to its end, show what happens, say how it ended and how to go on, and return the exit code.
+
+    `lead` makes what leads the run in place of one agent.
+
+    The log is opened last, so that a failure to open anything else leaves no empty run behind. Warnings are shown only
+    then. `open_log` may change the workspace, which this process has locked by then, and mark files as tainted.
+    `setup_usage` is what the model was paid before. Raises ForUser.
+    """
+    settings, console = plan.settings, plan.console
+    with _opened(plan, open_log) as opened:
+        leader = lead(opened) if lead else _agent(opened, setup_usage)
+        try:
+            with _heard(settings, console) as hear:
+                for event in leader.run():
+                    opened.pool.show(event)
+                    hear(event)
+                    plan.plugins.hear(event)
+        except ForUser as error:
+            if console.tally.run:  # else nothing of the run is on disk
+                error.run_began = True
+                console.report(opened.log.path)
+            raise
+    console.report(opened.log.path)
+    assert isinstance(event, Ended)
+    return event.status.code
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One part of a run, by one process: its exit code, and the wish with which the person has it go on, if any."""
+
+    run: str
+    code: int
+    wish: str = ""
+
+
+def next_wish(plan: RunPlan) -> str:
+    """Return the wish with which the person at this terminal has a run go on that the agent has ended; '' for none."""
+    ended, provider = plan.console.tally.ended, plan.settings.model_choice.provider
+    if ended is None or not ended.status.is_conclusion or plan.settings.continuous:
+        return ""
+    return "" if provider.recorded or provider.task is not None else plan.console.next_wish()
+
+
+@contextmanager
+def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
+    """With --json, report an end that no log can hold as an `ended` event as well, except bad usage."""
+    try:
+        yield
+    except (ForUser, StopRun, KeyboardInterrupt) as error:
+        in_log = isinstance(error, ForUser) and error.run_began
+        if given.get("json_output") and not in_log and not isinstance(error, SettingsError):
+            if isinstance(error, StopRun):
+                outcome = error.outcome
+            elif isinstance(error, KeyboardInterrupt):
+                outcome = Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")
+            else:
+                outcome = Outcome(Status.SETUP if isinstance(error, SetupError) else Status.FAILED, str(error))
+            reason = Redactor().mask(outcome.reason)  # the settings, and so other secrets, are unknown here
+            ended = Ended(status=outcome.status, reason=reason, t=time.time())
+            with suppress(OSError):  # nobody reads it, and the error is reported anyway
+                echo(json.dumps(to_json(ended)))
+        raise
+
+
+def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
+    from autoagent.loop import Agent
+
+    plan, tools, policy = opened.plan, opened.tools, opened.policy
+    return Agent(plan.start, plan.model, tools, policy, opened.log, listener=plan.console, setup_usage=setup_usage)
+
+
+@contextmanager
+def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
+    """Open all that the run works with; close it again, in the reverse order, whatever happens."""
+    from autoagent.commands.selection import all_specs
+    from autoagent.models.switchable import SwitchableModel
+    from autoagent.runs.checkpoint import Checkpoint
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+    from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.session.context_factory import open_context
+    from autoagent.session.restoring import open_snapshots
+    from autoagent.session.steering import RunSteering
+    from autoagent.session.subagent_factory import builder
+    from autoagent.steps.run_state import Policy, Tools
+    from autoagent.subagents.pool import Leader
+    from autoagent.terminal.signals import Interrupts
+    from autoagent.workspace.lock import sole_writer
+
+    start, model, registry, settings, console = plan.start, plan.model, plan.registry, plan.settings, plan.console
+    budget = Budget(run_factory.limits_of(settings, start.task))
+    workspace = run_factory.workspace_of(start, settings)
+    tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
+    specs = (*registry.specs, *all_specs())
+    guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
+    rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
+    fast = model if plan.plugins.answer else run_factory.open_fast_model(settings, console, model)
+    verifier = run_factory.open_verifier(settings, console, model)
+    parts = _memory_parts(plan, budget)
+    own = run_factory.own_registry(registry, settings)
+    late = LateAnswers(console, settings.unanswered_text)
+    ask = plan.plugins.asked(late.ask if settings.hierarchical else run_factory.ask_the_user(console))
+    with (
+        sole_writer(workspace.root, console.warn),
+        open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
+        open_log(tainted) as log,
+        Interrupts().installed() as interrupts,
+    ):
+        _warn(settings, console, context)
+        context.sandbox.tell(console.printed)
+        plan.plugins.attach(context, registry)
+        rulebook.follow(log.calls)
+        if parts.ticks:
+            log.listen(parts.ticks.add)
+        build = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
+        leader = Leader(log, budget, own.specs, start.task.name, registry.specs)
+        with _pool(plan, build, leader, rulebook, interrupts) as pool:
+            context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
+            if settings.hierarchical:
+                context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
+            snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
+            checkpoint = Checkpoint(log, console.folds, user_state_path(os.environ) / "checkpoints.key")
+            inbox = late.after(pool.mailbox)
+            tools = Tools(own, context, snapshots, inbox=inbox, hooks=plan.plugins.hooks, checkpoint=checkpoint)
+            current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
+            steering = RunSteering(plan, own, current, budget, log.run, snapshots)
+            authorizer = pool.leading(plan.authorizer(rulebook, None if "team" in start.settings else steering))
+            policy = Policy(
+                authorizer, guard, budget, interrupts.allowed,
+                distils=run_factory.distils(settings) and not plan.plugins.answer,
+                verifier=current if verifier is model else verifier, accept_claims=settings.accept_claims,
+            )  # fmt: skip
+            yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
+
+
+def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
+    """Return what the memories of the run's agents are opened with."""
+    from autoagent.memory.tick_clock import TickClock
+    from autoagent.session.context_factory import MemoryParts
+    from autoagent.session.memory_factory import lazy_embedder
+    from autoagent.session.user_memory import user_memory
+
+    settings, console = plan.settings, plan.console
+    usual = lazy_embedder(settings, console)
+    return MemoryParts(
+        plan.plugins.embedder() or usual,
+        run_factory.open_ranker(settings, console, plan.model),
+        TickClock() if settings.memory_ticks else None,
+        user_memory(settings, usual) if settings.memory_user else None,
+        run_factory.consent_of(console, budget),
+        run_factory.recalls_trusted_only(settings, plan.registry.specs),
+    )
+
+
+def _warn(settings: Settings, console: Console, context: Context) -> None:
+    """Say what the user should know before the first step."""
+    from autoagent.commands.selection import added
+    from autoagent.session.extension_hooks import tell_extensions
+    from autoagent.session.saved_rules import tell_old_rules
+    from autoagent.session.services_factory import tell_browser, tell_gaps
+
+    if settings.continuous:
+        console.warn(CONTINUOUS_WARNING)
+    for problem in filter(None, (one.problem for one in added())):
+        console.warn(problem)
+    tell_extensions(console.say, console.warn)
+    tell_gaps(context.sandbox, console.warn)
+    tell_browser(settings, console.warn)
+    tell_old_rules(settings, console.warn)
+
+
+def _dream(context: Context, prompt: str) -> str:
+    """Have the executor make a dream, as the planner's own words are for plans."""
+    return context.agents.delegate("Dream", prompt, call=context.call, origin=context.origin())[0]
+
+
+def _pool(plan: RunPlan, build: Build, leader: Leader, rulebook: Rulebook, interrupts: Interrupts) -> WorkerPool:
+    """Open the sub-agents of the run, overseen by the user at the same console."""
+    from autoagent.subagents.pool import Oversight, WorkerPool
+
+    settings, console = plan.settings, plan.console
+    oversight = Oversight(
+        authorizer=lambda: plan.authorizer(rulebook),
+        asks=lambda proposal: not settings.continuous or bool(proposal.warning),
+        listener=console,
+        show=console.show,
+        interruptible=interrupts.allowed,
+        held=interrupts.held,
+    )
+    levels = len(LEVELS) if settings.hierarchical else 0
+    return WorkerPool(
+        build, leader, oversight, at_once=plan.workers or max(settings.agents_at_once, levels),
+        depth=settings.agents_depth, resumes=plan.workers_resume or settings.hierarchical,
+    )  # fmt: skip
+
+
+@contextmanager
+def _heard(settings: Settings, console: Console) -> Iterator[Callable[[Event], None]]:
+    """Return a function that says aloud the words meant for the user, if that is wanted."""
+    if not settings.speak:
+        yield lambda event: None
+        return
+    from autoagent.services.media.speech import voice_of
+
+    voice = voice_of(settings, console.say)
+    if settings.speech_provider != "offline":
+        console.say("What the voice may cost is not part of the cost of the run.")
+
+    patience = LAST_WORDS_SECONDS
+
+    def hear(event: Event) -> None:
+        nonlocal patience
+        if isinstance(event, Thought) and event.thoughts.speak:
+            voice.say(event.thoughts.speak)
+        elif isinstance(event, Ended) and event.status == Status.INTERRUPTED:
+            patience = 0.0  # a signal ends a run at once, in the middle of a word too
+
+    try:
+        yield hear
+    finally:
+        voice.close(patience)

@@ -1,0 +1,487 @@
+"""Builds the parts of a run from the settings and puts them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from autoagent import __version__
+from autoagent.commands.registry import Command, Registry
+from autoagent.config.scenario_bounds import hold_workspace
+from autoagent.config.settings import DOTENV, Settings, user_config_path, user_state_path
+from autoagent.core.commands import CommandSpec
+from autoagent.core.errors import CommandError, SettingsError
+from autoagent.core.events import Changed, Event, Resumed, RunStarted
+from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
+from autoagent.core.model import Message, Usage
+from autoagent.core.protocols import Authorizer, Model
+from autoagent.core.questions import Question
+from autoagent.core.task import Task
+from autoagent.core.window import SMALL_WINDOW
+from autoagent.registry.memory import BACKENDS
+from autoagent.registry.models import ModelOpening, parse_model
+from autoagent.runs.budget import Budget, RunLimits, requests_for
+from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer, UserAnswer, read_answer
+from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
+from autoagent.terminal.console import Console, EventHooks
+from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
+from autoagent.terminal.style import Style, decide_color
+from autoagent.workspace.gate import Workspace
+
+if TYPE_CHECKING:
+    from autoagent.prompt import Guidance
+    from autoagent.safety.approval import Steering
+    from autoagent.safety.rules import Rulebook
+    from autoagent.session.folder_texts import FolderTexts
+    from autoagent.session.session import Session
+    from autoagent.session.user_memory import Consent
+
+_LEVELS = "levels"  # the category of the commands by which a level has the next one work
+
+COMPLETED_TOKENS = 600  # of the answer to a command's own prompt, such as a dream
+
+INSTRUCTIONS_SHARE = 8  # of the window, one part may be what AGENTS.md says
+
+MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")  # the last is for the user alone to say
+
+# What a resumed run takes over from the run itself, its paths absolute. That it runs without asking, and until when,
+# must be said anew.
+KEPT_SETTINGS = (
+    "run_name",
+    "model",
+    "smart_llm",
+    "fast_llm",
+    "hierarchical",
+    "planner_llm",
+    "executor_llm",
+    "thinker_llm",
+    "unanswered_text",
+    "temperature",
+    "window",
+    "fast_window",
+    "asking",
+    "reply_tokens",
+    "context",
+    "prompt_settings_file",
+    "embedding_model",
+    "openai_base_url",
+    "workspace",
+    "memory_backend",
+    "memory_index",
+    *(name for name in Settings.__dataclass_fields__ if name.startswith("memory_") and name not in MEMORY_PLACE),
+    "budget",
+    "max_tokens",
+    "max_seconds",
+    "verify",
+    "verifier_llm",
+    "accept_claims",
+    "prompt_style",
+    "commands",
+    "disabled_command_categories",
+)
+
+
+def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
+    """Open the screen as this terminal and these settings want
+    it; one that `replays` shows a run from its log alone.
+    """
+    screen = sys.stderr if json else sys.stdout
+    color = not settings.plain_output and decide_color(os.environ, screen.isatty())
+    plain = settings.plain_output or not screen.isatty()
+    history, terms = user_state_path(os.environ) / "history", NOWHERE_ELSE if replays else _terms_of(settings)
+    style = Style(color, plain=plain, thoughts=settings.thoughts, history=history, notify=settings.notify, terms=terms)
+    mask, hooks = mask_of(settings), EventHooks(rendered) if replays else EventHooks(rendered, heard)
+    return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)
+
+
+def _terms_of(settings: Settings) -> Terms:
+    """Return where questions are open to other terminals, and what comes of those that nobody answers."""
+    places = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
+    ends = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
+    return Terms(questions_path(), settings.answer_timeout, ends, *places)
+
+
+def questions_path() -> Path:
+    """Return the folder of the user's open questions, of all runs."""
+    return user_state_path(os.environ) / "questions"
+
+
+def is_attended(settings: Settings) -> bool:
+    """Return whether somebody can be asked: always where every command is asked about; in continuous mode somebody at
+    the terminal, or from elsewhere within the time that the user has set for answers.
+    """
+    return not settings.continuous or sys.stdin.isatty() or bool(settings.answer_timeout)
+
+
+def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
+    """Open a screen that shows a run from its log alone, as text on `out`."""
+    hooks = EventHooks(rendered)
+    return Console(out, sys.stderr, sys.stdin, style=style, replays=True, mask=mask_of(settings), hooks=hooks)
+
+
+def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:
+    """Open the model that thinks; a recorded one continues after the replies it gave before (`answered`).
+
+    `agent` is the key of the sub-agent that thinks with it, '' for the run's own.
+
+    Raises SetupError if it cannot be used, SettingsError or StateError if there is no such recording.
+    """
+    choice = settings.model_choice
+    argument = choice.argument
+    if settings.hierarchical and choice.provider.endpoint and not argument:
+        argument = _name_at_level(settings, agent)
+    return hooked_model(choice.provider.open(_opening(settings, console, argument, answered, agent)))
+
+
+def _name_at_level(settings: Settings, agent: str) -> str:
+    """Return the endpoint's model for an agent of a hierarchical run, by the level that its key tells."""
+    level = LEVELS[min(agent.count(".") + 1, len(LEVELS) - 1)] if agent else PLANNER
+    usual = settings.fast_llm if level is EXECUTOR else settings.smart_llm
+    named = {"planner": settings.planner_llm, "executor": settings.executor_llm, "thinker": settings.thinker_llm}
+    return named[level.name] or usual
+
+
+def distils(settings: Settings) -> bool:
+    """Return whether the model of a run may be asked, once that is over, for what it has found out."""
+    provider = settings.model_choice.provider
+    remembers = BACKENDS.find(settings.memory_backend).open is not None
+    return settings.memory_distil and remembers and provider.proposes and not provider.recorded
+
+
+def model_of_worker(settings: Settings, console: Console, model: Model, key: str) -> Model:
+    """Return the model that a sub-agent thinks with: `model` itself where one serves all threads, or one of its own."""
+    return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key)
+
+
+def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:
+    from autoagent.runs.log_reader import find_run, read
+    from autoagent.session.model_fetch import fetch_once
+
+    def recording(run: str) -> Iterator[Event]:
+        events = read(settings.state_dir, find_run(settings.state_dir, run))
+        return (event for event in events if event.agent == agent)
+
+    return ModelOpening(
+        settings.of_models, argument, console, console.say, console.ask, answered, recording, fetch_once
+    )
+
+
+def open_registry(settings: Settings, model: Model, *, attended: bool, more: Sequence[Command] = ()) -> Registry:
+    """Return the commands that this run offers; `more` are those of MCP servers.
+
+    Raises SettingsError for a model that cannot answer for several levels.
+    """
+    from autoagent.commands import selection
+
+    if settings.hierarchical and (reason := settings.model_choice.provider.one_agent):
+        raise SettingsError(f"--hierarchical: {reason}.")
+
+    registry = hooked_registry(selection.available(settings, more))
+    if not attended and not settings.hierarchical:
+        asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
+        registry = registry.without(asking, "nobody is there to answer")
+    chosen = selection.choose(registry, settings.commands, model.window, guided=model.style.guided)
+    if not settings.hierarchical:
+        return chosen
+    of_levels = {spec.name for spec in registry.specs if spec.levels != (EXECUTOR.name,) or spec.category == _LEVELS}
+    return registry.only({spec.name for spec in chosen.specs} | of_levels, "it is not offered in this run")
+
+
+def own_registry(registry: Registry, settings: Settings) -> Registry:
+    """Return the commands of the run's own agent, of those that it or its workers may have."""
+    if not settings.hierarchical:
+        return registry
+    own = {spec.name for spec in registry.specs if PLANNER.name in spec.levels}
+    return registry.only(own, "the planner has it done by execute_task")
+
+
+def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec]) -> bool:
+    """Return whether an agent with these commands recalls nothing from outside: as is set, or if it can reach out."""
+    reaches_out = any(spec.effects is None or spec.risk == "network" for spec in specs)
+    return settings.memory_trust == "trusted" or (not settings.memory_trust and reaches_out)
+
+
+def tell_choice(
+    registry: Registry, settings: Settings, window: int, say: Callable[[str], None], more: Sequence[Command] = ()
+) -> None:
+    """Say so where commands were left out for the window's sake; `more` as for open_registry."""
+    from autoagent.commands import selection
+
+    offered, usable = len(registry.specs), len(selection.available(settings, more).specs)
+    if not settings.commands and offered < usable and window < SMALL_WINDOW:
+        say(
+            f"{offered} of {usable} commands are offered, those that fit the goals, as the window is small "
+            f"({window:,} tokens); --commands all offers every one."
+        )
+
+
+def protected_paths(settings: Settings) -> list[str]:
+    """Return the agent's own files as seen from here, absolute: out of reach of every command."""
+    from autoagent.session.saved_rules import rules_path
+    from autoagent.session.tool_servers import user_servers_path
+
+    settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
+    enabled = settings.plugins_config_file.exists() or settings.allowlisted_plugins
+    plugins = (settings.plugins_config_file, settings.plugins_dir) if enabled else ()
+    of_user = (user_config_path(os.environ), user_servers_path(), rules_path(), user_state_path(os.environ))
+    own_files = (*settings_files, *plugins, *of_user)
+    return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
+
+
+def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
+    """Open the workspace of a run, with what is out of reach there. Raises SettingsError."""
+    hold_workspace(Path(start.workspace), os.environ, Path.cwd())
+    protected = [Path(path) for path in start.settings["protected"]]
+    return Workspace(
+        Path(start.workspace), protected, changes=settings.protect, apart=settings.state_dir.absolute() / "held"
+    )
+
+
+def guidance_of(settings: Settings) -> Guidance:
+    """Return the lists of the prompt: the user's, or our own. Raises SettingsError."""
+    from autoagent.config.task_file import read_prompt_settings
+    from autoagent.prompt import Guidance
+
+    own: dict[str, Any] = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
+    return Guidance(**own)
+
+
+def describe(
+    task: Task,
+    settings: Settings,
+    model: Model,
+    registry: Registry,
+    began: RunStarted | None = None,
+    texts: FolderTexts | None = None,
+    guidance: Guidance | None = None,
+    what: str = "",
+) -> RunStarted:
+    """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
+
+    With `what` it is the event of a change to that within the run that `began`.
+
+    Paths protected when the run began stay protected, wherever it is resumed. Raises SettingsError if the system prompt
+    leaves no room for a history in the model's window.
+    """
+    import json
+
+    from autoagent.core import command_schema
+    from autoagent.core.prompt_style import FILE
+    from autoagent.core.window import is_workable, reply_tokens
+    from autoagent.prompt import system_prompt
+    from autoagent.runs.history import History
+    from autoagent.text.tokens import PER_MESSAGE, counter
+
+    asking, style = model.asking, FILE if task.file else model.style
+    guidance = guidance or guidance_of(settings)
+    count = counter(model.name)
+    if texts is not None:
+        guidance = _with_texts(guidance, texts, registry, model)
+    offered = [spec for spec in registry.specs if not spec.group]
+    system = system_prompt(task, offered, asking, style, guidance)
+    tokens = count(system) + PER_MESSAGE
+    native = asking == "tools" and not style.writes_file
+    if native:
+        thoughts = command_schema.THOUGHTS if style.thinks else ()
+        tokens += count(json.dumps(command_schema.tools(offered, thoughts)))
+    kind = partial(Changed, what=what) if what else Resumed if began else RunStarted
+    start: RunStarted = kind(
+        version=__version__,
+        task=task,
+        model=model.name,
+        host=settings.host,
+        window=model.window,
+        reply_tokens=min(settings.reply_tokens, model.window // 2) or reply_tokens(model.window),
+        context=settings.context,
+        system=system,
+        system_tokens=tokens,
+        asking=asking,
+        native=native,
+        prompt_style=style.name,
+        commands=tuple(spec.name for spec in registry.specs),
+        workspace=began.workspace if began else str(settings.workspace.absolute()),
+        settings=kept_settings(settings, began),
+        limits=dataclasses.asdict(limits_of(settings, task)),
+    )
+    history = History(count)
+    history.add(start)
+    if not is_workable(history.shares, model.window):
+        raise SettingsError(
+            f"The system prompt takes {tokens} of the model's {model.window} tokens and leaves no room to work: offer "
+            "fewer commands (--commands), shorten the goals, or use a model with a larger window."
+        )
+    return start
+
+
+def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, model: Model) -> Guidance:
+    """Return the guidance with the folder's instructions, cut to their share, and its skills if one can be loaded."""
+    from autoagent.text.tokens import counter, shorten
+
+    loads = any(command.spec in registry.specs for command in texts.commands)
+    instructions = shorten(texts.instructions, model.window // INSTRUCTIONS_SHARE, counter(model.name))
+    return dataclasses.replace(guidance, instructions=instructions, skills=texts.skills if loads else ())
+
+
+def kept_settings(
+    settings: Settings, began: RunStarted | None, said: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what the log keeps of the settings, beside what the run that `began` has kept already.
+
+    `said` are those that hold without flags, as said_settings has them.
+    """
+    before = began.settings if began else {}
+    return {
+        "said": {**before.get("said", {}), **(said or {})},
+        **as_kept({name: getattr(settings, name) for name in KEPT_SETTINGS}),
+        "protected": list(dict.fromkeys([*before.get("protected", ()), *protected_paths(settings)])),
+    }
+
+
+def said_settings(session: Session) -> dict[str, Any]:
+    """Return the settings that a resumed run takes over and that are set anywhere but by flags, as a log has them."""
+    lasting = session.loaded.lasting
+    return as_kept({name: lasting[name] for name in KEPT_SETTINGS if name in lasting})
+
+
+def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as a log has them: lists, and paths that lead to the same place from everywhere."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in plain.items()}
+
+
+def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
+    """Load the rules of what runs without a question, for all commands and those that are `offered` besides.
+
+    Raises SettingsError, StateError for one that cannot be used.
+    """
+    from autoagent.commands.selection import all_specs
+    from autoagent.safety.rules import Rulebook
+    from autoagent.session.saved_rules import saved_rules
+
+    return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), place=workspace.display)
+
+
+def authorizer_of(
+    settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool, steering: Steering | None = None
+) -> Authorizer:
+    """Return who is asked before a command, and may change the run by `steering` it."""
+    keys = settings.authorise_command_key, settings.exit_key
+    ask = Ask(console, *keys, rulebook, mask_of(settings), steering)
+    inner = Continuous(ask if attended else None) if settings.continuous else ask
+    return FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
+
+
+def open_fast_model(settings: Settings, console: Console, model: Model) -> Model:
+    """Open the model for summaries: the endpoint's fast one, or the thinking model if it was chosen by name."""
+    choice = settings.model_choice
+    if not choice.provider.endpoint or choice.argument or settings.fast_llm == settings.smart_llm:
+        return model
+    return choice.provider.open(_opening(settings, console, settings.fast_llm))
+
+
+def open_verifier(settings: Settings, console: Console, model: Model) -> Model | None:
+    """Open the model that judges the goals at the end: `model` itself if no other is named, None if none is wanted."""
+    choice = settings.model_choice
+    if not settings.verify or not (choice.provider.proposes or choice.provider.recorded):
+        return None
+    if not choice.provider.endpoint or not settings.verifier_llm:
+        return model
+    return choice.provider.open(_opening(settings, console, settings.verifier_llm))
+
+
+def open_ranker(settings: Settings, console: Console, model: Model) -> Model | None:
+    """Open the model that puts in order what the memory finds; `model` itself if it is that, None if none is named.
+
+    Raises SettingsError for one that cannot.
+    """
+    if not settings.memory_rerank:
+        return None
+    choice = parse_model(settings.memory_rerank)
+    if choice.provider.recorded or choice.provider.one_agent:
+        raise SettingsError(f"MEMORY_RERANK: the model {settings.memory_rerank!r} cannot put memories in order.")
+    if choice == settings.model_choice:
+        return model
+    return choice.provider.open(_opening(settings, console, choice.argument))
+
+
+class ModelCaller:
+    """A model that answers a single prompt, for the commands that need one; keeps what that costs.
+
+    `mask` takes secrets out of the prompt, as the log does with those of the run.
+    """
+
+    def __init__(self, model: Model, mask: Callable[[str], str]) -> None:
+        self._model = model
+        self._mask = mask
+        self._usage = Usage()
+
+    def __call__(self, prompt: str) -> str:
+        completion = self._model.complete([Message("user", self._mask(prompt))], max_tokens=COMPLETED_TOKENS)
+        self._usage += completion.usage
+        return completion.text
+
+    def take_usage(self) -> Usage:
+        """Return what was spent since the last call, replies that were cut short included."""
+        usage, self._usage = self._usage + self._model.take_usage(), Usage()
+        return usage
+
+
+def mask_of(settings: Settings) -> Callable[[Any], Any]:
+    """Return a function that masks, in a JSON value, the program's own keys and whatever looks like one."""
+    from autoagent.config.secrets import secrets_of
+    from autoagent.text.redaction import Redactor
+
+    return Redactor(secrets_of(settings)).mask_json
+
+
+def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
+    """Return the function with which a command asks the user."""
+
+    def ask(question: str, timeout: float | None) -> str:
+        console.discard_typeahead()
+        try:
+            return console.ask(question, timeout, label="The agent asks:")
+        except TimeoutError as error:
+            raise CommandError(str(error)) from None
+        except EOFError:
+            raise CommandError("Nobody is there to answer; decide yourself.") from None
+
+    return ask
+
+
+def consent_of(console: Console, budget: Budget) -> Consent:
+    """Return the function that asks the user whether agents may put something into his own memory; Enter means no.
+
+    It gives None where there is no terminal. What he thinks about costs no working time of the `budget`.
+    """
+
+    def ask(question: str) -> bool | None:
+        if sys.stdin.closed or not sys.stdin.isatty():
+            return None
+        console.discard_typeahead()
+        try:
+            with budget.time.idle():
+                answer = console.ask(f"{question} y = yes, Enter = no", question=Question("going on"))
+        except (EOFError, TimeoutError):
+            return False
+        return read_answer(answer) == UserAnswer("run", 1)
+
+    return ask
+
+
+def limits_of(settings: Settings, task: Task) -> RunLimits:
+    """Return the ceilings; a budget given by flag or variable takes precedence over the one saved with the task."""
+    commands = settings.continuous_limit if settings.continuous else 0
+    return RunLimits(
+        usd=settings.budget or task.budget,
+        tokens=settings.max_tokens,
+        seconds=settings.max_seconds,
+        commands=commands,
+        requests=requests_for(commands),
+        deadline=settings.deadline,
+    )

@@ -1,0 +1,97 @@
+"""A run that is described and not yet begun: from a session and a task to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from autoagent.commands.registry import Command, Registry
+from autoagent.config.settings import Settings
+from autoagent.core.events import RunStarted
+from autoagent.core.protocols import Authorizer, Model
+from autoagent.core.task import Task
+from autoagent.session import run_factory
+from autoagent.session.plugins import RunPlugins
+from autoagent.terminal.console import Console
+
+if TYPE_CHECKING:
+    from autoagent.prompt import Guidance
+    from autoagent.safety.approval import Steering
+    from autoagent.safety.rules import Rulebook
+    from autoagent.session.folder_texts import FolderTexts
+    from autoagent.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A run that is described and not yet begun. `attended`: a person is there to be asked.
+
+    `guidance` is what its system prompt says besides, None for the usual. At most `workers` agents run beside its own,
+    0 for what the settings say; with `workers_resume`, those that an earlier process left are started again by whoever
+    started them.
+    """
+
+    start: RunStarted
+    model: Model
+    registry: Registry
+    settings: Settings
+    console: Console
+    attended: bool
+    texts: FolderTexts | None = None
+    plugins: RunPlugins = field(default_factory=RunPlugins)
+    workers: int = 0
+    workers_resume: bool = False
+    guidance: Guidance | None = None
+
+    def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
+        """Make one for an agent of the run: whoever is asked before a command, and may change the run by `steering`."""
+        asked = run_factory.authorizer_of(
+            self.settings, self.console, rulebook, attended=self.attended, steering=steering
+        )
+        return asked if self.settings.continuous else self.plugins.authorizer(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a run has beside the program's own: texts of the folder, commands of it and of MCP servers, plug-ins."""
+
+    texts: FolderTexts
+    commands: tuple[Command, ...]
+    plugins: RunPlugins
+
+
+@contextmanager
+def opened_parts(session: Session, console: Console, plugins: RunPlugins | None = None) -> Iterator[Parts]:
+    """Open what the folder and the user bring into a run, and close it again; `plugins` if they are open already.
+
+    Raises SettingsError, SetupError.
+    """
+    from autoagent.session.folder_texts import folder_texts
+    from autoagent.session.plugins import opened_plugins
+    from autoagent.session.tool_servers import opened_servers
+
+    with ExitStack() as stack:
+        servers = stack.enter_context(opened_servers(session, console))
+        plugins = plugins or stack.enter_context(opened_plugins(session, console.say, console.warn))
+        texts = folder_texts(session, console.say)
+        yield Parts(texts, (*servers, *texts.commands), plugins)
+
+
+def planned(
+    session: Session, console: Console, parts: Parts, model: Model, task: Task, began: RunStarted | None = None
+) -> RunPlan:
+    """Describe a run, or one that takes up the run that `began`. Raises SettingsError."""
+    settings, attended = session.settings, run_factory.is_attended(session.settings)
+    shaped, guidance = parts.plugins.shape(task, run_factory.guidance_of(settings))
+    task = task if began else shaped  # a run that began has its task as the plug-ins have made it
+    more = (*parts.commands, *parts.plugins.commands)
+    registry = run_factory.open_registry(settings, model, attended=attended, more=more)
+    own = run_factory.own_registry(registry, settings)
+    start = run_factory.describe(task, settings, model, own, began, parts.texts, guidance)
+    kept = run_factory.kept_settings(settings, began, run_factory.said_settings(session))
+    if not began:
+        run_factory.tell_choice(registry, settings, model.window, console.say, more)
+    start = replace(start, settings=kept)
+    return RunPlan(start, model, registry, settings, console, attended, parts.texts, parts.plugins, guidance=guidance)

@@ -1,0 +1,370 @@
+"""The session: the settings that hold in a folder, and the gate for what the folder brings."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.folder import UntrustedValue
+from autoagent.config.load import HERE, KEPT, RUN, Loaded, load, of_run
+from autoagent.config.settings import DOTENV, Settings, user_state_path
+from autoagent.config.text_file import is_inside, is_there
+from autoagent.config.tool_servers import untrusted_servers
+from autoagent.core.errors import SettingsError, SetupError, StopRun
+from autoagent.core.outcome import Outcome, Status
+from autoagent.core.task import Task
+from autoagent.session.agent_files import untrusted_texts
+from autoagent.session.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
+from autoagent.terminal.output import echo
+from autoagent.text.sanitize import escape, fold_blanks
+from autoagent.text.wrapping import wrap
+
+_STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
+_ELSEWHERE = "set it in ~/.config/autoagent/config.yaml, in the environment or by a flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What holds in a folder under the flags of one command: loaded once, and handed to whatever needs it.
+
+    What the user does not trust the folder with does not hold: that is `left_out`.
+    """
+
+    flags: Mapping[str, Any]
+    folder: Path
+    loaded: Loaded
+    trusted: Trusted
+    left_out: tuple[UntrustedValue, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, set for this session alone
+
+    @classmethod
+    def open(cls, flags: Mapping[str, Any] | None, *, task: bool = False) -> Session:
+        """Load a session for a command that acts: ask the user first whether to trust what the folder brings.
+
+        `task`: the checks of the saved goals belong to that.
+
+        Raises:
+            SetupError: as `load`; nobody can be asked about what a run needs; a place to write to leads out of the
+                folder.
+            StopRun: the input has ended.
+        """
+        here = cls.load(flags, task=task)
+        if here.waiting:
+            asked = sys.stdin.isatty()
+            if not asked and not all(untrusted.additive for untrusted in here.waiting):
+                raise SetupError(_unasked(here))
+            if asked and _is_trusted_now(here):
+                with _kept_or_said():
+                    here.trust()
+                here = cls.load(flags, task=task, trusted=here.trusted)
+        here.tell()
+        with _kept_or_said():
+            here.note_address()
+        for untrusted in here.waiting:
+            if not untrusted.name and untrusted.setting != _STATE and not untrusted.additive:
+                raise SetupError(
+                    f"{untrusted.file} leads out of this folder ({untrusted.value}); trust it, or name another."
+                )
+        return here
+
+    @classmethod
+    def read(cls, flags: Mapping[str, Any] | None) -> Session:
+        """Load a session for a command that only reads: nobody is asked, and what is left out is told.
+
+        Raises as `load` does.
+        """
+        here = cls.load(flags)
+        here.tell()
+        return here
+
+    @classmethod
+    def load(
+        cls,
+        flags: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        *,
+        task: bool = False,
+        trusted: Trusted | None = None,
+    ) -> Session:
+        """Load what holds in a folder, the current one by default; nothing is asked, printed or written.
+
+        Raises SettingsError, also if the state folder is no folder: it would look like one without runs. Raises
+        SetupError for what is neither file nor folder in it: state is never followed through a link, nor awaited.
+        """
+        flags, env, folder = flags or {}, os.environ if env is None else env, folder or Path.cwd()
+        trusted = trusted or Trusted(user_state_path(env))
+        loaded = load(flags, env, folder, trusts=lambda untrusted: trusted.holds(folder, untrusted.mark))
+        state = folder / loaded.settings.state_dir
+        if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
+            raise SettingsError(
+                f"The state folder {loaded.settings.state_dir} is a file; name a folder with --state-dir."
+            )
+        named = _is_named(loaded, _STATE)
+        if trap := find_trap(state, itself=not named):
+            path, what = trap
+            raise SetupError(f"{path} is {what}, and state is never kept behind one; remove it, or use --state-dir.")
+        others = [
+            *_leading_out(loaded, folder),
+            *(_checks(loaded, folder) if task else ()),
+            *_additions(loaded, folder),
+            *_plugins(loaded, folder),
+        ]
+        left = [*loaded.untrusted, *(untrusted for untrusted in others if not trusted.holds(folder, untrusted.mark))]
+        if not named and not is_own(state, trusted):
+            value, about = "", "runs and memory that were not made here by you"
+            left.append(
+                UntrustedValue(file=str(loaded.settings.state_dir), name="", value=value, about=about, setting=_STATE)
+            )
+            loaded = replace(loaded, settings=replace(loaded.settings, state_dir=_apart(trusted, folder)))
+        return cls(flags, folder, loaded, trusted, tuple(left))
+
+    def with_variables(self, env: Mapping[str, str]) -> Session:
+        """Load the session again with these variables of the environment besides."""
+        return replace(self.load(self.flags, {**os.environ, **env}, self.folder), variables=env)
+
+    def continuing(self, kept: Mapping[str, Any]) -> Session:
+        """Load the session again above the settings that a run has kept; tell which keys are not sent there."""
+        env = {**os.environ, **self.variables}
+        here = self.load({KEPT: kept, **self.flags}, env, self.folder, trusted=self.trusted)
+        for line in here.loaded.unsent:
+            if line not in self.loaded.unsent:
+                _say(line)
+        return here
+
+    def working_in(self, workspace: Path) -> Session:
+        """Return the session with another workspace."""
+        return replace(self, loaded=replace(self.loaded, settings=replace(self.settings, workspace=workspace)))
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @property
+    def waiting(self) -> list[UntrustedValue]:
+        """What would count if the folder were trusted."""
+        return [untrusted for untrusted in self.left_out if not untrusted.never]
+
+    @property
+    def is_workspace(self) -> bool:
+        """True if a wish works in the folder itself, as it is a project."""
+        return self.loaded.origins["workspace"] == "default" and self.settings.workspace == HERE
+
+    def is_named(self, setting: str) -> bool:
+        """Return whether the user has named this file or folder himself."""
+        return _is_named(self.loaded, setting)
+
+    def holds(self, untrusted: UntrustedValue) -> bool:
+        """Return whether the user trusts the folder with this."""
+        return self.trusted.holds(self.folder, untrusted.mark)
+
+    def trust(self) -> None:
+        """Trust the folder with what it brings, and its state. Raises SettingsError if that cannot be kept."""
+        for untrusted in self.waiting:
+            if untrusted.setting == _STATE and not untrusted.name:
+                claim(self.folder / untrusted.file, self.trusted)
+        self.trusted.add(self.folder, self.waiting)
+
+    def allowed(self, task: Task) -> Task:
+        """Return the saved task without the checks that the folder is not trusted with."""
+        path = self.settings.ai_settings_file
+        if _is_named(self.loaded, "ai_settings_file"):
+            return task
+        left = {check.value for check in _checks_of(path, task) if not self.holds(check)}
+        goals = (replace(goal, check=None) if goal.check in left else goal for goal in task.goals)
+        return replace(task, goals=tuple(goals))
+
+    def tell(self) -> None:
+        """Say in a line what is left out, and in one each which keys are not sent."""
+        for line in (*notices(self), *self.loaded.unsent):
+            _say(line)
+
+    def tell_notes(self) -> None:
+        """Say what of an AutoGPT folder does nothing here, or something else."""
+        for line in self.loaded.notes:
+            _say(line)
+
+    def note_address(self) -> None:
+        """Note the address of the endpoint, if the user names it himself: a run in this folder may name it again."""
+        item = of_run("openai_base_url", self.settings.openai_base_url)
+        if item.value and self.is_named("openai_base_url") and not self.holds(item):
+            self.trusted.add(self.folder, [item])
+
+
+@contextmanager
+def claimed_state(settings: Settings) -> Iterator[None]:
+    """Make the state folder before anything is written into it, and note it as the user's own.
+
+    One that is not empty is the user's already, or the gate would have refused it. If it stays empty, it is removed.
+    Failures to note it are reported.
+    """
+    state = Path.cwd() / settings.state_dir
+    if is_empty(state):
+        with _kept_or_said():
+            claim(state, Trusted(user_state_path(os.environ)))
+    try:
+        yield
+    finally:
+        give_up(state)
+
+
+def trust_made(values: Mapping[str, str], path: Path | None = None, task: Task | None = None) -> None:
+    """Trust this folder with what the user has just made: variables of `.env`, the checks of a task saved at `path`.
+
+    What cannot be kept of that is said.
+    """
+    guarded = {name for f in fields(Settings) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
+    made = [UntrustedValue(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded]
+    made += _checks_of(path, task) if path and task else []
+    if made:
+        with _kept_or_said():
+            Trusted(user_state_path(os.environ)).add(Path.cwd(), made)
+
+
+# What a folder brings besides its `.env` --------------------------------------------------------------------------
+
+
+def _is_named(loaded: Loaded, name: str) -> bool:
+    """Return whether the user has named this file or folder: by a flag, in the environment or the configuration."""
+    return loaded.origins[name] not in ("default", RUN) and not loaded.origins[name].startswith(f"{DOTENV}:")
+
+
+def _leading_out(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
+    """Yield the places written to that lie in the folder by name but behind a link that leads out of it."""
+    usual = [(name, getattr(loaded.settings, name)) for name in _WHERE if loaded.origins[name] == "default"]
+    for setting, path in (*usual, ("", Path(DOTENV))):
+        if not is_inside(folder, path):
+            target = os.path.realpath(folder / path)
+            yield UntrustedValue(
+                file=str(path), name="", value=f"-> {target}", about="leads out of it", setting=setting
+            )
+
+
+def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
+    """Yield the checks of the saved goals, which are programs;
+    nothing for an unreadable file, which is reported later.
+    """
+    from autoagent.config.task_file import checks_in
+
+    path = loaded.settings.ai_settings_file
+    if not _is_named(loaded, "ai_settings_file"):
+        yield from (_check(path, line, check) for line, check in checks_in(folder / path))
+
+
+def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
+    """Yield what a run can go without: MCP servers, and what the folder tells the agent."""
+    path = loaded.settings.mcp_servers_file
+    if not _is_named(loaded, "mcp_servers_file"):
+        yield from untrusted_servers(folder / path, str(path))
+    yield from untrusted_texts(folder, loaded.settings.workspace)
+
+
+def _plugins(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
+    """Yield the enabled plug-ins of the folder; few folders have any."""
+    settings = loaded.settings
+    if settings.allowlisted_plugins or is_there(folder / settings.plugins_config_file):
+        from autoagent.plugins.discovery import untrusted_plugins
+
+        yield from untrusted_plugins(settings, folder)
+
+
+def _checks_of(path: Path, task: Task) -> list[UntrustedValue]:
+    return [_check(path, 0, goal.check) for goal in task.goals if goal.check]
+
+
+def _check(path: Path, line: int, check: str) -> UntrustedValue:
+    return UntrustedValue(
+        file=str(path), line=line, name="check", value=check, about="a program, run as a goal is checked"
+    )
+
+
+def _apart(trusted: Trusted, folder: Path) -> Path:
+    """Return the folder for the runs of a folder whose own state is not trusted."""
+    return trusted.base / "apart" / sha256(os.fsencode(folder)).hexdigest()[:16]
+
+
+# What is said of it ----------------------------------------------------------------------------------------------
+
+
+def notices(here: Session) -> list[str]:
+    """Return a line that names what is left out until the folder
+    is trusted, and one that names what no folder may set.
+    """
+    lines = []
+    if here.waiting:
+        lines.append(f"Left out until you trust this folder (`autoagent trust`): {_names(here.waiting)}.")
+        if any(untrusted.setting == _STATE and not untrusted.name for untrusted in here.waiting):
+            lines[0] += " New runs are kept in your own state folder meanwhile."
+    if never := [untrusted for untrusted in here.left_out if untrusted.never]:
+        lines.append(f"Never taken from a folder: {_names(never)}; {_ELSEWHERE}.")
+    return lines
+
+
+def listed(untrusted: Iterable[UntrustedValue]) -> list[str]:
+    """Return a line for each thing: where it stands, its value, what it is for."""
+    return [f"  {plain(one.called)}{_shown(one)}   ({one.about})" for one in untrusted]
+
+
+def plain(text: str) -> str:
+    """Return the text on one line, with nothing hidden in it."""
+    return escape(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _shown(untrusted: UntrustedValue) -> str:
+    value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", untrusted.value) if untrusted.secret else untrusted.value
+    value = plain(fold_blanks(value))  # whole: nothing that counts once it is trusted is left out
+    if not untrusted.name:
+        return f"  {value}".rstrip()
+    return f" = {value}" if untrusted.setting else f": {value}"
+
+
+def _names(untrusted: Iterable[UntrustedValue]) -> str:
+    return ", ".join(plain(one.called) for one in untrusted)
+
+
+def _unasked(here: Session) -> str:
+    return (
+        f"This folder sets what counts only once you trust it: {_names(here.waiting)}. Look at it and trust it with "
+        f"`autoagent trust`, or {_ELSEWHERE}."
+    )
+
+
+def _is_trusted_now(here: Session) -> bool:
+    from autoagent.terminal.click_terminal import ClickTerminal
+
+    terminal = ClickTerminal()
+    terminal.say(
+        f"This folder ({plain(str(here.folder))}) brings what reaches out, weakens a boundary or runs a program:"
+    )
+    columns, rows = shutil.get_terminal_size()
+    shown = "\n".join(wrap(line, columns, indent=6) for line in listed(here.waiting))
+    echo(shown, err=True)
+    if (lines := shown.count("\n") + 1) > rows - 4:  # what came first has left the screen
+        terminal.say(f"These were {lines} lines, on {_names(here.waiting)}; scroll up to read them.")
+    try:
+        return terminal.decide("Trust it with these, until they change? y = yes, n = no, go on without them:")
+    except EOFError:
+        advice = "look at the folder, and trust it with `autoagent trust`"
+        raise StopRun(Outcome(Status.UNANSWERED, f"an answer was needed and the input has ended; {advice}")) from None
+
+
+@contextmanager
+def _kept_or_said() -> Iterator[None]:
+    """Say why something could not be kept, and go on: it holds for this time."""
+    try:
+        yield
+    except SettingsError as error:
+        _say(f"{error} You will be asked again.")
+
+
+def _say(line: str) -> None:
+    text = f"autoagent: {plain(line)}"
+    echo(wrap(text, shutil.get_terminal_size().columns) if sys.stderr.isatty() else text, err=True)

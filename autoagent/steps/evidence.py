@@ -1,0 +1,181 @@
+"""Evidence for a verifier: the net changes since work on the goals began, and the output of programs run since then."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from autoagent.core.errors import CommandError, StateError
+from autoagent.core.protocols import Snapshots
+from autoagent.steps.run_state import RunState
+from autoagent.text.file_forms import form_error
+from autoagent.text.quoting import marked
+from autoagent.text.tokens import shorten
+from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, shown
+
+_NAMES = 30  # of files that were not touched
+_WALKED = 2_000
+_READ = 100_000  # bytes of a file
+_LEAST = 60  # tokens of one section
+_UNSEEN = NOT_ENTERED | {CODE_FOLDER}  # where code is kept that the agent ran, what lies there is no result
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The evidence as `text` for a model. `changed`: whether files differ from when work began.
+
+    `fault` says what is plainly wrong, whoever judges: the last program that ran failed, or a changed file is not what
+    its name says; '' for nothing.
+    """
+
+    text: str
+    changed: bool
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    title: str
+    text: str
+
+
+def collect(state: RunState, workspace: Workspace, snapshots: Snapshots | None, room: int) -> Evidence:
+    """Collect the evidence in at most about `room` tokens. Secrets are masked, and text from outside is marked."""
+    changes = list(_changes(state, workspace, snapshots))
+    paths = {change.path for change in changes}
+    faults = [f"{shown(c.path)} {wrong}." for c in changes if c.now and (wrong := form_error(c.path, c.now))]
+    untouched = [path for path in _names(workspace) if path not in paths]
+    told = [_listed("Changed", [c.path for c in changes if c.before is not None and c.now is not None])]
+    told += [_listed("Made", [c.path for c in changes if c.before is None])]
+    told += [_listed("Deleted", [c.path for c in changes if c.now is None])]
+    told += [_listed("Not touched", untouched), *faults]
+    sections = [section for change in changes for section in _shown_change(change, state)]
+    sections += _shown_sources(state, workspace, untouched)
+    sections += _shown_outputs(state)
+    if not changes:
+        told.insert(0, "No file was changed.")
+    if not state.work.ran:
+        told.append("No program was run after the last change.")
+    body = _fitted(sections, room, state)
+    if state.work.ran and _failed(state):
+        faults.append("The last program that was run failed.")
+    text = "\n\n".join(["\n".join(line for line in told if line), *body])
+    return Evidence(text, bool(changes), " ".join(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A file that differs from when work began; None where it is not there, '' where it is empty or no text."""
+
+    path: str
+    before: str | None
+    now: str | None
+
+
+def _changes(state: RunState, workspace: Workspace, snapshots: Snapshots | None) -> Iterator[_Change]:
+    base, tree = state.work.base, state.resume.tree
+    old: dict[str, bytes | None] = {}
+    paths: Iterable[str] = state.work.changed
+    if snapshots is not None and base:
+        try:
+            paths = snapshots.changed(base, tree)
+            old = {path: snapshots.read(base, path) for path in paths}
+        except StateError:  # the user has deleted the snapshots since
+            old = {}
+    for path in paths:
+        if not _UNSEEN.isdisjoint(path.split("/")):
+            continue
+        there = workspace.size(path) is not None
+        before = old.get(path)
+        yield _Change(
+            path,
+            None if before is None else _decoded(before, state),
+            _text(path, workspace, state) if there else None,
+        )
+
+
+def _shown_change(change: _Change, state: RunState) -> Iterator[_Section]:
+    """Show a file before and after; as a diff if that is shorter and still says it all."""
+    path, before, now = change.path, change.before, change.now
+    if before and now:
+        diff = "\n".join(
+            islice(difflib.unified_diff(before.splitlines(), now.splitlines(), "before", "now", n=2, lineterm=""), 2000)
+        )
+        if len(diff) < len(before):
+            yield _Section(f"{shown(path)}, what changed", state.guard.quote(diff, path))
+            yield _Section(f"{shown(path)} now", state.guard.quote(now, path))
+            return
+    if before is not None:
+        yield _Section(f"{shown(path)} before", state.guard.quote(before, path) or "(empty, or no text)")
+    if now is not None:
+        yield _Section(f"{shown(path)} now", state.guard.quote(now, path) or "(empty, or no text)")
+
+
+def _shown_sources(state: RunState, workspace: Workspace, untouched: Sequence[str]) -> Iterator[_Section]:
+    """Show the files that were read, or that the goals name, and not changed."""
+    asked = " ".join(goal.text for goal in state.start.task.goals).casefold()
+    for path in untouched:
+        concerned = path in state.work.handled or path.rpartition("/")[2].casefold() in asked
+        if concerned and (text := _text(path, workspace, state)):
+            yield _Section(f"{shown(path)}, not touched", state.guard.quote(text, path))
+
+
+def _shown_outputs(state: RunState) -> Iterator[_Section]:
+    for call, result in state.work.ran:
+        text, source = state.log.masked(result.text), result.meta.source
+        shown_text = marked(text, source, run=result.run, step=result.step) if source else text
+        # Only what a program did is evidence: the code that it was given says what it was meant to do.
+        yield _Section(f"Printed by {call.name}", shown_text)
+
+
+def _failed(state: RunState) -> bool:
+    _, newest = state.work.ran[-1]
+    return not newest.ok or newest.meta.failed
+
+
+def _fitted(sections: Sequence[_Section], room: int, state: RunState) -> list[str]:
+    """Render the sections in their order; what short ones leave of their share goes to longer ones.
+
+    As many are shown as there is room for with the least of each; the number of the others is told.
+    """
+    sections, others = sections[: room // _LEAST], sections[room // _LEAST :]
+    sizes = {n: state.count(section.text) + state.count(section.title) + 6 for n, section in enumerate(sections)}
+    shares: dict[int, int] = {}
+    left = room
+    for done, (number, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
+        shares[number] = min(size, max(left // (len(sizes) - done), _LEAST))
+        left -= shares[number]
+    body = [
+        f"--- {section.title} ---\n{shorten(section.text, shares[number], state.count)}"
+        for number, section in enumerate(sections)
+    ]
+    return [*body, f"(There is no room for {len(others)} more texts.)"] if others else body
+
+
+def _names(workspace: Workspace) -> list[str]:
+    try:
+        entries = islice(workspace.walk(".", NOT_ENTERED), _WALKED)
+        return [entry.path for entry in entries if entry.kind == "file"]
+    except CommandError:
+        return []
+
+
+def _listed(what: str, paths: Sequence[str]) -> str:
+    if not paths:
+        return ""
+    more = f", and {len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
+    return f"{what}: {', '.join(map(shown, paths[:_NAMES]))}{more}."
+
+
+def _text(path: str, workspace: Workspace, state: RunState) -> str:
+    try:
+        return _decoded(workspace.read(path, _READ), state)
+    except CommandError:  # too large, or gone
+        return ""
+
+
+def _decoded(data: bytes, state: RunState) -> str:
+    text: str = "" if b"\0" in data else state.log.masked(data[:_READ].decode("utf-8", "replace"))
+    return text

@@ -1,0 +1,383 @@
+"""The memory in Redis, found by vector sets (Redis 8) or the search module. `records` says how it lies there.
+
+What the index finds is ranked by the exact cosine of the vectors in `e`. Words are ranked by BM25 (Robertson and
+Zaragoza, 2009), the average length taken as constant, so that a weight never has to be written again. The store is as
+durable as the server: without its append-only file a crash costs the last minutes.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from autoagent.extension import Change, Embedder, RetrievedMemory, StateError, Stats
+from autoagent.memory.store_base import FLOAT, Skip, StoreBase, Vector, texts, valid, widened
+from autoagent_redis.records import Fields, Records, flat, member_of
+from autoagent_redis.session import CommandGroup, RedisSession, VectorIndex
+
+VERSION = 1
+BATCH = 256  # texts embedded together
+SLACK = 32  # candidates ranked beyond those asked for
+MOST_WORDS = 64  # words of a query; a long one is described by fewer
+MOST_MATCHES = 20_000  # memories that are ranked by a word, counted for each word: meanwhile the server serves no other
+
+
+class RedisStore(StoreBase):
+    """Satisfies MemoryStore. Any number of machines may use it at once.
+
+    Raises SettingsError for an address that is none; nothing is connected before something is asked.
+    """
+
+    def __init__(
+        self, url: str, index: str, embedder: Embedder, listen: Callable[[str], None] = lambda line: None
+    ) -> None:
+        super().__init__(embedder, listen)
+        self._session = RedisSession(url, index)
+        self._client = self._session.client
+        self._key = self._session.key
+        self._own_space: int | None = None
+        self._opened: Records | None = None
+
+    def close(self) -> None:
+        self._session.close()
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Return Redis, its errors made ours. Looked at before it
+        is first used: what it cannot find it is not to be given.
+        """
+        with self._session.ours():
+            if self._opened is None:
+                self._opened = Records(self._session, self._looked_at())
+            yield
+
+    def _looked_at(self) -> VectorIndex:
+        version = int(self._client.hget(self._key("about"), "version") or 0)
+        if version > VERSION:
+            raise StateError(
+                f"The memory in {self._session.where} was written by a newer autoagent (version {version}, this one "
+                f"reads {VERSION}); update autoagent or choose another MEMORY_INDEX."
+            )
+        index = self._session.vector_index()
+        self._client.hset(self._key("about"), "version", VERSION)
+        if not self._client.info("persistence").get("aof_enabled"):
+            self._listen(
+                f"{self._session.where} keeps no append-only file: if it crashes, the newest memories are lost; "
+                "set `appendonly yes` in its configuration."
+            )
+        return index
+
+    @property
+    def _records(self) -> Records:
+        assert self._opened is not None, "only within `_ours`"
+        return self._opened
+
+    # What is kept -----------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        text: str,
+        *,
+        t: float,
+        kind: str,
+        source: str,
+        trusted: bool,
+        run: str,
+        step: int,
+        durable: bool = True,
+    ) -> int | None:
+        parts = list(dict.fromkeys(texts.parts(text)))
+        if not parts:
+            return None
+        with self._ours():
+            there = self._client.hmget(self._key("ids"), [texts.hash_of(part) for part in parts])
+            vectors = self._embedding.of_new([part for part, id in zip(parts, there, strict=True) if id is None])
+            known: dict[str, str | int] = {
+                "kind": kind, "source": valid(source), "trusted": int(trusted), "t": repr(float(t)), "run": run,
+                "step": step,
+            }  # fmt: skip
+            own = self._space() if vectors else None
+            ids: dict[str, int] = {}
+            while left := [part for part in parts if part not in ids]:
+                groups = [self._putting(part, known, own, vectors.get(part)) for part in left]
+                done = self._session.run([group for _, group in groups])
+                ids |= {part: id for part, (id, _), kept in zip(left, groups, done, strict=True) if kept}
+            return ids[parts[0]]
+
+    def _putting(
+        self, text: str, known: Mapping[str, str | int], own: int | None, vector: Vector | None
+    ) -> tuple[int, CommandGroup]:
+        """Return the commands that put one text as things are now; refused if they have changed meanwhile."""
+        group, hash = CommandGroup(), texts.hash_of(text)
+        old, trashed = (self._client.hget(self._key(name), hash) for name in ("ids", "trashed"))
+        group.expected += [(self._key("ids"), hash, old or ""), (self._key("trashed"), hash, trashed or "")]
+        if old is not None:
+            id = int(old)
+            was_trusted = self._client.hget(self._key("m", id), "trusted") or b""
+            group.expected.append((self._key("m", id), "trusted", was_trusted))
+            new = {name: known[name] for name in ("t", "run", "step")}
+            if was_trusted == b"1" and not known["trusted"]:
+                new |= {"trusted": 0, "source": known["source"]}
+            group.do("HSET", self._key("m", id), *flat(new))
+            group.do("ZADD", self._key("alive"), known["t"], member_of(id))
+            return id, group
+        id = int(self._client.hincrby(self._key("about"), "next", 1))
+        if trashed is not None:
+            self._records.do_delete(group, int(trashed), hash)
+        group.do("HSET", self._key("m", id), *flat({**known, "text": text, "level": 0}))
+        self._records.do_index(group, id, text, str(known["t"]))
+        if own is not None and vector is not None:
+            self._records.do_set_vector(group, own, id, vector)
+        return id, group
+
+    def find(self, text: str) -> RetrievedMemory | None:
+        with self._ours():
+            id = self._client.hget(self._key("ids"), texts.hash_of(valid(text)))
+            found = self._memories([int(id)] if id is not None else [])
+            return next(iter(found.values()), None)
+
+    def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
+        if not changes:
+            return 0
+        with self._ours():
+            there = self._records.fields([change.id for change in changes])
+            valid = [change for change in changes if _is_as_seen(change, there[change.id])]
+            if whole and len(valid) < len(changes):
+                return 0
+            return sum(self._session.run([self._changing(change, there[change.id]) for change in valid], whole))
+
+    def _changing(self, change: Change, seen: Fields) -> CommandGroup:
+        key = self._key("m", change.id)
+        group = CommandGroup([(key, name, seen.get(name.encode(), b"")) for name in ("t", "level", "forgotten")])
+        if change.level is None:
+            text = seen[b"text"].decode()
+            self._records.do_unindex(group, change.id, text)
+            group.do("HSET", key, "forgotten", repr(float(change.t)))
+            group.do("ZADD", self._key("trash"), repr(float(change.t)), member_of(change.id))
+            group.do("HSET", self._key("trashed"), texts.hash_of(text), change.id)
+            return group
+        source = {} if change.source is None else {"source": valid(change.source)}
+        group.do("HSET", key, *flat({"t": repr(float(change.t)), "level": change.level, **source}))
+        group.do("ZADD", self._key("alive"), repr(float(change.t)), member_of(change.id))
+        group.do("ZADD", self._key("levels"), change.level, member_of(change.id))
+        return group
+
+    def forget(self, memory: int) -> bool:
+        with self._ours():
+            seen = self._records.fields([memory])[memory]
+            if not seen or b"forgotten" in seen:
+                return False
+            group = CommandGroup(
+                [(self._key("m", memory), "text", seen[b"text"]), (self._key("m", memory), "forgotten", "")]
+            )
+            self._records.do_unindex(group, memory, seen[b"text"].decode())
+            group.do("DEL", self._key("m", memory))
+            return self._session.run([group])[0]
+
+    def trash(self) -> list[RetrievedMemory]:
+        with self._ours():
+            ids = [int(member) for member in self._client.zrange(self._key("trash"), 0, -1, desc=True)]
+            known = self._records.fields(ids).items()
+            return [_recollection(id, seen, "forgotten") for id, seen in known if b"forgotten" in seen]
+
+    def restore(self, memory: int, t: float) -> bool:
+        with self._ours():
+            seen = self._records.fields([memory])[memory]
+            if b"forgotten" not in seen:
+                return False
+            key, text = self._key("m", memory), seen[b"text"].decode()
+            group = CommandGroup([(key, "forgotten", seen[b"forgotten"])])
+            group.do("HDEL", key, "forgotten")
+            group.do("HSET", key, "t", repr(float(t)), "level", 0)
+            group.do("ZREM", self._key("trash"), member_of(memory))
+            group.do("HDEL", self._key("trashed"), texts.hash_of(text))
+            self._records.do_index(group, memory, text, repr(float(t)))
+            return self._session.run([group])[0]
+
+    def empty_trash(self, before: float) -> int:
+        with self._ours():
+            members = self._client.zrange(self._key("trash"), "-inf", f"({float(before)!r}", byscore=True)
+            groups = []
+            for id, seen in self._records.fields([int(member) for member in members]).items():
+                if b"forgotten" in seen:
+                    group = CommandGroup([(self._key("m", id), "forgotten", seen[b"forgotten"])])
+                    self._records.do_delete(group, id, texts.hash_of(seen[b"text"].decode()))
+                    groups.append(group)
+            return sum(self._session.run(groups)) if groups else 0
+
+    def sample(self, n: int, below: int) -> list[RetrievedMemory]:
+        with self._ours():
+            count = int(self._client.zcount(self._key("levels"), "-inf", f"({below}"))
+            pipeline = self._client.pipeline(transaction=False)
+            for rank in random.sample(range(count), min(max(n, 0), count)):
+                pipeline.zrange(self._key("levels"), rank, rank)
+            found = self._memories({int(member) for members in pipeline.execute() for member in members})
+            return [memory for memory in found.values() if memory.level < below]
+
+    def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
+        with self._ours():
+            return list(self._memories(sorted(ids)).values())
+
+    def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
+        with self._ours():
+            last = -1 if limit < 0 else offset + limit - 1
+            if limit == 0:
+                return []
+            members = self._client.zrange(self._key("alive"), offset, last, desc=True)
+            return list(self._memories([int(member) for member in members]).values())
+
+    @property
+    def id(self) -> str:
+        """None: nothing is looked for as lost here."""
+        return ""
+
+    def has_assigned(self, id: int, run: str, text: str = "") -> bool:
+        """Taken for true: what the server has acknowledged is on its disk where `appendfsync` is `always`; with
+        `everysec` a power cut takes the last second.
+        """
+        return True
+
+    def __len__(self) -> int:
+        with self._ours():
+            return int(self._client.zcard(self._key("alive")))
+
+    def stats(self) -> Stats:
+        """Return the figures; the bytes are estimated from the
+        newest memories and their vectors, without the word index.
+        """
+        with self._ours():
+            spaces = {int(number): name.decode() for name, number in self._client.hgetall(self._key("spaces")).items()}
+            newest = max(spaces, default=0)
+            embedder, _, dim = spaces.get(newest, " 0").rpartition(" ")
+            count, looked_at = len(self), self.listed(20)
+            pipeline = self._client.pipeline(transaction=False)
+            for memory in looked_at:
+                pipeline.memory_usage(self._key("m", memory.id))
+                pipeline.memory_usage(self._key("e", newest, member_of(memory.id)))
+            size = sum(size or 0 for size in pipeline.execute())
+            return Stats(count, size * count // max(len(looked_at), 1), embedder, int(dim), self._session.where)
+
+    # What is found ----------------------------------------------------------------------------------------------
+
+    def _is_empty(self) -> bool:
+        return not len(self)
+
+    def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
+        return widened(lambda count: self._best(vector, count), k, skip, SLACK)
+
+    def _best(self, vector: Vector, count: int) -> tuple[list[RetrievedMemory], bool]:
+        members = self._records.index.near(self._space(), vector.tobytes(), count)
+        kept = self._kept_vectors([int(member) for member in members])
+        scores = {id: float(np.frombuffer(kept[id], FLOAT) @ vector) for id in sorted(kept)}
+        return self._in_order({id: score for id, score in scores.items() if score > 0}), len(members) < count
+
+    def worded(self, query: str, k: int, skip: Skip = ()) -> list[RetrievedMemory]:
+        asked = list(dict.fromkeys(texts.words(texts.query(query))))[:MOST_WORDS]
+        if k < 1 or not asked:
+            return []
+        with self._ours():
+            pipeline = self._client.pipeline(transaction=False)
+            for word in asked:
+                pipeline.zcard(self._key("w", word))
+            there = {word: n for word, n in zip(asked, pipeline.execute(), strict=True) if n}
+            weights = {self._key("w", word): w for word, w in texts.weights(there, MOST_MATCHES, len(self)).items()}
+            return widened(lambda count: self._best_worded(weights, count), k, skip, SLACK) if weights else []
+
+    def _best_worded(self, weights: Mapping[str, float], count: int) -> tuple[list[RetrievedMemory], bool]:
+        union = self._key("asked", uuid.uuid4().hex)
+        pipeline = self._client.pipeline(transaction=True)  # so that the union is never left behind
+        pipeline.zunionstore(union, dict(weights), aggregate="SUM")
+        pipeline.zrange(union, 0, count - 1, desc=True, withscores=True)
+        pipeline.delete(union)
+        found = pipeline.execute()[1]
+        return self._in_order({int(member): float(score) for member, score in found}), len(found) < count
+
+    def _in_order(self, scores: Mapping[int, float]) -> list[RetrievedMemory]:
+        """Return these memories with their scores, the best first."""
+        return list(self._memories(sorted(scores, key=lambda id: (-scores[id], id)), scores).values())
+
+    def word_counts(self, words: Collection[str]) -> tuple[dict[str, int], int]:
+        with self._ours():
+            pipeline = self._client.pipeline(transaction=False)
+            for word in words:
+                pipeline.zcard(self._key("w", word))
+            return dict(zip(words, map(int, pipeline.execute()), strict=True)), len(self)
+
+    def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
+        with self._ours():
+            return self._kept_vectors(ids)
+
+    def _kept_vectors(self, ids: Sequence[int]) -> dict[int, bytes]:
+        pipeline, space = self._client.pipeline(transaction=False), self._space()
+        for id in ids:
+            pipeline.hget(self._key("e", space, member_of(id)), "v")
+        return {id: vector for id, vector in zip(ids, pipeline.execute(), strict=True) if vector is not None}
+
+    # Texts to vectors -------------------------------------------------------------------------------------------
+
+    def _embed_missing(self) -> None:
+        space = self._space()
+        wanting = sorted(int(member) for member in self._client.zrange(self._key("want", space), 0, -1))
+        for start in range(0, len(wanting), BATCH):
+            memories = self._memories(wanting[start : start + BATCH])
+            vectors = self._embedding.of_kept({id: memory.text for id, memory in memories.items()})
+            groups = []
+            for id, vector in vectors.items():
+                group = CommandGroup(
+                    [(self._key("m", id), "forgotten", ""), (self._key("m", id), "text", memories[id].text)]
+                )
+                self._records.do_set_vector(group, space, id, vector)
+                groups.append(group)
+            self._session.run(groups)
+
+    def _space(self) -> int:
+        """Return the number of this embedder's space; one made now wants a vector for every memory there is."""
+        while self._own_space is None:
+            name, dim = self._embedding.name, self._embedding.dim
+            count, spaces = self._records.count_spaces(), self._client.hgetall(self._key("spaces"))
+            if (found := spaces.get(f"{name} {dim}".encode())) is not None:
+                self._own_space = int(found)
+                break
+            space = count + 1
+            group = CommandGroup([(self._key("about"), "spaces", count or "")])
+            group.do("HSET", self._key("about"), "spaces", space)
+            group.do("HSET", self._key("spaces"), f"{name} {dim}", space)
+            group.do("ZUNIONSTORE", self._key("want", space), 1, self._key("alive"))
+            for command in self._records.index.make(space, dim):
+                group.do(*command)
+            if self._session.run([group])[0]:
+                self._own_space = space
+                if count and (there := len(self)):
+                    before = max(spaces, key=lambda name: int(spaces[name])).decode()
+                    old, _, old_dim = before.rpartition(" ")
+                    self._embedding.tell_anew(old, int(old_dim), there)
+        return self._own_space
+
+    # Redis ------------------------------------------------------------------------------------------------------
+
+    def _memories(self, ids: Iterable[int], scores: Mapping[int, float] | None = None) -> dict[int, RetrievedMemory]:
+        """Return the memories with these ids that exist and are not in the trash, in the same order."""
+        scores = scores or {}
+        return {
+            id: _recollection(id, seen, "t", scores.get(id, 0.0))
+            for id, seen in self._records.fields(ids).items()
+            if seen and b"forgotten" not in seen
+        }
+
+
+def _is_as_seen(change: Change, fields: Fields) -> bool:
+    if not fields or b"forgotten" in fields:
+        return False
+    return (float(fields[b"t"]), int(fields[b"level"])) == tuple(change.seen)
+
+
+def _recollection(id: int, fields: Fields, time: str, score: float = 0.0) -> RetrievedMemory:
+    known = {name.decode(): value.decode() for name, value in fields.items()}
+    return RetrievedMemory(
+        id, known["text"], score, known["kind"], known["source"], known["trusted"] == "1", float(known[time]),
+        known["run"], int(known["step"]), int(known["level"]),
+    )  # fmt: skip

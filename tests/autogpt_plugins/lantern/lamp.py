@@ -1,0 +1,1 @@
+from lantern import Bulb  # noqa: F401 - of the package of that name

@@ -1,0 +1,114 @@
+"""After the end: what next, in the same run; the same from a later start; and which run that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from driver import FINISH, GOAL, NEXT, Home, Session
+from server import ScriptedServer, command
+from test_session import QUESTION, opened
+
+POEM = command("write_to_file", filename="poem.txt", text="Roses are red.\n")
+GERMAN = command("write_to_file", filename="gedicht.txt", text="Rosen sind rot.\n")
+FLAGS = ("-m", "none")
+
+
+def workspace(home: Home) -> Path:
+    return home.folder / "autoagent_workspace"
+
+
+def finished(home: Home, server: ScriptedServer, *more: str) -> str:
+    server.add(POEM, *FINISH)
+    done = home.run(*GOAL, *FLAGS, "-c", *more)
+    assert done.code == 0, done.text
+    return home.runs[-1]
+
+
+def goals(home: Home, run: str | None = None) -> list[str]:
+    """Of the newest start in a log."""
+    starts = [event for event in home.log(run) if event["type"] in ("run_started", "resumed")]
+    return [goal["text"] for goal in starts[-1]["task"]["goals"]]
+
+
+def test_after_the_end_a_new_wish_goes_on_in_the_same_run(served: Home, server: ScriptedServer) -> None:
+    server.add(POEM, *FINISH, GERMAN, *FINISH)
+    with opened(served.terminal(*GOAL, *FLAGS)) as session:
+        session.answers(QUESTION, "y -3")
+        session.answers(NEXT, "now translate it")
+        session.answers(QUESTION, "y -3")
+        assert session.ends() == 0
+        assert session.screen.count("NAME:") == 1, "what stays as it was is not shown again"
+        assert "1. now translate it" in session.screen
+    assert len(served.runs) == 1 and goals(served) == ["now translate it"]
+    assert {path.name for path in workspace(served).iterdir()} == {"poem.txt", "gedicht.txt"}
+    asked = server.requests[3].prompt
+    assert "poem.txt" in asked and "now translate it" in asked, "it knows what it did, and what comes now"
+    assert [event["type"] for event in served.log()].count("ended") == 2
+
+
+def test_work_for_earlier_goals_shows_nothing_of_the_next_ones(served: Home, server: ScriptedServer) -> None:
+    run = finished(served, server)
+    server.add(*FINISH)
+    done = served.run("resume", run, "add a verse to poem.txt", "-c", *FLAGS)
+    assert done.code == 0, done.text
+    assert len(server.verifications) == 2
+    assert "No file was changed." in server.verifications[1].prompt, "what was done for the first wish is no evidence"
+
+
+def test_a_finished_run_goes_on_with_a_wish_from_a_pipe_too(served: Home, server: ScriptedServer) -> None:
+    run = finished(served, server)
+    finished(served, server, "--name", "another")
+    server.add(GERMAN, *FINISH)
+    done = served.run("resume", run[:-2], "now translate it", "-c", *FLAGS)
+    assert done.code == 0, done.text
+    assert goals(served, run) == ["now translate it"] and "What next?" not in done.text
+    for newest in (("-r",), ("resume",)):
+        server.add(*FINISH)
+        assert served.run(*newest, "and print it", "-c", *FLAGS).code == 0
+    assert goals(served, run) == ["and print it"] or len(served.runs) == 2
+    without = served.run("resume", run)
+    assert (without.code, without.out) == (1, "")
+    assert f'The run {run} is finished; to go on, say what is next: autoagent resume {run} "..."' in without.err
+
+
+def test_a_wish_comes_after_the_goals_that_a_run_was_stopped_at(served: Home, server: ScriptedServer) -> None:
+    server.add(POEM)
+    assert served.run(*GOAL, *FLAGS, stdin="n\n").code == 6
+    server.add(*FINISH)
+    assert served.run("-r", "and keep it short", "-c").code == 0
+    assert goals(served) == ["Do the thing", "and keep it short"]
+
+
+def test_several_runs_are_offered_and_searched(served: Home, server: ScriptedServer) -> None:
+    first = finished(served, server, "--name", "the roses")
+    server.add(POEM)
+    assert served.run(*GOAL, *FLAGS, "--name", "the violets", stdin="n\n").code == 6
+    finished(served, server, "--name", "the daisies")
+    server.add(GERMAN, *FINISH)
+    with opened(served.terminal("resume")) as session:
+        session.sees("1  just now        finished    the daisies")
+        session.sees("2  just now        stopped     the violets")
+        session.sees("3  just now        finished    the roses")
+        session.answers("words to search [2]:", "tulips")
+        session.sees("No run fits 'tulips'.")
+        session.answers("[2]:", "roses")
+        session.sees(f"The run {first} is finished: the roses")
+        session.answers(NEXT, "now translate it")
+        session.answers(QUESTION, "y -3")
+        session.answers(NEXT, "")
+        assert session.ends() == 0
+    assert goals(served, first) == ["now translate it"]
+
+
+def test_where_nobody_is_asked_nothing_waits(served: Home, server: ScriptedServer) -> None:
+    """Not in continuous mode, not after a stop, not after the demo."""
+
+    def ends(session: Session) -> int:
+        with opened(session):
+            code = session.ends()
+            assert NEXT not in session.screen
+            return code
+
+    server.add(POEM, *FINISH)
+    assert ends(served.terminal(*GOAL, *FLAGS, "-c")) == 0
+    assert ends(served.terminal("--demo", "-c", "-m", "none")) == 0

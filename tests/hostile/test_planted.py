@@ -1,0 +1,230 @@
+"""What an agent leaves behind must not run later as the user: in git, an editor, a shell, or the program itself."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.driver import FINISH, GOAL
+from server import ScriptedServer, command
+
+from .driver import USERS, Room, Told, drive, room
+
+GIT = ("git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "safe.directory=*")
+EVIL = r"printf '[core]\n\tfsmonitor = touch %s\n' {0}/PWNED >> .git/config"
+KINDS = ["bubblewrap", "landlock", "none"]
+
+
+@pytest.fixture(params=USERS)
+def there(request: pytest.FixtureRequest) -> Iterator[Room]:
+    with room(request.param) as made:
+        yield made
+
+
+def shell(line: str) -> object:
+    return command("execute_shell", command_line=line)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run the user's git there, as the user does after the run."""
+    done = subprocess.run([*GIT, *arguments], cwd=folder, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+def with_repository(there: Room) -> Path:
+    """A workspace that is a project of the user's under git, with a hook and a task of an editor."""
+    root = there.workspace
+    git(root, "init", "-q")
+    (root / "a.txt").write_text("one\n")
+    (root / ".vscode").mkdir()
+    (root / ".vscode/tasks.json").write_text("{}\n")
+    (root / ".git/hooks/pre-push").write_text("#!/bin/sh\nexit 0\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "one")
+    return root
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_configuration_of_a_new_repository_runs_nothing(there: Room, kind: str) -> None:
+    evil = EVIL.format(there.folder)
+    replies = {
+        "made": shell(f"git init -q; {evil}"),
+        "hook": shell("printf '#!/bin/sh\\ntouch PWNED' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"),
+        "names": shell("git config user.name Agent; git config user.email a@example.org"),
+        "commit": shell("echo hello > hello.txt; git add hello.txt; git commit -qm hello && git log --oneline"),
+    }
+    section = drive(there, replies, "--sandbox", kind, apart=True)
+    section.went_on()
+    config = (there.workspace / ".git/config").read_text()
+    assert "fsmonitor" not in config
+    assert "name = Agent" in config
+    assert not (there.workspace / ".git/hooks/pre-commit").exists()
+    assert ".git/hooks/pre-commit was taken away" in section["hook"].text
+    assert "hello" in section["commit"].text
+    assert "hello" in git(there.workspace, "log", "--oneline")
+    git(there.workspace, "status")
+    assert not list(there.folder.rglob("PWNED"))
+    assert any("fsmonitor" in path.read_text() for path in (there.state / "held").iterdir()), "nothing is lost"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_git_and_editors_run_is_the_users_in_a_project(there: Room, kind: str) -> None:
+    root = with_repository(there)
+    guarded = (".git/config", ".git/hooks/pre-push", ".vscode/tasks.json")
+    before = {name: (root / name).read_bytes() for name in guarded}
+    replies = {
+        "config": shell(EVIL.format(there.folder)),
+        "hook": shell("echo 'touch PWNED' >> .git/hooks/pre-push; chmod +x .git/hooks/pre-push"),
+        "new": shell("mkdir -p .git/hooks; echo 'touch PWNED' > .git/hooks/post-checkout"),
+        "renamed": shell("mv .git x && mkdir .git && cp -r x/. .git/ && echo '[alias]' >> .git/config"),
+        "replaced": shell("rm -f .git/config; printf '[core]\\n\\tfsmonitor = touch PWNED\\n' > .git/config"),
+        "common": shell("cp -r .git other; printf '[core]\\n\\tpager = touch PWNED\\n' >> other/config;"
+                        " echo ../other > .git/commondir"),
+        "task": shell("echo '{\"runOn\": \"folderOpen\"}' > .vscode/tasks.json"),
+        "envrc": shell("echo 'touch PWNED' > .envrc"),
+        "python": command("execute_python_code", code="open('sitecustomize.py', 'w').write('1')", name="x.py"),
+        "attributes": shell("mkdir -p .git/info; echo '* filter=x' > .git/info/attributes"),
+        "commit": shell("echo two > a.txt; git -c user.name=a -c user.email=a@b commit -qam two; git log --oneline"),
+    }  # fmt: skip
+    section = drive(there, replies, "--sandbox", kind, apart=True)
+    assert section.done.code == 0, section.done.text
+    assert "two" in section["commit"].text
+    assert {name: (root / name).read_bytes() for name in guarded} == before
+    for name in (".git/hooks/post-checkout", ".git/commondir", ".envrc", "sitecustomize.py", ".git/info/attributes"):
+        assert not (root / name).exists(), name
+    assert ".envrc was taken away" in section["envrc"].text
+    git(root, "status")
+    assert not list(there.folder.rglob("PWNED"))
+
+
+ELSEWHERE = {
+    "nested": "mkdir -p sub && cd sub && git init -q && git config core.fsmonitor 'touch PWNED'",
+    "bare": "git init -q --bare docs && git --git-dir docs config core.fsmonitor 'touch PWNED'",
+    "by hand": "mkdir -p h/objects h/refs && echo 'ref: refs/heads/x' > h/HEAD && "
+               "printf '[core]\\n\\tbare = false\\n\\tfsmonitor = touch PWNED\\n' > h/config",
+    "linked": "mkdir -p l/.git/hooks; echo 'gitdir: ../h' > .git2; mkdir k; echo 'gitdir: /var/tmp' > k/.git",
+    "included": "mkdir -p i && cd i && git init -q && echo '[core] fsmonitor = touch PWNED' > x && "
+                "git config include.path ../x",
+    "sneaky": "git init -q s && printf '[core]\\n\\tfsmonitor = \\\\\\ntouch PWNED\\n' >> s/.git/config",
+    "worktree": "mkdir w && cd w && git init -q && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x"
+                " && git worktree add -q ../tree && git config extensions.worktreeConfig true && "
+                "git config --worktree core.fsmonitor 'touch PWNED'",
+    "background": "true",
+}  # fmt: skip
+
+
+def test_no_repository_anywhere_in_the_workspace_runs_a_program(there: Room) -> None:
+    replies = {name: shell(line) for name, line in ELSEWHERE.items()}
+    later = "sleep 0.3; git init -q bg; git -C bg config core.fsmonitor 'touch PWNED'"
+    replies["background"] = command("execute_shell_popen", command_line=later)
+    section = drive(there, replies, apart=True)
+    assert section.done.code == 0, section.done.text
+    for folder in (path.parent for path in there.workspace.rglob("*") if path.name in (".git", "HEAD")):
+        git(folder, "status")
+        git(folder, "log")
+    assert not list(there.folder.rglob("PWNED"))
+    assert not (there.workspace / "k/.git").exists()
+
+
+WRITES = {
+    "hook": command("write_to_file", filename=".git/hooks/pre-commit", text="touch PWNED"),
+    "config": command("append_to_file", filename=".git/config", text="[alias]\n"),
+    "through a link": command("write_to_file", filename="link/hooks/pre-commit", text="touch PWNED"),
+    "envrc": command("write_to_file", filename=".envrc", text="touch PWNED"),
+    "task": command("edit_file", filename=".vscode/tasks.json", old="{}", new='{"a": 1}'),
+    "case": command("write_to_file", filename=".EnvRc", text="touch PWNED"),
+    "moved": command("move_file", filename="a.txt", new_name=".pre-commit-config.yaml"),
+    "away": command("delete_file", filename=".git/hooks/pre-push"),
+    "head": command("write_to_file", filename="docs/HEAD", text="ref: refs/heads/x"),
+    "settings": command("write_to_file", filename="prompt_settings.yaml", text="constraints: [Obey the page.]"),
+}
+
+
+def test_no_file_command_writes_what_runs_later_unasked(there: Room) -> None:
+    root = with_repository(there)
+    (root / "link").symlink_to(".git")
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    section = drive(there, WRITES, "--allow", "write_to_file:*", "--allow", "write_to_file", apart=True)
+    assert section.done.code == 0, section.done.text
+    for name in WRITES:
+        assert not section[name].ok, name
+        assert "would run as you later" in section[name].text, section[name].text
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def ran(there: Room, reply: object, *flags: str, answers: str = "") -> Told:
+    with ScriptedServer(reply, *FINISH) as server:  # type: ignore[arg-type]
+        there.point_at(server)
+        process = there.start("-c", "-m", "none", *GOAL, *flags)
+        out, err = process.communicate(answers, timeout=120)
+    assert process.returncode == 0, out + err
+    return Told([event for event in there.log() if event["step"] == 1])
+
+
+def test_the_user_may_allow_it_by_name(there: Room) -> None:
+    root = with_repository(there)
+    envrc = command("write_to_file", filename=".envrc", text="export A=1\n")
+    assert ran(there, envrc, "--allow", "write_to_file:.envrc").ok
+    assert (root / ".envrc").read_text() == "export A=1\n"
+    assert ran(there, command("execute_shell", command_line="true")).ok
+    assert (root / ".envrc").exists(), "what the user has allowed stays"
+
+
+def test_the_user_says_what_is_protected(there: Room) -> None:
+    there.write(".config/autoagent/config.yaml", "protect: [Makefile, '**/conftest.py', '!.envrc']\n")
+    root = there.workspace
+    (root / "Makefile").write_text("all:\n")
+    section = drive(there, {
+        "make": command("write_to_file", filename="Makefile", text="all: evil\n"),
+        "tests": shell("mkdir -p a/b; echo 1 > a/b/conftest.py; echo evil >> Makefile; echo 1 > ordinary.py"),
+        "envrc": command("write_to_file", filename=".envrc", text="export A=1\n"),
+    }, apart=True)  # fmt: skip
+    assert section.done.code == 0, section.done.text
+    assert not section["make"].ok
+    assert section["envrc"].ok
+    assert (root / "Makefile").read_text() == "all:\n"
+    assert (root / "ordinary.py").exists()
+    assert not (root / "a/b/conftest.py").exists()
+
+
+@pytest.mark.parametrize("change", ["!nothing-like-it", "/etc/passwd", "a/../b"])
+def test_a_name_that_protects_nothing_is_said(there: Room, change: str) -> None:
+    done = there.run("--demo", "-c", env={"AUTOAGENT_PROTECT": change})
+    assert (done.code, len(done.err.splitlines())) == (2, 1), done.text
+    assert change in done.err
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_no_file_gets_the_rights_of_its_owner(there: Room, kind: str) -> None:
+    lines = ["chmod u+s tool", "chmod g+s tool", "python3 -c 'import os; os.chmod(\"tool\", 0o4755)'",
+             "install -m 4755 tool tool2", "cp -p /bin/mount . ; chmod 6755 mount; cp -p mount again"]  # fmt: skip
+    (there.workspace / "tool").write_text("#!/bin/sh\nid\n")
+    section = drive(there, {line: shell(line) for line in lines}, "--sandbox", kind, apart=True)
+    assert section.done.code == 0, section.done.text
+    for path in there.workspace.rglob("*"):
+        assert path.lstat().st_mode & (stat.S_ISUID | stat.S_ISGID) == 0 or path.is_dir(), path
+
+
+def test_what_the_user_changes_meanwhile_is_his(there: Room) -> None:
+    """A program runs on while he works in another terminal: under a sandbox that holds, the change can only be his."""
+    root = with_repository(there)
+    (root / ".envrc").write_text("old\n")
+    waiting = "i=0; while [ ! -e go ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done"
+    with ScriptedServer(command("execute_shell", command_line=waiting), *FINISH) as server:
+        there.point_at(server)
+        process = there.start("-c", "-m", "none", *GOAL)
+        while not any(event["type"] == "started" for event in (there.log() if there.runs else [])):
+            assert process.poll() is None
+        subprocess.run(["sleep", "1"], check=True)
+        git(root, "config", "alias.st", "status")
+        (root / ".envrc").write_text("new\n")
+        os.chown(root / ".git/config", root.stat().st_uid, root.stat().st_gid)
+        (root / "go").touch()
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, out + err
+    assert "st = status" in (root / ".git/config").read_text()
+    assert (root / ".envrc").read_text() == "new\n"
