@@ -79,7 +79,7 @@ def _attached(home: World, pid: int, options: Sequence[str]) -> Iterator[None]:
     tracers: list[subprocess.Popen[bytes]] = []
 
     def model(request: Request) -> Answer:
-        if HELPER in str(request.body["messages"][0]["content"])[:400] and first.acquire(blocking=False):
+        if request.asked_by(HELPER) and first.acquire(blocking=False):
             threads = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
             attach = [part for thread in threads for part in ("-p", thread.name)]
             tracer = subprocess.Popen(["strace", *attach, *options], stderr=subprocess.DEVNULL)

@@ -346,7 +346,7 @@ def test_d31_nothing_of_a_repository_is_run(user: str) -> None:
         section = drive(made, replies)
         section.went_on()
         assert section["file"].ok, section["file"].text
-        section["over"].refused("copy/.git", "not empty")
+        section["over"].refused("copy/.git", "would run as you later")
         section["ext"].refused("ext:")
         section["option"].refused("--upload-pack")
         section["ssh"].refused("ssh:")

@@ -147,6 +147,7 @@ def test_d53_put_aside_and_taken_up_again(made: Room) -> None:
             session.answers("SHELL> ", "fg")
             session.sees("autoagent")
             session.types("y -3")
+            session.answers("What next?", "")
             session.answers("SHELL> ", "exit $?")
             assert session.ends() == 0
         finally:
