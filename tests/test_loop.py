@@ -461,7 +461,7 @@ def test_a_small_model_is_shown_the_commands_alone_and_what_lies_in_the_workspac
     first, second = model.prompts[0], model.prompts[1]
     assert "In the workspace: 'notes.txt'." in first[-1].content
     assert list(json.loads(second[-2].content)) == ["command"]
-    files = {spec.name: p.choices for spec in model.specs[0].values() for p in spec.parameters if p.existing}
+    files = {spec.name: p.choices for spec in model.specs[1].values() for p in spec.parameters if p.existing}
     assert files["read_file"] == files["delete_file"] == ("notes.txt",)
     assert [p.name for p in model.specs[0]["read_file"].parameters] == ["filename", "first_line"]
     writes = model.specs[1]["write_to_file"].parameters[0]
@@ -488,15 +488,23 @@ def test_a_small_model_sees_which_names_have_an_ending_of_its_goals(bench: Bench
     assert "Ending with .tmp: 'x.tmp', 'y.tmp'." in model.prompts[0][-1].content
 
 
-def test_a_small_model_reads_what_its_goals_name_before_it_writes_what_hangs_on_it(bench: Bench) -> None:
+def test_a_small_model_reads_what_its_goals_name_before_it_does_anything_else(bench: Bench) -> None:
     bench.workspace.mkdir()
     (bench.workspace / "mail.txt").write_text("ann@example.org")
     look = say("list_files", directory=".")
     model = ScriptedModel([*finish([look, say("read_file", filename="mail.txt")]), *finish([])], style=BRIEF)
     list(bench.agent(model, goals=(Goal("Write the address in mail.txt to address.txt"),)).run())
-    changes = {"write_to_file", "append_to_file", "edit_file"}
-    assert [changes & set(offered) for offered in model.offered[:3]] == [set(), set(), changes]
-    assert "move_file" in model.offered[0]
+    deeds = {"write_to_file", "edit_file", "move_file", "execute_shell", "task_complete"}
+    assert [deeds & set(offered) for offered in model.offered[:3]] == [set(), set(), deeds]
+
+
+def test_a_small_model_whose_end_is_put_off_does_something_before_the_next(bench: Bench) -> None:
+    look = say("list_files", directory=".")
+    model = ScriptedModel(
+        [*finish([]), look, *finish([say("write_to_file", filename="a.txt", text="oak")])], style=BRIEF
+    )
+    list(bench.agent(model).run())
+    assert ["task_complete" in offered for offered in model.offered] == [True, False, False, True]
 
 
 def test_a_small_model_is_not_kept_from_writing_by_a_file_that_cannot_be_read(bench: Bench) -> None:

@@ -25,6 +25,7 @@ from autoagent.core.events import (
 )
 from autoagent.core.model import Usage
 from autoagent.core.task import Task
+from autoagent.core.verdicts import VERIFICATION
 from autoagent.runs.budget import Budget, RunLimits
 
 Standing = Proof | Literal["unmet", ""]
@@ -115,7 +116,7 @@ class RunStats:
             self._models[event.agent] = event.model
         elif isinstance(event, (Thought, Rejected, Answered, Spent)) and event.usage != Usage():
             on = self._models.get(event.agent) or self.model
-            if isinstance(event, Spent) and (event.purpose in self.commands or event.purpose == EMBEDDING):
+            if isinstance(event, (Answered, Spent)) and event.purpose in (*self.commands, EMBEDDING, VERIFICATION):
                 on = event.purpose
             self.by_model[on] = self.by_model.get(on, Usage()) + event.usage
 

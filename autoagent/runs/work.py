@@ -40,7 +40,7 @@ class Work:
         again: whether one of these was given twice.
         base: the snapshot of the workspace when work on the present goals began; '' if there is none yet.
         ran: the calls that ran programs since files were last changed by other means, with their results.
-        put_off: whether the newest command was an end that was put off.
+        put_off: whether an end was put off, and since then nothing was changed and no program has succeeded.
         verdicts: the newest verdicts of the verifier, unless something has happened since; one for each judged goal.
         told: whether the agent was told that the verifier finds a goal unmet, since the user last spoke.
         loaded: the groups of commands that the agent has loaded.
@@ -75,7 +75,8 @@ class Work:
         if isinstance(event, RunStarted):
             self._begin(event)
         if isinstance(event, (Feedback, Resumed, Changed, Undone)):
-            self.told, self.verdicts = False, ()
+            self.told = self.put_off = False
+            self.verdicts = ()
             self._begun = self._ending = ("", "")
         match event:
             case Decided(allowed=True):
@@ -112,7 +113,7 @@ class Work:
     def _returned(self, event: Returned) -> None:
         meta, call = event.meta, self._call
         spec = self._specs.get(call.name) if call else None
-        self.put_off = meta.put_off
+        self.put_off = self.put_off or meta.put_off
         self._ending = self._begun if meta.put_off else ("", "")
         if meta.put_off:
             self.told = self.told or bool(self.verdicts)
@@ -123,6 +124,7 @@ class Work:
             self.ran.clear()
         if runs and call is not None:
             self.ran.append((call, event))
+            self.put_off = self.put_off and (meta.failed or not event.ok)
         if event.ok and not meta.failed and call is not None:
             self.handled.update(self._named(call, spec))
         if event.ok and spec is not None and spec.effects is not None and spec.effects.loads_commands and call:
@@ -135,7 +137,7 @@ class Work:
         (self.failed.update if failed else self.failed.difference_update)(paths)
         self.idle = 0 if paths else self.idle + 1
         if paths:
-            self.again = False
+            self.again = self.put_off = False
             self._since.clear()
 
     def _named(self, call: Call, spec: CommandSpec | None) -> Iterator[str]:

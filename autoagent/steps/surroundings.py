@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from autoagent.core.commands import CODE, CommandSpec, Parameter
+from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import CommandError
 from autoagent.runs.work import Work
 from autoagent.steps.goal_words import endings_shown, lines_shown
@@ -36,8 +36,8 @@ class Surroundings:
     Attributes:
         names: of all that lies in the workspace; None if unknown, or too much to bind arguments to.
         text: for the prompt; without names from outside.
-        faulty: whether a check of a goal fails, or a changed file is not what its name says, or an end was just put
-            off; and the agent has been at work until now.
+        faulty: whether a check of a goal fails, or a changed file is not what its name says, or an end was put off and
+            nothing came of it yet; and the agent has been at work until now.
         again: whether it is faulty, and a call was made for a second time, with nothing changed in between.
         cut: whether a part of a result is left out, and the agent is told how to read it.
         unread: whether the run has begun and has not yet read the files that the goals name; any file, if they name
@@ -59,9 +59,9 @@ class Surroundings:
         return fitting or list(specs)
 
     def _rules_out(self, spec: CommandSpec) -> bool:
-        if self.faulty and spec.effects is not None and spec.effects.ends_run:
+        if (self.faulty or self.unread) and spec.effects is not None and spec.effects.ends_run:
             return True
-        if self.unread and _takes_for_known(spec):
+        if self.unread and spec.risk != "read":  # a small model makes up what a file holds
             return True
         if self.again and not _changes_files(spec):
             return True
@@ -79,13 +79,6 @@ class Surroundings:
         if not parameter.existing or self.names is None:
             return None
         return tuple(name for name in self.names if name.endswith(parameter.suffix))
-
-
-def _takes_for_known(spec: CommandSpec) -> bool:
-    """Whether it writes or runs what may depend on a file that was not read: a small model makes up what that holds."""
-    if any(parameter.code == CODE for parameter in spec.parameters):
-        return True
-    return _changes_files(spec) and all(p.meaning != "entry" for p in spec.parameters)
 
 
 def _changes_files(spec: CommandSpec) -> bool:

@@ -155,7 +155,9 @@ def test_an_agent_killed_while_a_program_starts_leaves_neither_program_nor_bubbl
 @pytest.mark.slow
 def test_the_limits_as_they_are_set_for_users(kind: str, either_user: int | None, place: Path, hold: Hold) -> None:
     agent = hold(kind, either_user)
-    assert agent.run("python3", "-c", "b = bytearray(3 << 30)").limit == "2,048 MB of memory"
+    assert (
+        agent.run("python3", "-c", "b = bytearray(3 << 30); import time; time.sleep(60)").limit == "2,048 MB of memory"
+    )
     assert agent.run("dd", "if=/dev/zero", "of=big", "bs=1M", "count=2000").limit == "1,024 MB in one file"
     (place / "ws/big").unlink()
     assert agent.run("sleep", "1000000000", seconds=2).limit == "2 s"
