@@ -46,7 +46,9 @@ from autoagent.core.outcome import Status
 from autoagent.core.task import Goal, Task
 from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
+from autoagent.terminal import rendering
 from autoagent.terminal.console import Console
+from autoagent.terminal.rendering import Canvas
 from autoagent.terminal.style import Style, decide_color
 from autoagent.text.redaction import MASK, Redactor
 from autoagent.text.sanitize import width
@@ -327,6 +329,17 @@ def test_a_diff_is_coloured() -> None:
 # Other ways out --------------------------------------------------------------------------------------------------
 
 
+def test_a_long_diff_leaves_its_command_in_sight() -> None:
+    call = Call("1", "write_to_file", {"filename": "a.txt", "text": "".join(f"{n}\n" for n in range(99))})
+    diff = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,99 @@\n" + "".join(f"+{n}\n" for n in range(99))
+    for rows, most in ((24, 12), (10, 6), (0, 60)):
+        lines = list(rendering.proposal(Proposal(call, WRITE, diff), Canvas(80, color=False, rows=rows)))
+        assert len(lines) == most + 3 and lines[0].startswith("NEXT ACTION (read): COMMAND = write_to_file  filename")
+        assert lines[1] == "  @@ -1 +1,99 @@" and lines[-1] == "  (d shows the whole diff)"
+    elsewhere = Proposal(Call("1", "write_to_file", {"filename": "link", "text": "x\n"}), WRITE, diff)
+    assert "  +++ b/a.txt" in list(rendering.proposal(elsewhere, Canvas(80, color=False))), "the name is another one"
+
+
 def test_json_is_one_event_a_line_and_questions_go_elsewhere() -> None:
     screen = Screen(json=True, stdin="y -abc\ny\n")
     session(screen)
@@ -437,7 +450,9 @@ def test_what_a_rule_allows_is_shown() -> None:
 
 PROGRAM = """
 import sys
+from autoagent.terminal import rendering
 from autoagent.terminal.console import Console
+from autoagent.terminal.rendering import Canvas
 from autoagent.core.errors import StopRun
 from autoagent.core.commands import Call, CommandSpec, Proposal
 from autoagent.safety.approval import Ask

@@ -46,7 +46,7 @@ def test_every_line_stands_behind_the_name_of_its_agent() -> None:
     lines = shown.splitlines()
     assert all(line.startswith("[Anna 1] ") and len(line) <= 60 for line in lines)
     assert "[Anna 1] COMMAND: read_file(filename='a.txt')" in lines
-    assert lines[-4:] == ["[Anna 1] SYSTEM: Command read_file returned:", "[Anna 1]   | one", "[Anna 1]   | two",
+    assert lines[-4:] == ["[Anna 1] SYSTEM: read_file returned:", "[Anna 1]   | one", "[Anna 1]   | two",
                           "[Anna 1] FINISHED: ok"]  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def _source_note(context: Context, filename: str, source: bytes, text: str) -> s
     """Describe a file before it is run; another content gives another note."""
     digest = hashlib.sha256(source).hexdigest()
     name = context.workspace.display(filename)
-    return f"Runs {name} as it is now ({len(source):,} bytes, SHA-256 {digest}):\n{text}"
+    return f"Runs {name} ({len(source):,} bytes, SHA-256 {digest}):\n{text}"
 
 
 def _run_python(context: Context, filename: str, source: bytes, args: list[str]) -> ProcessExit:

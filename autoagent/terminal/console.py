@@ -7,6 +7,7 @@ what the agent does in between goes on; its log is elsewhere.
 
 from __future__ import annotations
 
+import hashlib
 import json as json_format
 import shutil
 import threading
@@ -28,6 +29,7 @@ from autoagent.core.events import (
     Dropped,
     Ended,
     Event,
+    Feedback,
     Prompted,
     Proposed,
     Rejected,
@@ -40,8 +42,10 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.memory import memory_name
+from autoagent.core.model import Thoughts
 from autoagent.core.questions import ANY_TEXT, Question
 from autoagent.runs.stats import RunStats
+from autoagent.safety.approval import read_answer
 from autoagent.terminal import highlighting, rendering
 from autoagent.terminal.activity import Activity
 from autoagent.terminal.answers import Answers
@@ -124,6 +128,9 @@ class Console:
         self._cost_unknown = False
         self._ruled = 0  # the step that the last rule on screen begins
         self._proposed = ""  # the id of the call
+        self._texts: dict[str, int] = {}  # the step that has shown a text, by its digest
+        self._further: Thoughts | None = None  # thoughts of the step that are shown once a question lets them be opened
+        self._typed = ""  # the last answer, as it stands on this screen
         self._sub_agents = SubAgentText(replays=replays)
         self._team = TeamText()
         self._held_back: list[Event] = []  # of sub-agents, while thoughts stream in
@@ -177,6 +184,11 @@ class Console:
             return
         self._words.add(event)
         match event:
+            case Proposed():
+                texts = [text for text in event.call.args.values() if isinstance(text, str)]
+                digests = [hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() for text in texts]
+                for digest in [*digests, *rendering.DIGEST.findall(event.preview)]:
+                    self._texts.setdefault(digest, event.step)
             case Prompted():
                 if self._screen.color and self._activity.is_live and not self._prepared:
                     self._prepared = True  # while the model thinks
@@ -219,6 +231,8 @@ class Console:
                 self._begin_step(event.step, page)
             case Retried() if event.reason in self._heard:
                 return
+            case Feedback() if event.text == self._typed and not self._replays:
+                return
             case Thought():
                 self._thought(event, page)
             case Rejected():
@@ -251,9 +265,10 @@ class Console:
         elif self._shown == "short":
             self._screen.lines(rendering.in_short(event.thoughts, self.tally, page))
         self._warn_of_cost(page)
-        if self._streams:
-            opened = self._plain or self._replays or self._shown == "full"
-            self._screen.lines((rendering.rest_of if opened else rendering.folded)(event.thoughts, page))
+        self._further = event.thoughts if self._streams else None
+        if self._plain or self._replays or self._shown == "full":
+            self._screen.lines(rendering.rest_of(event.thoughts, page))
+            self._further = None
 
     @property
     def _streams(self) -> bool:
@@ -324,7 +339,10 @@ class Console:
     def proposed(self, proposal: Proposal) -> None:
         effects = proposal.spec.effects
         if effects is None or not effects.asks_user or proposal.warning:  # else the question itself comes now
-            self._screen.lines(rendering.proposal(proposal, self._screen.page, mask=self._mask))
+            digest = rendering.DIGEST.search(proposal.preview)
+            before = self._texts.get(digest[1], 0) if digest and not proposal.agent else 0
+            step = before if before < self.tally.step else 0
+            self._screen.lines(rendering.proposal(proposal, self._screen.page, mask=self._mask, step=step))
 
     # Terminal ----------------------------------------------------------------------------------------------------
 
@@ -389,10 +407,15 @@ class Console:
         page = self._screen.page
         text = self._mask(prompt)
         prompt = f"{label} {prompt}" if label else prompt
+        lines: list[str] = []
+        if self._further is not None and question.proposal is not None:
+            lines += rendering.folded(self._further, page)
+            self._further = None
         if label and page.draws and has_markup(text):
-            self._screen.lines(page.told(label, text, "label"))
+            lines += page.told(label, text, "label")
         else:
-            self._screen.lines([page.ink("label", wrap(self._mask(prompt), page.columns))])
+            lines.append(page.ink("label", wrap(self._mask(prompt), page.columns)))
+        self._screen.lines(lines)
         if self._screen.broken:
             raise EOFError(self._screen.broken)
 
@@ -404,7 +427,11 @@ class Console:
             return text
 
         run, words, attended = self.tally.run, self._mask(prompt), self._answers.at_terminal
-        return self._desk.ask(run, words, question, timeout, read, attended=attended)
+        self._typed = self._desk.ask(run, words, question, timeout, read, attended=attended)
+        allows = question.proposal is not None and read_answer(self._typed, question.yes, question.no).count == 1
+        if allows and page.rows and not self.elsewhere and page == self._screen.page:
+            self._screen.take_back("".join(f"{line}\n" for line in [*lines, "> "]))
+        return self._typed
 
     @property
     def has_person(self) -> bool:

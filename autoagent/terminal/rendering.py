@@ -7,7 +7,8 @@ neither command the terminal nor pose as a line of the program. The program's ow
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,6 +53,11 @@ CONTINUOUS_WARNING = (
 ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, before d shows all
 DIFF_CHARACTERS, DIFF_LINES = 400, 60  # characters of one line of a diff, lines of it
 RESULT_CHARACTERS, RESULT_LINES = 1200, 15
+FEWEST_LINES = 6  # of a text on the lowest screen
+TOLD_CHARACTERS = 150  # of a notice to the agent, which the user need not read whole
+
+DIGEST = re.compile(r" \([^()]*SHA-256 ([0-9a-f]{64})\):$", re.MULTILINE)
+"""How a note ends that tells the digest of the text which stands below it."""
 
 Ink = Literal[
     "thought", "action", "system", "user", "quiet", "alarm", "added", "removed", "hunk", "label",
@@ -81,13 +87,19 @@ _CODES: Mapping[Ink, str] = {
 class Canvas:
     """The terminal that lines are made for: its columns, and whether it shows colours.
 
-    `whole`: nothing is cut. `draws`: Markdown of the agent's is drawn, in place of its marks.
+    `whole`: nothing is cut. `draws`: Markdown of the agent's is drawn, in place of its marks. `rows` is 0 where nobody
+    scrolls.
     """
 
     columns: int
     color: bool
     whole: bool = False
     draws: bool = False
+    rows: int = 0
+
+    def at_most(self, lines: int) -> int:
+        """Return how many lines of a text to show: no more than half the screen, so that what it belongs to stays."""
+        return min(lines, max(FEWEST_LINES, self.rows // 2)) if self.rows else lines
 
     def ink(self, ink: Ink, text: str) -> str:
         """Return the text in a colour, or unchanged if there are none."""
@@ -233,11 +245,12 @@ def proposal(
     *,
     mask: Callable[[Any], Any] = lambda value: value,
     whole: bool = False,
+    step: int = 0,
 ) -> Iterator[str]:
     """Render the command, its arguments, anything odd in them, and the diff, of a proposal or as the log has it.
 
     `mask` takes secrets out of what is shown. Long runs of blanks are folded; what else is long is cut, unless the
-    `whole` is wanted.
+    `whole` is wanted. `step` is an earlier one that has shown the text which a note ends with, 0 for none.
     """
     whole = whole or page.whole
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
@@ -252,9 +265,9 @@ def proposal(
     for note in mixed_script("\n".join([*map(str, call.args.values()), preview])):
         yield page.alarm(f"Letters that look alike: {note}")
     if proposed.is_diff:
-        yield from _diff(preview, page, whole)
+        yield from _diff(preview, page, call.args.values(), whole)
     elif preview:
-        yield page.said("NOTE:", preview if whole else shorten(preview, ARGUMENT_CHARACTERS), "alarm")
+        yield from _note(preview, page, "alarm" if proposed.risk == "irreversible" else "quiet", step, whole)
     masked = isinstance(proposed, Proposed) and proposed.masked
     if masked or call.args != proposed.call.args:
         yield page.alarm(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
@@ -273,6 +286,22 @@ def _arguments(args: Mapping[str, Any], diff: str, page: Canvas, whole: bool) ->
             yield from _argument(name, text, page, whole)
 
 
+def _note(preview: str, page: Canvas, ink: Ink, step: int, whole: bool) -> Iterator[str]:
+    """Render what a call would do: in red where that cannot be undone."""
+    head, _, rest = preview.rstrip("\n").partition("\n")
+    if not whole and (digest := DIGEST.search(head)):
+        told = f" (as shown in step {step})." if step else digest[0].replace(f", SHA-256 {digest[1]}", "")
+        head, rest = head[: digest.start()] + told, "" if step else rest
+    head = head if whole else shorten(head, ARGUMENT_CHARACTERS)
+    quiet = page.ink("quiet", wrap(f"NOTE: {head}", page.columns))
+    yield quiet if ink == "quiet" else page.said("NOTE:", head, ink)
+    if rest:
+        text = fold_blanks(rest) if whole else shorten(rest, ARGUMENT_CHARACTERS)
+        yield from block(text, page, None if whole else page.at_most(ARGUMENT_LINES))
+        if not whole and (text != rest or rest.count("\n") >= page.at_most(ARGUMENT_LINES)):
+            yield page.ink("quiet", "  (d shows all)")
+
+
 def _stands_alone(line: str) -> bool:
     """Return whether a rendered argument can stand behind its command without passing for several."""
     return "\n" not in line and line.count(" = ") == 1 and "  " not in line.strip()
@@ -280,10 +309,11 @@ def _stands_alone(line: str) -> bool:
 
 def _argument(name: str, text: str, page: Canvas, whole: bool) -> Iterator[str]:
     short = fold_blanks(text) if whole else shorten(text, ARGUMENT_CHARACTERS)
-    is_cut = short != text or short.count("\n") >= ARGUMENT_LINES
+    most = page.at_most(ARGUMENT_LINES)
+    is_cut = short != text or short.count("\n") >= most
     if "\n" in short:
         yield f"  {escape(name)} ="
-        yield from block(short, page, None if whole else ARGUMENT_LINES)
+        yield from block(short, page, None if whole else most)
     else:
         exact = text == text.strip() and text  # blanks at the ends are seen only between quotes
         shown = short if exact else json.dumps(short, ensure_ascii=False)
@@ -292,17 +322,25 @@ def _argument(name: str, text: str, page: Canvas, whole: bool) -> Iterator[str]:
         yield page.ink("quiet", "    (d shows all)")
 
 
-def _diff(preview: str, page: Canvas, whole: bool) -> Iterator[str]:
+def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> Iterator[str]:
+    """Render a diff; the names above it only where the arguments, which are `named`, do not have the file's."""
     folded = fold_blanks(preview)
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
-    shown = lines if whole else shorten_lines([shorten(line, DIFF_CHARACTERS) for line in lines], DIFF_LINES)
-    path = lines[1].removeprefix("+++ b/") if len(lines) > 1 else ""
+    path = lines[1].removeprefix("+++ ").removeprefix("b/") if len(lines) > 1 else ""
     code = highlighter(path) if page.color and path else str
-    for number, line in enumerate(shown):
-        for piece in cut(line, page.columns, "  "):
-            yield _inked(piece, line[:1], code if number > 1 else None, page)
-    if not whole and (len(shown) != len(lines) or any(len(line) > DIFF_CHARACTERS for line in lines)):
-        yield page.ink("quiet", "  (d shows the whole diff)")
+    known = 0 if whole or path not in named else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
+    shown: list[str] = []
+    for number, line in enumerate(lines[known:], known):
+        short = line if whole else shorten(line, DIFF_CHARACTERS)
+        shown += (
+            _inked(piece, line[:1], code if number > 1 else None, page) for piece in cut(short, page.columns, "  ")
+        )
+    most = page.at_most(DIFF_LINES)
+    if whole or (len(shown) <= most and all(len(line) <= DIFF_CHARACTERS for line in lines)):
+        yield from shown
+        return
+    yield from shorten_lines(shown, most, "  ")
+    yield page.ink("quiet", "  (d shows the whole diff)")
 
 
 def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canvas) -> str:
@@ -326,9 +364,15 @@ def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
 
 def returned(event: Returned, command: str, page: Canvas) -> Iterator[str]:
     """Render the result of a command, cut to a length that leaves the thoughts in sight."""
-    said = f"Command {command} {event.outcome}:"
-    ink: Ink = "system" if event.ok or event.put_off else "alarm"
+    if event.meta.finished is not None:  # the end says it once more
+        return
     text = fold_blanks(event.text.rstrip("\n"))
+    if event.put_off and not page.whole:
+        first, *goals = text.split("\n")
+        yield page.said("CHECKING:", shorten(goals[0] if goals else first, TOLD_CHARACTERS))
+        return
+    said = f"{command} {event.outcome}:"
+    ink: Ink = "system" if event.ok or event.put_off else "alarm"
     lines = text.split("\n") if page.whole else shorten_text(text, RESULT_CHARACTERS, RESULT_LINES)
     if len(lines) == 1:
         yield page.said("SYSTEM:", f"{said} {lines[0] or 'nothing'}", ink)
@@ -360,13 +404,12 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
         case Feedback():
             yield page.said("USER:", event.text, "user")
         case SystemNotice():
-            yield page.said("SYSTEM:", event.text, "alarm")
+            yield page.said("SYSTEM:", event.text)
         case AgentMessage():
             yield page.said(f"{escape(event.sender)}:", event.text)
         case Answered(purpose=purpose) if purpose == PURPOSE:
-            facts = facts_in(event.text, truncated=event.truncated)
-            said = " | ".join(facts) or "nothing that later runs would be glad to know"
-            yield page.said("FACTS:", said)
+            if facts := facts_in(event.text, truncated=event.truncated):
+                yield page.said("FACTS:", " | ".join(facts))
         case Verified():
             for verdict in event.verdicts:
                 quote = f' "{verdict.evidence}"' if verdict.evidence else ""

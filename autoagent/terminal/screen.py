@@ -33,13 +33,20 @@ class Screen:
     @property
     def page(self) -> Canvas:
         """The terminal as it is now."""
-        columns = self._style.columns or shutil.get_terminal_size().columns
-        return Canvas(columns, self._style.color, self._style.whole, draws=not self._style.plain)
+        size = shutil.get_terminal_size()
+        rows = size.lines if self.area is not None else 0
+        return Canvas(
+            self._style.columns or size.columns, self._style.color, self._style.whole, not self._style.plain, rows
+        )
 
     def lines(self, lines: Iterable[str]) -> None:
         """Write whole lines, below the one that is open."""
         self.close_line()
         self.write("".join(f"{line}\n" for line in lines))
+
+    def take_back(self, text: str) -> None:
+        """Erase these lines, the last ones written. Nobody has resized the terminal since."""
+        self.write(f"\x1b[{text.count(chr(10))}A\r\x1b[J")
 
     def close_line(self) -> None:
         """End the line that is open, if one is."""

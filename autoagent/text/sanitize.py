@@ -113,12 +113,12 @@ def shorten(text: str, limit: int) -> str:
     return folded[:head] + note + folded[len(folded) - tail :]
 
 
-def shorten_lines(lines: Sequence[str], most: int) -> list[str]:
+def shorten_lines(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
     """Return at most `most` lines plus a line with the number left out between head and tail, if there are several."""
     if len(lines) <= most + 1:
         return list(lines)
     head, tail = most - most // 3, most // 3
-    note = f"... {len(lines) - most:,} lines left out of {len(lines):,} ..."
+    note = f"{indent}... {len(lines) - most:,} lines left out of {len(lines):,} ..."
     return [*lines[:head], note, *lines[len(lines) - tail :]]
 
 

@@ -102,7 +102,8 @@ def test_a_goal_found_not_met_puts_the_end_off_once_with_the_reason(served: Home
     done = served.run(*RUN, *NOTE)
     assert (done.code, end(served), len(server.requests)) == (9, ("unverified", ["claimed"]), 3), done.text
     assert "Goal 1 (Write note.txt) seems not met: It does not say from where." in server.requests[2].prompt
-    assert "Command task_complete is put off:" in done.text and "A check of your work found:" in done.text
+    assert "CHECKING: Goal 1 (Write note.txt) seems not met: It does not say from where." in one_line(done)
+    assert "put off" not in done.text and "finish again" not in done.text, "that is for the model"
 
     verdicts = iter([judging("not met"), all_met])
     server.judges = lambda shown: next(verdicts)(shown)

@@ -78,12 +78,13 @@ def test_no_line_moves_where_nobody_can_see_it(served: Home, server: ScriptedSer
         assert "\x1b" not in session.raw and "running" not in session.raw
 
 
-def test_ten_steps_take_at_most_150_lines_of_80_columns(served: Home, server: ScriptedServer) -> None:
+def test_ten_steps_take_at_most_80_lines_of_80_columns(served: Home, server: ScriptedServer) -> None:
     program = "def add(one, two):\n    return one + two\n\n\nprint(add(2, 3))\n"
     server.add(
         saying("I look around first.", "list_files", directory="."),
         saying("The program adds two numbers.", "write_to_file", filename="sum.py", text=program),
         saying("Now I see whether it works.", "execute_shell", command_line="cat sum.py"),
+        saying("I run it.", "execute_python_file", filename="sum.py"),
         saying("It is to multiply as well.", "edit_file", filename="sum.py", old="one + two", new="one * two"),
         saying("I read it once more.", "read_file", filename="sum.py"),
         saying("One question is left.", "ask_user", question="Which name?"),
@@ -92,20 +93,35 @@ def test_ten_steps_take_at_most_150_lines_of_80_columns(served: Home, server: Sc
         *FINISH,
     )
     with opened(served.terminal("-m", "none", *GOAL)) as session:
-        for _ in range(5):
+        for _ in range(6):
+            session.sees("plan: write the list; look at it; but: None (t = all)")
             session.answers(QUESTION, "y")
         session.answers("The agent asks: Which name?\n> ", "sum")  # at once, without being asked whether it may ask
         for _ in range(3):
             session.answers(QUESTION, "y")
         assert session.ends() == 0
         lines = session.screen.rstrip().splitlines()
-    assert len(lines) <= 150
     shown = "\n".join(lines)
+    steps = shown[shown.index("-- step 1 ") : shown.index("\n\nGoals ")]
+    assert steps.count("\n") < 80
+    assert "(t = all)" not in shown and "Run it?" not in shown, "what was answered with y makes room"
+    assert "NOTE: Runs sum.py (as shown in step 2)." in shown
+    assert shown.count("It is done.") == 2, "the end is told once"
     for risk, name in (("read", "list_files"), ("write", "edit_file"), ("run", "execute_shell")):
         assert f"NEXT ACTION ({risk}): COMMAND = {name}" in shown
     assert shown.count("+print(add(2, 3))") == 1, "a diff is shown once"
-    assert "  --- /dev/null\n  +++ b/sum.py\n" in shown and "  --- a/sum.py\n" in shown
+    assert "+++ b/" not in shown, "the arguments name the file"
+    assert "\x1b[2mNOTE: Runs in a shell" in session.raw and "\x1b[31mNOTE" not in session.raw
     assert "\x1b[35mNEXT ACTION (run):" in session.raw and "\x1b[94mreturn\x1b[0m" in session.raw
+
+
+def test_without_questions_nothing_offers_what_only_a_question_opens(served: Home, server: ScriptedServer) -> None:
+    delete = saying("It goes.", "delete_file", filename="a.txt")
+    server.add(saying("First.", "write_to_file", filename="a.txt", text="x\n"), delete, *FINISH)
+    with opened(served.terminal("-m", "none", "-c", *GOAL)) as session:
+        assert session.ends() == 0
+        assert "First." in session.screen and "t = all" not in session.raw
+        assert "\x1b[1m\x1b[31mNOTE:\x1b[0m Deletes a.txt" in session.raw, "what cannot be undone is red"
 
 
 @pytest.mark.slow

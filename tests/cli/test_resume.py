@@ -54,7 +54,7 @@ def test_the_agents_own_files_stay_out_of_reach_wherever_it_is_resumed(served: H
     server.add(*FINISH)
     done = served.run("--state-dir", "project/.autoagent", "resume", "-c")
     assert done.code == 0, done.text
-    assert "Command read_file failed:" in done.text
+    assert "SYSTEM: read_file failed:" in done.text
     assert not any("sk-out-of-reach" in request.prompt for request in server.requests)
 
 
@@ -134,7 +134,7 @@ def test_a_command_cut_off_by_a_kill_may_have_run_and_is_not_run_again(served: H
     server.add(*FINISH)
     done = served.run("resume", "-c")
     assert done.code == 0
-    assert "Command execute_shell may have run: The program ended while this command ran" in " ".join(done.text.split())
+    assert "execute_shell may have run: The program ended while this command ran" in " ".join(done.text.split())
     assert "it may have run, wholly or in part. Look before you repeat it." in server.requests[1].prompt
     names = [event["call"]["name"] for event in served.log() if event["type"] == "started"]
     assert (names, count.read_text()) == (["execute_shell", "task_complete"], "once\n")

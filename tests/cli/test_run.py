@@ -271,7 +271,8 @@ def test_an_end_that_a_check_puts_off_is_told_as_that(served: Home, server: Scri
     assert done.code == 0
     assert "task_complete is put off: Not ended yet.\nGoal 1 (Write a.txt) is not met" in server.requests[1].prompt
     assert "task_complete failed" not in server.requests[-1].prompt
-    assert "Command task_complete is put off:" in done.text
+    assert "CHECKING: Goal 1 (Write a.txt) is not met: its check `test -s a.txt` says: exit" in done.text
+    assert "put off" not in done.text
     assert "failed" not in done.text
 
 

@@ -405,7 +405,7 @@ def test_what_runs_is_what_was_shown(ws: Room) -> None:
     (ws.root / "x.py").write_text("print('good')\n")
     proposal = ws.propose("execute_python_file", filename="x.py")
     digest = hashlib.sha256(b"print('good')\n").hexdigest()
-    assert proposal.preview == f"Runs x.py as it is now (14 bytes, SHA-256 {digest}):\nprint('good')\n"
+    assert proposal.preview == f"Runs x.py (14 bytes, SHA-256 {digest}):\nprint('good')\n"
     (ws.root / "x.py").write_text("open('harm', 'w')\n")
     result = ws.execute(proposal)
     assert (result.ok, result.text) == (
