@@ -69,7 +69,7 @@ def test_variables_are_filled_in_where_the_list_is_the_users(tmp_path: Path) -> 
 
 
 def test_another_argument_is_another_server_to_trust(tmp_path: Path) -> None:
-    marks = {untrusted_server(listed(tmp_path, {"command": "x", "args": args})[0], "l").mark for args in ([], ["-r"])}
+    marks = {untrusted_server(listed(tmp_path, {"command": "x", "args": args})[0]).mark for args in ([], ["-r"])}
     assert len(marks) == 2
 
 

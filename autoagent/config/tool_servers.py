@@ -5,56 +5,147 @@
 
 `${NAME}` and `${NAME:-default}` are filled in from the environment, but only in the user's own list: a folder's list
 could send a key anywhere. Unknown keys of other programs are ignored, including those that allow calls unasked.
+
+A program in the folder itself runs outside the sandbox, so what the user trusts is its content: the folder that it lies
+in, with all that it may load from there.
+
+Not covered: what a launcher finds by itself (`npx` and `uv` look into the working directory), and what a program loads
+from elsewhere in the folder. `cwd` can lead elsewhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autoagent.config.folder import UntrustedValue
+from autoagent.config.settings import Settings, user_config_path
 from autoagent.config.text_file import is_there, read_text
 from autoagent.core.errors import SettingsError
 from autoagent.core.tool_servers import ServerEntry
+from autoagent.text import code_block
 
 SERVERS = 50  # of one list
+_FILES, _BYTES = 2_000, 64 << 20  # of the programs of one server
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _SHAPE = 'write {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}, or "url" in place of "command"'
 
 
-def read_servers(path: Path, folder: Path, env: Mapping[str, str] | None) -> list[ServerEntry]:
+def read_servers(
+    path: Path, folder: Path, env: Mapping[str, str] | None, within: Sequence[Path] = ()
+) -> list[ServerEntry]:
     """Read a list of servers, without those with `"disabled": true`; [] if the file is missing.
 
     Args:
         path: the list.
         folder: see ServerEntry.
         env: the variables to fill in; None if the list is not the user's own.
+        within: the folders in which programs are looked at, as somebody else may have written them.
 
     Raises:
-        SettingsError: the file cannot be read or is malformed; names the file and the server.
+        SettingsError: the file cannot be read or is malformed, or a program is too large; names file and server.
     """
     if not is_there(path):
         return []
-    return [_entry(path, folder, name, found, env) for name, found in _listed(path)]
+    return [_with_code(_entry(path, folder, name, found, env), within) for name, found in _listed(path)]
 
 
-def untrusted_servers(path: Path, shown: str) -> Iterator[UntrustedValue]:
-    """Yield the servers of a folder's list; nothing for an unreadable list, which is reported later."""
-    try:
-        for entry in read_servers(path, path.parent, None):
-            yield untrusted_server(entry, shown)
-    except SettingsError:
-        return
+def user_servers_path() -> Path:
+    """Return the user's own list of servers, among his settings."""
+    return user_config_path(os.environ).with_name("mcp.json")
 
 
-def untrusted_server(entry: ServerEntry, shown: str) -> UntrustedValue:
-    """Return the server as a value to ask the user about; `shown` is the displayed name of its list."""
+def listed_servers(settings: Settings, folder: Path, *, named: bool) -> Iterator[tuple[ServerEntry, bool]]:
+    """Yield the servers of the user's own list, then those of the list in the settings; with each, whether he must
+    trust the folder with it first. That is so for those of the folder's list, unless he has `named` it himself, and
+    for a program in the workspace, which agents write to.
+
+    Raises SettingsError for a list that cannot be read.
+    """
+    workspace, own, listed = folder / settings.workspace, user_servers_path(), folder / settings.mcp_servers_file
+    for path in [own, listed] if named else [own]:
+        for entry in read_servers(path, path.parent, os.environ, [workspace]):
+            yield entry, bool(entry.places)
+    if not named:
+        for entry in read_servers(listed, folder, None, [folder, workspace]):
+            yield entry, True
+
+
+def untrusted_servers(settings: Settings, folder: Path, *, named: bool) -> Iterator[UntrustedValue]:
+    """Yield the servers to ask the user about; nothing more from an unreadable list, which is reported later."""
+    with suppress(SettingsError):
+        for entry, is_asked in listed_servers(settings, folder, named=named):
+            if is_asked:
+                yield untrusted_server(entry)
+
+
+def untrusted_server(entry: ServerEntry) -> UntrustedValue:
+    """Return the server as a value to ask the user about, with what its program holds now."""
+    names = ", ".join(str(place) for place in entry.places)
     return UntrustedValue(
-        file=shown, name=entry.name, value=entry.written, about=f"an MCP server: {entry.about}", additive=True
+        file=entry.place.name,
+        name=entry.name,
+        value=f"{entry.written} with {names} as of now ({entry.code[:16]})" if names else entry.written,
+        about=f"an MCP server: {entry.about}",
+        additive=True,
     )
+
+
+def digest_of(entry: ServerEntry) -> str:
+    """Return the digest of the files of its program as they are now; '' if it has none in the folder.
+
+    Raises SettingsError if they cannot be read, or are too many or too large to be looked at.
+    """
+    if not entry.places:
+        return ""
+    digest, size = hashlib.sha256(), 0
+    files = [file for place in entry.places for file in ([place] if place.is_file() else sorted(place.rglob("*")))]
+    try:
+        for file in files:
+            if file.is_symlink():
+                digest.update(f"{file}\0{file.readlink()}\0".encode("utf-8", "surrogateescape"))
+            elif file.is_file():
+                size += file.stat().st_size
+                if len(files) > _FILES or size > _BYTES:
+                    raise SettingsError(
+                        f"{entry.place}: the program of the MCP server {entry.name!r} shares {file.parent} with too "
+                        f"much to look at ({_FILES:,} files, {_BYTES >> 20} MB); move it into a folder of its own."
+                    )
+                head = f"{file}\0{file.stat().st_mode & 0o111}\0{file.stat().st_size}\0"
+                digest.update(head.encode("utf-8", "surrogateescape") + file.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"{entry.place}: the program of the MCP server {entry.name!r}: {error}.") from error
+    return digest.hexdigest()
+
+
+def _with_code(entry: ServerEntry, within: Sequence[Path]) -> ServerEntry:
+    entry = replace(entry, places=tuple(_places(entry, [Path(os.path.realpath(root)) for root in within])))
+    return replace(entry, code=digest_of(entry))
+
+
+def _places(entry: ServerEntry, within: Sequence[Path]) -> list[Path]:
+    """Return the files of an entry's program in these folders: each with the folder it lies in, unless that is one of
+    these itself. Of several files in the arguments those count that are code, and the first: others may be data.
+    """
+    base = Path(entry.folder, entry.cwd)
+    modules = [after.replace(".", "/") for flag, after in zip(entry.args, entry.args[1:], strict=False) if flag == "-m"]
+    named = [entry.command, *entry.args, *modules, *(f"{module}.py" for module in modules)]
+    places: dict[Path, None] = {}
+    for text in named:
+        path = Path(os.path.realpath(base / text.rpartition("=")[2]))
+        roots = [root for root in within if root in path.parents]
+        if roots and text in modules and path.is_dir():
+            places[path] = None
+        elif roots and path.is_file() and (not places or code_block.is_code(path.name) or os.access(path, os.X_OK)):
+            places[path if path.parent in roots else path.parent] = None
+    return list(places)
 
 
 def _listed(path: Path) -> list[tuple[str, dict[str, Any]]]:

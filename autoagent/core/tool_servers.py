@@ -23,6 +23,8 @@ class ServerEntry:
         command, args, env, cwd: the program, its additional variables and its working directory.
         url, headers: the address, and the headers of each request.
         written: its entry as written, variables not filled in.
+        places: the files and folders of its program that lie where an agent or a `git pull` may change them.
+        code: their digest; '' if there are none.
     """
 
     name: str
@@ -35,6 +37,8 @@ class ServerEntry:
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     written: str = ""
+    places: tuple[Path, ...] = ()
+    code: str = ""
 
     @property
     def about(self) -> str:

@@ -222,8 +222,8 @@ def tell_choice(
 
 def protected_paths(settings: Settings) -> list[str]:
     """Return the agent's own files as seen from here, absolute: out of reach of every command."""
+    from autoagent.config.tool_servers import user_servers_path
     from autoagent.session.saved_rules import rules_path
-    from autoagent.session.tool_servers import user_servers_path
 
     settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
     enabled = settings.plugins_config_file.exists() or settings.allowlisted_plugins
@@ -235,11 +235,12 @@ def protected_paths(settings: Settings) -> list[str]:
 
 def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
     """Open the workspace of a run, with what is out of reach there. Raises SettingsError."""
+    from autoagent.session.tool_servers import programs_in
+
     hold_workspace(Path(start.workspace), os.environ, Path.cwd())
     protected = [Path(path) for path in start.settings["protected"]]
-    return Workspace(
-        Path(start.workspace), protected, changes=settings.protect, apart=settings.state_dir.absolute() / "held"
-    )
+    changes = (*settings.protect, *programs_in(settings, Path.cwd()))
+    return Workspace(Path(start.workspace), protected, changes=changes, apart=settings.state_dir.absolute() / "held")
 
 
 def guidance_of(settings: Settings) -> Guidance:

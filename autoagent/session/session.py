@@ -261,9 +261,7 @@ def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
 
 def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
     """Yield what a run can go without: MCP servers, and what the folder tells the agent."""
-    path = loaded.settings.mcp_servers_file
-    if not _is_named(loaded, "mcp_servers_file"):
-        yield from untrusted_servers(folder / path, str(path))
+    yield from untrusted_servers(loaded.settings, folder, named=_is_named(loaded, "mcp_servers_file"))
     yield from untrusted_texts(folder, loaded.settings.workspace)
 
 

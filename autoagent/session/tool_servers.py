@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,8 @@ from autoagent.commands.server_tools import category_of, server_commands
 from autoagent.commands.support.extras import MCP, is_installed
 from autoagent.config.folder import UntrustedValue
 from autoagent.config.scenario_bounds import HELD_TO
-from autoagent.config.settings import Settings, user_config_path
-from autoagent.config.tool_servers import read_servers, untrusted_server
+from autoagent.config.settings import Settings
+from autoagent.config.tool_servers import listed_servers, untrusted_server
 from autoagent.core.errors import SettingsError, SetupError
 from autoagent.core.tool_servers import ServerEntry, ServerTool
 from autoagent.session.session import Session
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from autoagent.services.mcp.client import ConnectedServer
 
 
-def user_servers_path() -> Path:
-    """Return the user's own list of servers, among his settings."""
-    return user_config_path(os.environ).with_name("mcp.json")
-
-
 def configured(session: Session, warn: Callable[[str], None]) -> list[ServerEntry]:
     """Return the servers that the user has listed, and those that this folder is trusted with; none in a scenario,
     which somebody else may have written, and which a server would lead out of its folder.
@@ -47,25 +42,35 @@ def configured(session: Session, warn: Callable[[str], None]) -> list[ServerEntr
     """
     if HELD_TO in os.environ:
         return []
-    listed, own = session.settings.mcp_servers_file, user_servers_path()
-    listed_first = read_servers(own, own.parent, os.environ)
-    if session.is_named("mcp_servers_file"):
-        if not listed.is_file():
-            raise SettingsError(f"{listed}: there is no such file (AUTOAGENT_MCP_SERVERS).")
-        place = listed.absolute()
-        others = read_servers(place, place.parent, os.environ)
-    else:
-        others = [
-            entry
-            for entry in read_servers(session.folder / listed, session.folder, None)
-            if session.holds(untrusted_server(entry, str(listed)))
-        ]
+    settings, named = session.settings, session.is_named("mcp_servers_file")
+    if named and not settings.mcp_servers_file.is_file():
+        raise SettingsError(f"{settings.mcp_servers_file}: there is no such file (AUTOAGENT_MCP_SERVERS).")
+    top = Path(os.path.realpath(session.folder / settings.workspace))
     found: dict[str, ServerEntry] = {}
-    for entry in (*listed_first, *others):
+    for entry, is_asked in listed_servers(settings, session.folder, named=named):
+        if is_asked and not session.holds(untrusted_server(entry)):
+            continue
+        if loose := [place.name for place in entry.places if place.parent == top and place.is_file()]:
+            warn(
+                f"The MCP server {entry.name} is left out: {loose[0]} lies at the top of the workspace, where an agent "
+                "may add what it loads. Move it into a folder of its own."
+            )
+            continue
         first = found.setdefault(folded(entry.name), entry)
         if first is not entry:
             warn(f"The MCP server {entry.name} of {entry.place} is left out: {first.place} has one too.")
     return list(found.values())
+
+
+def programs_in(settings: Settings, folder: Path) -> list[str]:
+    """Return where in the workspace the programs of listed servers lie, relative to its root: they run as the user."""
+    root = os.path.realpath(folder / settings.workspace)
+    found = set()
+    for named in (True, False):
+        with suppress(SettingsError):
+            for entry, _ in listed_servers(settings, folder, named=named):
+                found |= {os.path.relpath(place, root) for place in entry.places if Path(root) in place.parents}
+    return sorted(found)
 
 
 @contextmanager
@@ -86,7 +91,7 @@ def opened_servers(session: Session, screen: Console) -> Iterator[tuple[Command,
             screen.say(f"Connecting to the MCP server {entry.name}.")
             try:
                 server = stack.enter_context(closing(open_server(entry, settings)))
-            except SetupError as error:
+            except (SetupError, SettingsError) as error:
                 screen.warn(str(error))
                 continue
             commands += _allowed(entry, server_commands(server, server.tools, screen.warn), screen, session.trusted)

@@ -123,7 +123,7 @@ class Authorization:
         if not proposal.guarded:
             return proposal
         places = ", ".join(proposal.guarded)
-        warning = f"{places} would run as you later, without a question: git, an editor or a shell reads it by itself."
+        warning = f"{places} would run as you later, without a question: git, an editor, a shell or a server does so."
         return replace(proposal, warning=f"{warning} {proposal.warning}".strip())
 
     def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from driver import FINISH, GOAL, PATIENCE, ROOT, TEAM_OF_TWO, Home
-from server import ScriptedServer, command
+from server import Command, Request, ScriptedServer, command
 
 pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 pytestmark = pytest.mark.slow
@@ -124,6 +124,62 @@ def test_a_server_in_a_folder_is_not_started_before_the_folder_is_trusted(served
     assert "touch PWNED" in trusted.out
     assert served.run("mcp", "list", "--json").code == 0
     assert (served.folder / "PWNED").exists()
+
+
+def in_the_workspace(home: Home, script: str = "tools/shop.py") -> None:
+    """A server in the folder that the agent works in, trusted, with what it offers."""
+    home.write(script, SHOP.read_text())
+    entry = {"command": sys.executable, "args": [script, str(home.folder)]}
+    home.write(".mcp.json", json.dumps({"mcpServers": {"shop": entry}}))
+    assert "tools" in home.run("-w", ".", "trust").out
+    home.run("-w", ".", "mcp", "allow", "shop")
+
+
+def test_the_agent_does_not_change_the_program_of_a_server(served: Home, server: ScriptedServer) -> None:
+    in_the_workspace(served)
+    before = (served.folder / "tools/shop.py").read_text()
+    plant = "open('PWNED', 'w')\n"
+    server.add(
+        command("write_to_file", filename="tools/shop.py", text=plant),
+        command("write_to_file", filename="tools/anyio.py", text=plant),
+        command("execute_shell", command_line="echo 'import os' > tools/json.py; echo x >> tools/shop.py"),
+        *FINISH,
+    )
+    done = served.run("-w", ".", "-c", *GOAL)
+    assert done.text.count("NOT RUN (guard)") == 2 and "Read-only" in returned(served)[0][1], done.text
+    assert (served.folder / "tools/shop.py").read_text() == before
+    assert sorted(path.name for path in (served.folder / "tools").iterdir()) == ["shop.py"]
+
+
+def test_a_server_whose_program_has_changed_is_asked_about_again(served: Home, server: ScriptedServer) -> None:
+    in_the_workspace(served)
+    served.write("tools/helper.py", "open('PWNED', 'w')\n")
+    server.add(*FINISH)
+    done = served.run("-w", ".", "-c", *GOAL)
+    assert "Left out until you trust this folder (`autoagent trust`): .mcp.json shop." in " ".join(done.err.split())
+    assert "mcp__" not in server.requests[0].prompt
+
+
+def test_a_server_that_ended_is_not_started_from_other_files(served: Home, server: ScriptedServer) -> None:
+    in_the_workspace(served)
+
+    def pulled(request: Request) -> Command:
+        served.write("tools/helper.py", "x = 1\n")
+        return command(ADD, a=2)
+
+    server.add(command("mcp__shop__crash"), pulled, *FINISH)
+    served.run("-w", ".", "-c", "--allow", ADD, "--allow", "mcp__shop__crash", *GOAL)
+    assert "its program has changed since you trusted it" in returned(served)[1][1]
+    assert calls(served) == ["crash"]
+
+
+def test_a_server_at_the_top_of_the_workspace_is_left_out(served: Home, server: ScriptedServer) -> None:
+    served.write("shop.py", SHOP.read_text())
+    entry = {"command": sys.executable, "args": [str(served.folder / "shop.py"), str(served.folder)]}
+    served.write(".config/autoagent/mcp.json", json.dumps({"mcpServers": {"shop": entry}}))
+    assert served.run("-w", ".", "trust").code == 0
+    done = served.run("-w", ".", "mcp", "list")
+    assert "shop.py lies at the top of the workspace" in " ".join(done.text.split())
 
 
 def test_a_module_of_a_folder_is_not_run_by_a_server_of_the_users_own_list(served: Home) -> None:

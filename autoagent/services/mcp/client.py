@@ -3,7 +3,9 @@
 The server is asked for nothing but what it offers: it gets no answers of a model, no questions to the user and no list
 of folders, whatever it asks for. Redirects to another origin are not followed, nor are proxies of the environment used.
 
-Not covered: the program of a server is started as it is, with all that the user may do. A line that it prints without
+The program of a server is started, and started again, only as the user has trusted it.
+
+Not covered: a program runs outside the sandbox, with all that the user may do. A line that it prints without
 an end is kept in memory. What outlives it once its input is closed and its group has been killed.
 """
 
@@ -22,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from autoagent import __version__
-from autoagent.core.errors import CommandError, SetupError
+from autoagent.config.tool_servers import digest_of
+from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
 from autoagent.services.mcp import answers
 
@@ -73,7 +76,11 @@ class ConnectedServer:
         return self._link.tools if self._link else ()
 
     def open(self) -> None:
-        """Connect. Raises SetupError."""
+        """Connect. Raises SetupError, SettingsError."""
+        if digest_of(self._entry) != self._entry.code:
+            raise SetupError(
+                f"The MCP server {self._entry.name} is not started: its program has changed since you trusted it."
+            )
         self._link = _Link(self._entry, self._log)
         try:
             self._link.open()
@@ -131,7 +138,7 @@ class ConnectedServer:
         self._link.close()
         try:
             self.open()
-        except SetupError as error:
+        except (SetupError, SettingsError) as error:
             raise CommandError(str(error)) from error
         return self._link
 
@@ -263,8 +270,10 @@ async def _transport(entry: ServerEntry, log: Path) -> AsyncIterator[tuple[Any, 
         async with client, streamable_http_client(entry.url, http_client=client) as streams:
             yield streams
         return
+    # Python adds the working directory, or the script's, to its modules. Nothing may be left beside a trusted script.
+    safe = {"PYTHONDONTWRITEBYTECODE": "1"} if entry.places else {"PYTHONSAFEPATH": "1"}
     program = StdioServerParameters(
-        command=entry.command, args=list(entry.args), env=dict(entry.env), cwd=entry.cwd or str(entry.folder)
+        command=entry.command, args=list(entry.args), env={**safe, **entry.env}, cwd=entry.cwd or str(entry.folder)
     )
     with _errors(log) as errors:
         async with stdio_client(program, errors) as streams:
