@@ -105,6 +105,11 @@ def test_what_only_looks_like_an_answer_is_asked_again_with_a_reason(line: str) 
     assert answer.kind == "again" and answer.text
 
 
+@pytest.mark.parametrize("line", ["ok", "Yep!", "sure", "ok, run it", "yes please", "go ahead", "OK then.", "do it"])
+def test_words_that_mean_yes_are_asked_again(line: str) -> None:
+    assert read_answer(line) == UserAnswer("again", text="y runs it; anything else that you type is feedback.")
+
+
 @pytest.mark.parametrize("line", ["", "   ", "\t"])
 def test_blank_is_asked_again(line: str) -> None:
     assert read_answer(line) == UserAnswer("again")
@@ -113,7 +118,8 @@ def test_blank_is_asked_again(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     ["use b.txt instead", "yes, but use b.txt", "y, but use b.txt", "you should stop", "no, use b.txt", "yesterday",
-     "nothing of this", "n -", "é", "у меня есть идея", "5", "-5", "ok then", "x" * 1_000_000],
+     "nothing of this", "n -", "é", "у меня есть идея", "5", "-5", "ok, use b.txt", "do it again",
+     "run the tests", "x" * 1_000_000],
 )  # fmt: skip
 def test_everything_else_is_feedback(line: str) -> None:
     assert read_answer(f" {line} ") == UserAnswer("feedback", text=line)

@@ -17,6 +17,7 @@ class Question:
 
     `yes` and `no` are the keys to run and to stop. `warned`: only a new answer allows this very `proposal`. `text` is
     the question without surrounding output. If it `stays_open`, it can still be answered after the run has gone on.
+    `words` are what may be asked for with a slash in front.
     """
 
     kind: QuestionKind = "text"
@@ -26,6 +27,7 @@ class Question:
     proposal: Proposal | None = None
     text: str = ""
     stays_open: bool = False
+    words: tuple[str, ...] = ()
 
 
 ANY_TEXT = Question()

@@ -101,15 +101,22 @@ _LETTERS: Mapping[str, UserAnswer] = {
     "t": UserAnswer("word", text="thoughts"),
 }  # fmt: skip
 
+_YES = frozenset(
+    ("ok", "okay", "yep", "yeah", "yup", "sure", "fine", "alright", "please", "yes", "go", "do", "run", "proceed")
+)
+_WITH_YES = _YES | {"it", "on", "ahead", "this", "then", "that", "so"}
+
 _OWN_WORDS: Mapping[str, str] = {
-    "continuous": "run this and all that follow without a question (/continuous 5: five in all), until Ctrl-C",
+    "continuous": "run this and all that follow unasked, until Ctrl-C (5: five in all)",
     "ask": "ask before every command again",
     "write": "write feedback in your editor",
     "help": "what can be answered",
     "quit": "save and stop",
 }
 
-_DROP = "/drop: go on without the memories that brought text from outside, or one of them (/drop 12)\n"
+_AS_LETTERS = ("thoughts", "help", "quit")  # words for what a letter asks for, too
+
+_DROP = "go on without the memories from outside, or one of them (/drop 12)"
 
 _NEW_ARGUMENTS = "New arguments: one line of JSON, or NAME=VALUE; Enter keeps them"
 
@@ -145,6 +152,8 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
         return UserAnswer(
             "again", text=read.text or "That only looks like an answer: there are other characters in it."
         )
+    if (words := re.findall(r"[^\W_]+", folded[:40])) and words[0] in _YES and _WITH_YES.issuperset(words):
+        return UserAnswer("again", text=f"{yes} runs it; anything else that you type is feedback.")
     return UserAnswer("feedback", text=text)
 
 
@@ -450,22 +459,19 @@ class Ask:
 
     def _explanation(self, proposal: Proposal) -> str:
         name, yes, no = proposal.call.name, self._yes, self._no
-        return (
-            f"{proposal.spec.label} ({name}, risk: {proposal.risk})\n"
-            f"{yes}     run this command\n"
-            f"{yes} -5  run it and the next 4 without a question\n"
-            f"{no}     save the run and stop; it can be resumed\n"
-            "e     edit the arguments, then be asked again\n"
-            "d     show all arguments and the whole diff\n"
-            "t     show all thoughts of this step\n"
-            f"a     run every {name} without a question until this run ends or Ctrl-C is pressed\n"
-            f"a {name}:PATTERN\n"
-            "      save a rule for such calls in every run; you see first what it lets through\n"
-            "text  is feedback to the agent; the command is not run. Alt-Enter begins a new line\n"
-            + "".join(f"/{word}: {what}\n" for word, what in self._words.items())
-            + (_DROP if proposal.recalled else "")
-            + "Ctrl-C twice saves and stops."
-        )
+        rows = {
+            f"{yes}, {yes} -5": "run it; run it and the next 4 without a question",
+            no: "save and stop, as Ctrl-D and Ctrl-C twice do; it can be resumed",
+            "e": "edit the arguments, then be asked again",
+            "d, t": "show all arguments and the whole diff; all thoughts of this step",
+            "a": f"run every {name} unasked until the run ends, or Ctrl-C",
+            "a RULE": f"save a rule, such as {name}:PATTERN, for every run",
+            "text": "feedback to the agent; nothing is run. Alt-Enter begins a new line",
+            **{f"/{word}": what for word, what in self._words.items() if word not in _AS_LETTERS},
+            **({"/drop": _DROP} if proposal.recalled else {}),
+        }
+        head = f"{proposal.spec.label} ({name}, risk: {proposal.risk})"
+        return "\n".join([head, *(f"{answer:<12}{what}" for answer, what in rows.items())])
 
     def _made_rule(self, text: str, proposal: Proposal) -> Rule | None:
         """Return the rule, saved once the user has confirmed it, or None if it stays unsaved and nothing is decided."""
@@ -492,7 +498,7 @@ class Ask:
 
     def _form(self, kind: QuestionKind, proposal: Proposal | None = None) -> Question:
         warned = proposal is not None and bool(proposal.warning)
-        return Question(kind, self._yes, self._no, warned, proposal)
+        return Question(kind, self._yes, self._no, warned, proposal, words=tuple(self._words))
 
     def _listen(self, words: str, question: Question) -> str:
         """Read a line of answer; the first Ctrl-C returns to the question, a second ends the run."""

@@ -60,12 +60,12 @@ class RunSteering:
         self._start = plan.start
         self._words: Mapping[str, tuple[str, Callable[[str], Change | None]]] = {
             "model": (
-                "which models there are; /model NAME: another one for the steps that follow",
+                "which models there are; /model NAME: another one from now on",
                 self._other,
             ),
-            "budget": ("what was spent; /budget 0.50: the run may cost that much in USD, in all", self._ceiling),
-            "goals": ("the goals, and which are met; change them, in your editor or line by line", self._goals),
-            "undo": ("undo the last change of the files (/undo again: the one before; --redo, --force)", self._undo),
+            "budget": ("what was spent; /budget 0.50: the most that it may cost, in USD", self._ceiling),
+            "goals": ("the goals, and which are met; change them", self._goals),
+            "undo": ("undo the last change of files, then the one before (--redo, --force)", self._undo),
         }
 
     @property

@@ -20,10 +20,13 @@ PLACES = {  # where each shell looks by itself, under the home of the user
 
 @click.command("completion")
 @click.argument("what", type=click.Choice(["install", *PLACES]))
+@click.argument("shell", type=click.Choice(list(PLACES)), required=False)
 @click.pass_context
-def completion(ctx: click.Context, what: str) -> None:
-    """Print the script for bash, zsh or fish, or install it for the shell you use ($SHELL)."""
-    shell = Path(os.environ.get("SHELL", "")).name if what == "install" else what
+def completion(ctx: click.Context, what: str, shell: str | None) -> None:
+    """Print the script for bash, zsh or fish, or install it: for SHELL, or the one you use ($SHELL)."""
+    if shell and what != "install":
+        raise click.UsageError(f"Give one shell: `autoagent completion install {shell}`, or `completion {shell}`.")
+    shell = shell or (Path(os.environ.get("SHELL", "")).name if what == "install" else what)
     if shell not in PLACES:
         raise SettingsError(f"SHELL is {shell or 'not set'}: print the script of one of {', '.join(PLACES)} instead.")
     root = ctx.find_root().command

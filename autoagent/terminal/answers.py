@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from autoagent.terminal.line_editor import LineEditor, can_edit, edit_in_editor
@@ -35,14 +35,14 @@ class Answers:
         """Whether a person types the answers."""
         return self._stdin.isatty()
 
-    def read(self, watch: Watch | None = None) -> str:
-        """Read an answer.
+    def read(self, watch: Watch | None = None, words: Sequence[str] = ()) -> str:
+        """Read an answer; Tab completes `words` behind a slash.
 
         Raises EOFError at the end of input, KeyboardInterrupt for Ctrl-C, the error of `watch`, and UnicodeDecodeError
         for what is no text.
         """
         if self._editor is not None:
-            return _whole(self._editor.read("> ", watch=watch))
+            return _whole(self._editor.read("> ", watch=watch, words=words))
         self._screen.open_line = True  # after Ctrl-C or the end of input, the cursor stands behind the prompt
         with watched(watch):
             line = self._read_line("> ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
@@ -9,8 +10,10 @@ from collections.abc import Callable
 
 import click
 
+from autoagent.config.settings import user_state_path
 from autoagent.terminal.line_editor import LineEditor, can_edit
 from autoagent.terminal.output import echo
+from autoagent.text.redaction import Redactor
 from autoagent.text.wrapping import wrap
 
 READING_BEGINS = 0.2  # seconds after a question is written; until then nothing competes with the writing
@@ -24,7 +27,9 @@ class ClickTerminal:
 
     def __init__(self, while_reading: Callable[[], None] | None = None) -> None:
         self._while_reading = while_reading
-        self._editor = LineEditor(sys.stdin, sys.stderr) if can_edit(sys.stdin, sys.stderr) else None
+        self._editor = None
+        if can_edit(sys.stdin, sys.stderr):
+            self._editor = LineEditor(sys.stdin, sys.stderr, user_state_path(os.environ) / "history", Redactor().mask)
 
     @property
     def interactive(self) -> bool:

@@ -12,16 +12,14 @@ import json as json_format
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import click
-
 from autoagent.core.commands import Proposal
-from autoagent.core.errors import StateError
+from autoagent.core.errors import StateError, StopRun
 from autoagent.core.event_codec import to_json
 from autoagent.core.events import (
     Changed,
@@ -43,6 +41,7 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import memory_name
 from autoagent.core.model import Thoughts
+from autoagent.core.outcome import Outcome, Status
 from autoagent.core.questions import ANY_TEXT, Question
 from autoagent.runs.stats import RunStats
 from autoagent.safety.approval import read_answer
@@ -52,6 +51,7 @@ from autoagent.terminal.answers import Answers
 from autoagent.terminal.attention import Attention
 from autoagent.terminal.line_editor import can_edit
 from autoagent.terminal.markdown import has_markup
+from autoagent.terminal.output import turn_pages
 from autoagent.terminal.question_desk import QuestionDesk
 from autoagent.terminal.rendering import Canvas
 from autoagent.terminal.report_table import table
@@ -350,7 +350,7 @@ class Console:
         lines = list(rendering.proposal(proposal, self._screen.page, mask=self._mask, whole=True))
         if self._can_page() and len(lines) >= shutil.get_terminal_size().lines:
             self._activity.rests()
-            click.echo_via_pager("".join(f"{line}\n" for line in lines), color=True)
+            turn_pages("".join(f"{line}\n" for line in lines))
         else:
             self._screen.lines(lines)
 
@@ -364,7 +364,7 @@ class Console:
             self._screen.lines(self._words.lines(word, page))
         elif self._can_page():
             self._activity.rests()
-            click.echo_via_pager(escape(self._words.result))
+            turn_pages(escape(self._words.result))
         else:
             self._screen.lines(rendering.block(self._words.result, page))
 
@@ -400,7 +400,7 @@ class Console:
         With a `label` before it the prompt is the agent's, and may be Markdown.
 
         Raises EOFError at the end of input and where the prompt cannot be shown, KeyboardInterrupt for Ctrl-C,
-        TimeoutError if the run is to go on without an answer, StopRun if it is to end.
+        TimeoutError if the run is to go on without an answer, StopRun if it is to end: for Ctrl-D, too.
         """
         self._activity.rests()
         self._thoughts.forget()
@@ -420,14 +420,19 @@ class Console:
             raise EOFError(self._screen.broken)
 
         def read(watch: Watch | None) -> str:
-            text = self._read(watch)
+            text = self._read(watch, question.words)
             with suppress(EOFError):
                 while goes_on(text):
                     text += f"\n{self._read(watch)}"
             return text
 
         run, words, attended = self.tally.run, self._mask(prompt), self._answers.at_terminal
-        self._typed = self._desk.ask(run, words, question, timeout, read, attended=attended)
+        try:
+            self._typed = self._desk.ask(run, words, question, timeout, read, attended=attended)
+        except EOFError:
+            if attended and self._events is None:
+                raise StopRun(Outcome(Status.STOPPED, "Saved, by Ctrl-D.")) from None
+            raise
         allows = question.proposal is not None and read_answer(self._typed, question.yes, question.no).count == 1
         if allows and page.rows and not self.elsewhere and page == self._screen.page:
             self._screen.take_back("".join(f"{line}\n" for line in [*lines, "> "]))
@@ -449,9 +454,9 @@ class Console:
         except (EOFError, KeyboardInterrupt):
             return ""
 
-    def _read(self, watch: Watch | None) -> str:
+    def _read(self, watch: Watch | None, words: Sequence[str] = ()) -> str:
         try:
-            return self._answers.read(watch)
+            return self._answers.read(watch, words)
         except UnicodeDecodeError:
             self.say("What was typed is not valid text in this terminal's encoding.")
             return ""

@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LARGE = 500  # characters that come at once, and that nobody types
 PIECE = 65_536  # bytes read at once
 READING_BEGINS = 0.2  # seconds after the first question is written, or with the first key; then the editor is loaded
-PASTE_GAP = 0.03  # seconds; what comes sooner after Enter was pasted with it, by a terminal that does not mark pastes
+PASTE_GAP = 0.03  # seconds; what comes sooner belongs to a paste that the terminal does not mark
 SHORTEST_KEPT = 4  # characters of an answer that the history keeps: y, y -5 and the like are quicker typed
 HANG_UP_TOLD = 0.1  # seconds until the signal comes that tells of a terminal which was closed
 TYPING = 10.0  # seconds after a key in which a question is not given up
@@ -64,13 +64,18 @@ class LineEditor:
         self._history_file = history
         self._mask = mask
         self._session: PromptSession[str] | None = None
+        self._words: Sequence[str] = ()
 
-    def read(self, prompt: str, *, hidden: bool = False, watch: Watch | None = None) -> str:
+    def read(
+        self, prompt: str, *, hidden: bool = False, watch: Watch | None = None, words: Sequence[str] = ()
+    ) -> str:
         """Show the prompt, the end of a line, and return what is typed: several lines where they were pasted.
 
-        What is `hidden` shows as stars, and no history keeps it. Raises EOFError for Ctrl-D, KeyboardInterrupt for
-        Ctrl-C, the error of `watch`, and what the handler of a signal raises. While somebody types, time is not over.
+        What is `hidden` shows as stars, and no history keeps it. Tab completes `words` behind a slash. While somebody
+        types, time is not over. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C, the error of `watch`,
+        and what the handler of a signal raises.
         """
+        self._words = words
         with _unechoed(self._stdin):
             self._screen.write(prompt)  # it can be read while the editor is loaded, which draws it once more
             self._screen.flush()
@@ -146,7 +151,7 @@ class LineEditor:
             reserve_space_for_menu=0,
             prompt_continuation=lambda width, line, wrapped: "" if wrapped else "| ".rjust(width),
             history=InMemoryHistory() if hidden or self._history_file is None else self._kept(self._history_file),
-            key_bindings=_keys(self._stdin),
+            key_bindings=_keys(lambda: self._words),
             input=Input(self._stdin),
             output=output,
         )
@@ -185,7 +190,7 @@ def _pasted(text: str) -> list[KeyPress]:
     return [whole, KeyPress(Keys.ControlM, "\r")] if text.endswith("\r") else [whole]
 
 
-def _keys(stdin: TextIO) -> KeyBindings:
+def _keys(words: Callable[[], Sequence[str]]) -> KeyBindings:
     """Return the keys that differ from the usual ones of a line."""
     from prompt_toolkit.key_binding import KeyBindings
 
@@ -193,10 +198,14 @@ def _keys(stdin: TextIO) -> KeyBindings:
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
-        if event.key_processor.input_queue or select.select([stdin], [], [], PASTE_GAP)[0]:
-            event.current_buffer.newline(copy_margin=False)
-        else:
-            event.current_buffer.validate_and_handle()
+        event.current_buffer.validate_and_handle()  # what was pasted comes as one key
+
+    @keys.add("tab")
+    def _(event: KeyPressEvent) -> None:
+        typed = event.current_buffer.text
+        fitting = [f"/{word} " for word in words() if typed and f"/{word}".startswith(typed)]
+        if len(fitting) == 1:
+            event.current_buffer.insert_text(fitting[0][len(typed) :])
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

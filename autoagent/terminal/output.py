@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -62,7 +64,18 @@ def page_out(text: str) -> None:
     if text.count("\n") < shutil.get_terminal_size().lines:
         click.echo(text, nl=False)
     else:
-        click.echo_via_pager(text, color=True)
+        turn_pages(text)
+
+
+def turn_pages(text: str) -> None:
+    """Show a text in the user's pager: in colours if that is less, which is told to show them."""
+    pager = (os.environ.get("PAGER") or "less").split()[0]
+    options = os.environ.get("LESS", "")
+    os.environ["LESS"] = f"-R {options}".strip()
+    try:
+        click.echo_via_pager(text, color=Path(pager).name == "less")
+    finally:
+        os.environ["LESS"] = options
 
 
 def minute(t: float) -> str:

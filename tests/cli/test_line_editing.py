@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver import GOAL, Home
+from driver import FINISH, GOAL, READY, Home
 from server import ScriptedServer, command
 from test_session import QUESTION, opened
 
@@ -18,7 +18,7 @@ def test_a_name_is_edited_with_arrow_keys_in_any_script(home: Home) -> None:
         session.answers("Goal 1:", PASTED.format("Look after\nthe garden"))
         session.answers("Goal 2:", "")
         session.answers("as the model:\n> ", "\x04")
-        assert session.ends() == 5
+        assert session.ends() == 6
     saved = home.read("ai_settings.yaml")
     assert "ai_name: BobGPT" in saved
     assert "一个园的丁🙂" in saved
@@ -82,6 +82,57 @@ def test_the_text_of_a_file_and_feedback_are_written_in_the_editor(served: Home,
         assert session.ends() == 6
     assert served.read("autoagent_workspace/a.txt") == "line one\nline two\n"
     assert "line one\nline two" in [event.get("text") for event in served.log() if event["type"] == "feedback"]
+
+
+def test_ctrl_d_saves_and_leaves_and_a_yes_in_other_words_is_asked_again(served: Home, server: ScriptedServer) -> None:
+    server.add(command("list_files", directory="."))
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        session.answers(QUESTION, "ok, run it")
+        session.sees("y runs it; anything else that you type is feedback. Nothing was run.")
+        session.answers(QUESTION, "?")
+        session.sees("then be asked again")
+        session.sees(QUESTION)
+        lines = session.screen.split("> ?\n")[1].split("Run it?")[0].splitlines()
+        assert len(lines) <= 20 and all(line[12] != " " and line[11] == " " for line in lines[1:]), lines
+        session.presses("/budg\t\r")
+        session.sees("Cost")
+        session.sees(QUESTION)
+        session.presses("\x04")
+        assert session.ends() == 6
+        assert "STOPPED: Saved, by Ctrl-D." in session.screen and "pass -c" not in session.screen
+    assert len(server.requests) == 1
+
+
+def test_lines_typed_at_once_stay_two_and_a_wish_comes_back(home: Home) -> None:
+    with opened(home.terminal("--model", "human", "-m", "none")) as session:
+        session.sees("Name of the AI")
+        session.sees(READY)
+        session.presses("BobGPT\rwho keeps the books\r")
+        session.answers("Goal 1:", "Keep the books")
+        session.answers("Goal 2:", "")
+        session.answers("as the model:\n> ", "\x04")
+        assert session.ends() == 6
+    saved = home.read("ai_settings.yaml")
+    assert "ai_name: BobGPT\n" in saved and "ai_role: who keeps the books\n" in saved
+    with opened(home.terminal("--model", "human", "-m", "none")) as session:
+        session.answers("e = edit) [y]:", "n")
+        session.answers("Name of the AI", f"{UP}{UP}{UP}")
+        session.sees("who keeps the books is [")
+        session.presses("\x03")
+        assert session.ends() == 130
+
+
+def test_a_run_is_shown_in_a_pager_that_is_told_of_the_colours(served: Home, server: ScriptedServer) -> None:
+    server.add(*FINISH)
+    assert served.run("-c", "-m", "none", *GOAL).code == 0
+    for name, colours in (("less", "\x1b[1m"), ("more", "NAME:")):
+        pager = served.write(f"bin/{name}", f"#!/bin/sh\necho PAGED BY {name} $LESS; cat\n")
+        pager.chmod(0o755)
+        env = {"PAGER": str(pager), "LESS": "-FX", "LINES": "5", "COLUMNS": "80"}
+        with opened(served.terminal("show", served.runs[0], env=env)) as session:
+            assert session.ends() == 0
+        shown = session.raw.split(f"PAGED BY {name} ")[1]
+        assert shown.startswith("-R -FX\r\n") and shown.split("\r\n")[1].startswith(colours)
 
 
 def test_a_word_behind_a_slash_costs_no_call(served: Home, server: ScriptedServer) -> None:

@@ -171,7 +171,7 @@ def test_who_is_not_to_come_back_is_asked_for_anew(home: Home) -> None:
         session.answers("Goal 2:", "")
         session.sees("Your reply, as the model:\n> ")
         session.presses("\x04")
-        assert session.ends() == 5
+        assert session.ends() == 6
     assert "ai_name: New" in home.read("ai_settings.yaml")
     assert "Old" not in home.read("ai_settings.yaml")
 

@@ -62,7 +62,7 @@ def test_undo_at_the_question_takes_the_last_change_back_and_tells_the_model(
         session.answers(QUESTION, "y")
         session.answers(QUESTION, "/undo")
         session.sees("Undone: step 1 (write_to_file).")
-        session.sees("--- /dev/null")  # what is proposed is now another change
+        session.sees("\x1b[32m  +")  # what is proposed is now another change
         session.answers(QUESTION, "/undo --redo")
         session.answers(QUESTION, "/undo")
         session.answers(QUESTION, "y -9")
