@@ -58,8 +58,7 @@ class YamlEntry:
         raise SettingsError(f"{self.where}: must be text, not a {_KINDS[self.node.id]}.")
 
     def texts(self) -> list[str]:
-        """Return a list of texts; a single text is a list of one. Raises SettingsError for anything else, and for gaps.
-        """
+        """Return a list of texts; a single text is a list of one. Raises SettingsError for all else, and for gaps."""
         if self.node.id == "scalar":
             return [self.text()] if self.text() else []
         items = self.items()

@@ -115,12 +115,14 @@ class Tainted(Labelled):
 class Dropped(Event):
     """The user removed a recalled memory from the run: no later prompt shows it, and its labels are dropped.
 
-    `ends_reply`: further commands of the reply are not run; older logs lack it and did run them.
+    `ends_reply`: further commands of the reply are not run; older logs lack it and did run them. With an `attachment`
+    it is that which no later prompt shows, and `memory` is -1; its labels stay.
     """
 
     type: ClassVar[str] = "dropped"
     memory: int
     ends_reply: bool = False
+    attachment: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,12 +243,19 @@ class SystemNotice(Event):
 class AgentMessage(Labelled):
     """A message from another agent of the run, with the labels of its text.
 
-    It may be `untrusted` and `private`. `changed` lists files that the sender changed.
+    It may be `untrusted` and `private`. `changed` lists files that the sender changed. `attached`: the sender is a
+    file, or standard input, that the user has attached.
     """
 
     type: ClassVar[str] = "told"
     sender: str
     text: str
+    attached: bool = False
+
+    @property
+    def heading(self) -> str:
+        """Who speaks, before the text."""
+        return f"{self.sender}, attached by the user:" if self.attached else f"From {self.sender}:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,8 +110,7 @@ def memory_name(id: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A candidate that a recall did not return, and the reason: too far, too similar, or beyond the number or the room.
-    """
+    """A candidate that a recall did not return, and why: too far, too similar, or beyond the number or the room."""
 
     id: int
     score: float

@@ -22,8 +22,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. `calls` are the assistant's tool calls; `answers` is the id of the call a tool answers.
-    """
+    """One message of a prompt. `calls` are the assistant's tool calls; `answers`: the id of the one a tool answers."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str

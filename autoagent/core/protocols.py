@@ -67,8 +67,7 @@ class Model(Protocol):
 
     @property
     def asking(self) -> Asking:
-        """How the model is asked for commands. The first access may probe the endpoint and raises as `complete` does.
-        """
+        """How the model is asked for commands. The first access may probe the endpoint, and raises as `complete`."""
 
     @property
     def style(self) -> PromptStyle:
@@ -359,8 +358,7 @@ class Sandbox(Protocol):
         """Pass the output of the program that `run` waits for to `printed` as it comes, in its thread."""
 
     def start(self, argv: Sequence[str], *, output: str, folder: str = ".") -> BackgroundProcess:
-        """Start a program in the background with both output streams in the workspace file `output`. Raises as `run`.
-        """
+        """Start a program in the background, both output streams in the workspace file `output`. Raises as `run`."""
 
     def programs(self) -> list[BackgroundProcess]:
         """Return the programs that `start` has started, in that order, including those that have ended since."""

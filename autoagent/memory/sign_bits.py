@@ -89,8 +89,7 @@ class SignBits:
             os.close(descriptor)
 
     def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
-        """Return, ascending, the `count` rows whose signs differ least from the query's, shape (dim,), with all ties.
-        """
+        """Return, ascending, the `count` rows whose signs differ least from the query's, of shape (dim,), and ties."""
         wanted = signs(query[np.newaxis])[0]
         # In a byte where that holds the sum, which is twice as quick; all of 256 come to 0 there, see below.
         differing = np.empty((len(self._bits), self.chunk), np.uint8 if self._words * WORD <= BYTE else np.uint16)

@@ -47,8 +47,7 @@ class WiderMemory:
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """As Memory; a text of the kind USER goes to the user's own memory. Raises StateError if that is not allowed.
-        """
+        """As Memory; a text of the kind USER goes to the user's own memory. Raises StateError where not allowed."""
         if kind != USER:
             return self._own.add(text, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
         if not trusted:

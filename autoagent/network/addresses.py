@@ -111,8 +111,7 @@ def bracketed(host: str) -> str:
 
 
 def exceptions(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
-    """Parse the addresses the user allows besides public ones, each HOST:PORT. Raises SettingsError for anything else.
-    """
+    """Parse the addresses the user allows besides public ones, each HOST:PORT. Raises SettingsError for all else."""
     return frozenset(_exception(entry) for entry in entries)
 
 

@@ -127,6 +127,7 @@ class History:
         self._faded: Counter[str] = Counter()
         self._opening = OPENING
         self._opening_tokens = count(OPENING) + PER_MESSAGE
+        self._attached: dict[str, str] = {}  # what the user has attached, as it is shown
         self._done: deque[tuple[int, str]] = deque(maxlen=_DONE_SHOWN)
         self._failures: deque[tuple[int, str]] = deque(maxlen=_KEPT_FAILURES)
         self._feedback: tuple[int, str] | None = None
@@ -257,6 +258,8 @@ class History:
                 self._begin(event)
             case Recalled(lasting=True):
                 self.lasting, self.lasting_at = event.memories, event.t
+            case Dropped(attachment=name) if name:
+                self._detach(name)
             case Dropped():
                 self.dropped.add(event.memory)
                 self.lasting = tuple(memory for memory in self.lasting if memory.id != event.memory)
@@ -426,24 +429,27 @@ class History:
         beside: bool = False,
         paged: bool = False,
         read_on: str = "",
-    ) -> None:
+    ) -> str:
         """Add to what came of the newest reply, or was said `beside` it; what is said before any reply opens the run.
 
-        The text is cut to its room, which is larger where it is `paged` by its command; `marks` around it, and the
-        `heading` before them, stay whole. `read_on` is the command that shows what is cut out, up to its arguments for
-        it.
+        Returns it as it is shown: the text is cut to its room, which is larger where it is `paged` by its command;
+        `marks` around it, and the `heading` before them, stay whole. `read_on` is the command that shows what is cut
+        out, up to its arguments for it.
         """
         result = _Result(text, marks, heading, beside, paged, read_on)
         if self._exchanges:
             self._results.append(result)
-            self._add_result(result)
+            shown = self._add_result(result)
             self._trim(self.shares.history)
-            return
+            return shown
         _, shown = self._fitted(result, self._message_limit)
-        self._opening += f"\n\n{shown}"
-        self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+        self._set_opening(f"{self._opening}\n\n{shown}")
+        return shown
 
-    def _add_result(self, result: _Result) -> None:
+    def _set_opening(self, text: str) -> None:
+        self._opening, self._opening_tokens = text, self._count(text) + PER_MESSAGE
+
+    def _add_result(self, result: _Result) -> str:
         newest = self._exchanges[-1]
         limit = self._page_limit if result.paged else self._message_limit
         text, shown = self._fitted(result, min(limit, self._half_of_the_rest))
@@ -452,6 +458,7 @@ class History:
         newest.texts.append(f"{result.heading} {text}" if result.marks else shown)
         newest.tokens += tokens
         self._tokens += tokens
+        return shown
 
     @property
     def _half_of_the_rest(self) -> int:
@@ -489,12 +496,24 @@ class History:
         self._waiting = 0
 
     def _add_message(self, event: AgentMessage) -> None:
-        heading = f"From {event.sender}:"
         if source := event.meta.untrusted:
             marks = Marks.of(event.text, source, run=event.run, step=event.step)
-            self._add_text(defuse(event.text), marks, heading, beside=True)
+            shown = self._add_text(defuse(event.text), marks, event.heading, beside=True)
         else:
-            self._add_text(f"{heading} {event.text}", beside=True)
+            gap = "\n" if event.attached else " "
+            shown = self._add_text(event.text, None, f"{event.heading}{gap}", beside=True)
+        if event.attached:
+            self._attached[event.sender] = shown
+
+    def _detach(self, name: str) -> None:
+        """Show no more of an attachment than that there was one."""
+        shown, gone = self._attached.pop(name, ""), f"{name} was attached, and the user has taken it back."
+        if shown and shown in self._opening:
+            self._set_opening(self._opening.replace(shown, gone))
+        for exchange in self._exchanges if shown else ():
+            for texts in (exchange.user, exchange.beside, exchange.texts):
+                texts[:] = [gone if text == shown else text for text in texts]
+        self._results = [result for result in self._results if not result.heading.startswith(f"{name}, attached by")]
 
     def _returned(self, event: Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
@@ -582,8 +601,12 @@ class History:
         lines = ["Commands used before, in short:"] if self._summary else [OPENING]
         if self._faded:
             lines.append("Long ago: " + ", ".join(f"{name} ({n} times)" for name, n in self._faded.most_common(12)))
-        self._opening = "\n".join([*lines, *self._summary])
-        self._opening_tokens = self._count(self._opening) + PER_MESSAGE
+        text, room = "\n".join([*lines, *self._summary]), self._kept // 4
+        for shown in self._attached.values():  # they scroll away with no step, while there is room
+            room -= self._count(shown)
+            if room >= 0 and not any(shown in (*exchange.user, *exchange.beside) for exchange in self._exchanges):
+                text = f"{text}\n\n{shown}"
+        self._set_opening(text)
 
 
 def _replies(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:

@@ -57,7 +57,7 @@ def _steps(events: Iterable[Event]) -> Iterator[str]:
             case Feedback():
                 yield f"The user said: {shorten(event.text, TOLD)}"
             case AgentMessage():
-                yield f"{event.sender} said: {_told(event.text, event.meta.untrusted, event)}"
+                yield f"{event.heading} {_told(event.text, event.meta.untrusted, event)}"
             case Returned() if asked is not None:
                 meta = event.meta
                 if meta.repeat or meta.kept or meta.finished is not None or event.put_off:

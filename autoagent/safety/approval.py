@@ -356,6 +356,9 @@ class Ask:
         what comes next, which nothing allows in advance any more.
         """
         dropped = [memory for memory in recalled if which in ("", memory_name(memory))]
+        if not dropped and not (recalled and which.isdecimal()) and self._steering and "drop" in self._steering.words:
+            change_of = self._steering.change("drop", which)
+            return Verdict(False, "user", change=change_of) if change_of is not None else None
         if not dropped:
             there = ", ".join(map(memory_name, recalled)) or "there is none"
             self._terminal.say(f"/drop takes a memory that brought text from outside: {there}. Nothing was run.")

@@ -27,19 +27,22 @@ class LateAnswers:
         except (TimeoutError, EOFError):
             raise CommandError(self._unanswered) from None
 
-    def after(self, inbox: Inbox) -> Inbox:
-        """Return an inbox that also brings what the user answers late."""
-        return _LateInbox(inbox, self._console)
+    def after(self, inbox: Inbox, first: Sequence[Event] = ()) -> Inbox:
+        """Return an inbox that also brings what the user answers late, and before all else what is there `first`."""
+        return _LateInbox(inbox, self._console, first)
 
 
 class _LateInbox:
-    def __init__(self, inner: Inbox, console: Console) -> None:
+    def __init__(self, inner: Inbox, console: Console, first: Sequence[Event]) -> None:
         self._inner = inner
+        self._first = first
         self._console = console
 
     def take(self) -> Sequence[Event]:
         late = self._console.take_late()
+        first, self._first = self._first, ()
         return [
+            *first,
             *self._inner.take(),
             *(Feedback(text=f"A late answer to {question.text!r}: {line}") for question, line in late),
         ]

@@ -145,6 +145,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.runs.checkpoint import Checkpoint
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.session.attachments import Attachments
     from autoagent.session.context_factory import open_context
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.steering import RunSteering
@@ -187,15 +188,17 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
             checkpoint = Checkpoint(log, console.folds, user_state_path(os.environ) / "checkpoints.key")
-            inbox = late.after(pool.mailbox)
+            attachments = Attachments(workspace.root, tainted, console.say)
+            inbox = late.after(pool.mailbox, attachments.at_start(plan.said, plan.piped))
             tools = Tools(own, context, snapshots, inbox=inbox, hooks=plan.plugins.hooks, checkpoint=checkpoint)
             current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
-            steering = RunSteering(plan, own, current, budget, log.run, snapshots)
+            steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments)
             authorizer = pool.leading(plan.authorizer(rulebook, None if "team" in start.settings else steering))
             policy = Policy(
                 authorizer, guard, budget, interrupts.allowed,
                 distils=run_factory.distils(settings) and not plan.plugins.answer,
                 verifier=current if verifier is model else verifier, accept_claims=settings.accept_claims,
+                attached=attachments.named_in,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
 

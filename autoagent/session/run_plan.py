@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from autoagent.core.events import RunStarted
 from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Task
 from autoagent.session import run_factory
+from autoagent.session.attachments import PIPED
 from autoagent.session.plugins import RunPlugins
 from autoagent.terminal.console import Console
 
@@ -30,7 +31,7 @@ class RunPlan:
 
     `guidance` is what its system prompt says besides, None for the usual. At most `workers` agents run beside its own,
     0 for what the settings say; with `workers_resume`, those that an earlier process left are started again by whoever
-    started them.
+    started them. `said` are the words with which the user has it begin, or go on, and `piped` is a text beside them.
     """
 
     start: RunStarted
@@ -44,6 +45,8 @@ class RunPlan:
     workers: int = 0
     workers_resume: bool = False
     guidance: Guidance | None = None
+    said: tuple[str, ...] = ()
+    piped: str = ""
 
     def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
         """Make one for an agent of the run: whoever is asked before a command, and may change the run by `steering`."""
@@ -80,9 +83,15 @@ def opened_parts(session: Session, console: Console, plugins: RunPlugins | None 
 
 
 def planned(
-    session: Session, console: Console, parts: Parts, model: Model, task: Task, began: RunStarted | None = None
+    session: Session,
+    console: Console,
+    parts: Parts,
+    model: Model,
+    task: Task,
+    began: RunStarted | None = None,
+    typed: Sequence[str] = (),
 ) -> RunPlan:
-    """Describe a run, or one that takes up the run that `began`. Raises SettingsError."""
+    """Describe a run, or one that takes up the run that `began`; `typed`: answers of set-up. Raises SettingsError."""
     settings, attended = session.settings, run_factory.is_attended(session.settings)
     shaped, guidance = parts.plugins.shape(task, run_factory.guidance_of(settings))
     task = task if began else shaped  # a run that began has its task as the plug-ins have made it
@@ -94,4 +103,8 @@ def planned(
     if not began:
         run_factory.tell_choice(registry, settings, model.window, console.say, more)
     start = replace(start, settings=kept)
-    return RunPlan(start, model, registry, settings, console, attended, parts.texts, parts.plugins, guidance=guidance)
+    said = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *typed)
+    return RunPlan(
+        start, model, registry, settings, console, attended, parts.texts, parts.plugins, guidance=guidance,
+        said=said, piped=session.flags.get(PIPED, ""),
+    )  # fmt: skip

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from autoagent.config.task_file import MOST_GOALS
 from autoagent.config.typed_goal import parse_goal, remark, typed
 from autoagent.core.errors import ForUser, ModelError, SettingsError, StateError
-from autoagent.core.events import Changed, Event, SystemNotice
+from autoagent.core.events import AgentMessage, Changed, Dropped, Event, SystemNotice
 from autoagent.registry.models import model_forms
+from autoagent.runs.log_reader import read
 from autoagent.session import run_factory
 from autoagent.session.restoring import RunWriter, history_of_run
 from autoagent.session.undoing import undo
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from autoagent.core.task import Goal, Task
     from autoagent.models.switchable import SwitchableModel
     from autoagent.runs.budget import Budget
+    from autoagent.session.attachments import Attachments
     from autoagent.session.run_plan import RunPlan
     from autoagent.workspace.snapshots import Snapshots
 
@@ -48,6 +50,7 @@ class RunSteering:
         budget: Budget,
         run: str,
         snapshots: Snapshots,
+        attachments: Attachments,
     ) -> None:
         self._plan = plan
         self._console = plan.console
@@ -56,6 +59,7 @@ class RunSteering:
         self._budget = budget
         self._run = run
         self._snapshots = snapshots
+        self._attachments = attachments
         self._settings = plan.settings
         self._start = plan.start
         self._words: Mapping[str, tuple[str, Callable[[str], Change | None]]] = {
@@ -65,6 +69,8 @@ class RunSteering:
             ),
             "budget": ("what was spent; /budget 0.50: the most that it may cost, in USD", self._ceiling),
             "goals": ("the goals, and which are met; change them", self._goals),
+            "add": ("attach a file, as @path in what you type does", self._add),
+            "drop": ("take back what is attached, or one file", self._take_back),
             "undo": ("undo the last change of files, then the one before (--redo, --force)", self._undo),
         }
 
@@ -203,6 +209,38 @@ class RunSteering:
             self._console.say(done)
 
         return back
+
+    def _add(self, name: str) -> Change | None:
+        if not name:
+            self._console.say(f"Attached: {', '.join(self._attached()) or 'nothing'}. /add PATH attaches a file.")
+            return None
+        attached = self._attachments.attached(name)
+
+        def add(record: Record) -> None:
+            record(attached)
+
+        return add
+
+    def _take_back(self, name: str) -> Change | None:
+        there = [one for one in self._attached() if name in ("", one)]
+        if not there:
+            raise SettingsError(f"Attached: {', '.join(self._attached()) or 'nothing'}.")
+
+        def drop(record: Record) -> None:
+            for one in there:
+                record(Dropped(memory=-1, attachment=one))
+            self._console.say(f"Later prompts do not show {', '.join(there)}.")
+
+        return drop
+
+    def _attached(self) -> list[str]:
+        found: dict[str, None] = {}
+        for event in read(self._settings.state_dir, self._run, (AgentMessage, Dropped)):
+            if isinstance(event, AgentMessage) and event.attached:
+                found[event.sender] = None
+            elif isinstance(event, Dropped):
+                found.pop(event.attachment, None)
+        return list(found)
 
     # What all have in common -------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autoagent.core.commands import Call, Change, Proposal, Verdict
 from autoagent.core.errors import ReplyError, StopRun
-from autoagent.core.events import Decided, Event, Feedback, Proposed
+from autoagent.core.events import Decided, Event, Proposed
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Listener
 from autoagent.runs.loop_guard import refusal
@@ -66,7 +66,7 @@ class Authorization:
         if verdict.change is not None:
             yield from self._make(verdict.change)
         if by_user and verdict.reason:
-            yield state.record(Feedback(text=verdict.reason))
+            yield from state.heard(verdict.reason)
         return proposal if verdict.allowed else None
 
     def _blind(self, proposal: Proposal) -> str:
@@ -88,7 +88,7 @@ class Authorization:
         except KeyboardInterrupt:
             raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
         if feedback:
-            yield self._state.record(Feedback(text=feedback))
+            yield from self._state.heard(feedback)
 
     def waits_on(self, reason: str) -> bool:
         """Return whether the user wants a model that does not answer to be asked again."""

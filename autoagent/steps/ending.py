@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 from autoagent.core.commands import Proof, Result, ResultMeta, Verdict
-from autoagent.core.events import Event, Feedback
+from autoagent.core.events import Event
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.verdicts import GoalVerdict
 from autoagent.steps.run_state import Policy, RunState
@@ -67,7 +67,7 @@ class Ending:
         if claimed and not self._accepts_claims:
             answer = self._ask(self._claims(claimed, verdicts))
             if answer.reason:
-                yield self._state.record(Feedback(text=answer.reason))
+                yield from self._state.heard(answer.reason)
                 return _put_off(result, "Not ended yet: the user has something to say.")
             if answer.allowed:
                 standing |= dict.fromkeys(claimed, "accepted")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from time import time
@@ -10,7 +10,7 @@ from time import time
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
-from autoagent.core.events import Changed, Event, RunStarted, Spent
+from autoagent.core.events import Changed, Event, Feedback, RunStarted, Spent
 from autoagent.core.hooks import NO_HOOKS, StepHooks
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Authorizer, Inbox, Model, Recorder, Snapshots
@@ -51,7 +51,8 @@ class Policy:
     `interruptible` is entered around everything that may be cut short by Ctrl-C: model, command and question, never a
     write. `clock` gives seconds since the epoch. With `distils` the model is asked for the facts of a run that is over;
     `verifier` is the model that judges the goals before the run ends, None if nothing is verified;
-    with `accept_claims` a goal that nobody could verify counts as met.
+    with `accept_claims` a goal that nobody could verify counts as met. `attached` reads the files that a word of the
+    user's names.
     """
 
     authorizer: Authorizer
@@ -62,6 +63,7 @@ class Policy:
     distils: bool = False
     verifier: Model | None = None
     accept_claims: bool = False
+    attached: Callable[[str], Sequence[Event]] = lambda text: ()
 
 
 class RunState:
@@ -91,6 +93,7 @@ class RunState:
         )  # fmt: skip
         self._checkpoint = tools.checkpoint
         self._registry = registry
+        self._attached = policy.attached
 
     def record(self, event: Event, *, passing: bool = False) -> Event:
         """Write the event to disk, then take it up in every fold; return it as it is in the log, without secrets.
@@ -137,6 +140,12 @@ class RunState:
         """Record what was spent beside the steps."""
         if usage != Usage():
             yield self.record(Spent(purpose=purpose, usage=usage))
+
+    def heard(self, text: str) -> Events:
+        """Record a word of the user to the agent, after the files that it names."""
+        for event in self._attached(text):
+            yield self.record(event)
+        yield self.record(Feedback(text=text))
 
     def logged(self, call: Call) -> Call:
         """Return the call as the log holds it, without secrets, or the call itself if it has none."""

@@ -18,6 +18,7 @@ from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import run_factory
+from autoagent.session.attachments import PIPED, with_piped_input
 from autoagent.session.earlier_runs import (
     EarlierRun,
     answered,
@@ -81,7 +82,7 @@ def resume(
 
 def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None = None, *, force: bool = False) -> int:
     """Go on with a run, with each wish that the person then has; return the exit code."""
-    here = Session.open(given)
+    here = Session.open(with_piped_input(given))
     run = find_run(here.settings.state_dir, run) if run else _chosen(here)
     began, status = ends(here.settings.state_dir, run)
     if "team" in began.settings:
@@ -93,7 +94,7 @@ def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None =
 
 def go_on(here: Session, leg: Leg) -> int:
     """Take up a run with each wish that the person has next; return the exit code of its last part."""
-    flags = {name: value for name, value in here.flags.items() if name not in TASK_FLAGS}
+    flags = {name: value for name, value in here.flags.items() if name not in (*TASK_FLAGS, PIPED)}
     while leg.wish:
         began, status = ends(here.settings.state_dir, leg.run)
         session = session_of_run(began, replace(here, flags={**flags, "wish": leg.wish}))

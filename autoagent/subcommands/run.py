@@ -25,6 +25,7 @@ from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
 from autoagent.runs.event_log import EventLog
 from autoagent.session import run_factory
+from autoagent.session.attachments import with_piped_input
 from autoagent.session.plugins import opened_plugins
 from autoagent.session.run_driver import Leg, drive, next_wish, told_as_event
 from autoagent.session.run_plan import Parts, opened_parts, planned
@@ -61,6 +62,7 @@ def start(given: Mapping[str, Any]) -> int:
     from autoagent.subcommands.resume import go_on, take_up
 
     with told_as_event(given):
+        given = with_piped_input(given)
         return take_up(given) if given.get("newest") else go_on(*_start(given))
 
 
@@ -88,7 +90,7 @@ def _run(here: Session, flag_task: Task | None, console: Console, parts: Parts, 
     model = parts.plugins.model(settings, lambda: run_factory.open_model(settings, console))
     proposals = _Proposals(model, console)
     task = without_budget(flag_task or _task(here, terminal, proposals), here.flags)
-    plan = planned(here, console, parts, model, task)
+    plan = planned(here, console, parts, model, task, typed=terminal.typed)
     mask = run_factory.mask_of(settings)
     code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
     return Leg(console.tally.run, code, next_wish(plan))

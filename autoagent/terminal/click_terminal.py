@@ -27,6 +27,7 @@ class ClickTerminal:
 
     def __init__(self, while_reading: Callable[[], None] | None = None) -> None:
         self._while_reading = while_reading
+        self.typed: list[str] = []  # the answers, without secrets
         self._editor = None
         if can_edit(sys.stdin, sys.stderr):
             self._editor = LineEditor(sys.stdin, sys.stderr, user_state_path(os.environ) / "history", Redactor().mask)
@@ -40,6 +41,7 @@ class ClickTerminal:
 
     def ask(self, prompt: str, default: str = "") -> str:
         answer = self._prompt(prompt, default, hidden=False)
+        self.typed.append(answer)
         if not sys.stdin.isatty():
             echo(answer, err=True)  # a terminal has echoed it
         return answer

@@ -6,6 +6,7 @@ prompt_toolkit does the editing. It is imported once the first question is on sc
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
@@ -21,6 +22,7 @@ from autoagent.terminal.watched import LOOK, Watch
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.data_structures import Size
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyBindings
@@ -120,6 +122,7 @@ class LineEditor:
         from prompt_toolkit.input.vt100 import Vt100Input
         from prompt_toolkit.output import ColorDepth
         from prompt_toolkit.output.vt100 import Vt100_Output
+        from prompt_toolkit.shortcuts import CompleteStyle
 
         class Input(Vt100Input):
             def read_keys(self) -> list[KeyPress]:
@@ -149,9 +152,12 @@ class LineEditor:
             enable_open_in_editor=not hidden,
             is_password=hidden,
             reserve_space_for_menu=0,
+            complete_while_typing=False,
             prompt_continuation=lambda width, line, wrapped: "" if wrapped else "| ".rjust(width),
+            completer=None if hidden else _completer(lambda: self._words),
+            complete_style=CompleteStyle.READLINE_LIKE,
             history=InMemoryHistory() if hidden or self._history_file is None else self._kept(self._history_file),
-            key_bindings=_keys(lambda: self._words),
+            key_bindings=_keys(),
             input=Input(self._stdin),
             output=output,
         )
@@ -190,7 +196,26 @@ def _pasted(text: str) -> list[KeyPress]:
     return [whole, KeyPress(Keys.ControlM, "\r")] if text.endswith("\r") else [whole]
 
 
-def _keys(words: Callable[[], Sequence[str]]) -> KeyBindings:
+def _completer(words: Callable[[], Sequence[str]]) -> Completer:
+    """Return what Tab completes: a word after a slash, and the path behind an @, /add or /drop."""
+    from prompt_toolkit.completion import Completer, Completion, PathCompleter
+    from prompt_toolkit.document import Document
+
+    class Known(Completer):
+        paths = PathCompleter(expanduser=True)
+
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            before = document.text_before_cursor
+            if found := re.search(r"(?:(?<!\S)@|^/(?:add|drop) +)(\S*)$", before):
+                yield from self.paths.get_completions(Document(found[1]), complete_event)
+            elif before.startswith("/"):
+                fitting = (word for word in words() if f"/{word}".startswith(before))
+                yield from (Completion(f"/{word} ", -len(before)) for word in fitting)
+
+    return Known()
+
+
+def _keys() -> KeyBindings:
     """Return the keys that differ from the usual ones of a line."""
     from prompt_toolkit.key_binding import KeyBindings
 
@@ -199,13 +224,6 @@ def _keys(words: Callable[[], Sequence[str]]) -> KeyBindings:
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.validate_and_handle()  # what was pasted comes as one key
-
-    @keys.add("tab")
-    def _(event: KeyPressEvent) -> None:
-        typed = event.current_buffer.text
-        fitting = [f"/{word} " for word in words() if typed and f"/{word}".startswith(typed)]
-        if len(fitting) == 1:
-            event.current_buffer.insert_text(fitting[0][len(typed) :])
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

@@ -405,6 +405,9 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
             yield page.said("USER:", event.text, "user")
         case SystemNotice():
             yield page.said("SYSTEM:", event.text)
+        case AgentMessage(attached=True):
+            lines = len(event.text.splitlines())
+            yield page.said("ATTACHED:", f"{event.sender}, {lines:,} line{'' if lines == 1 else 's'}", "user")
         case AgentMessage():
             yield page.said(f"{escape(event.sender)}:", event.text)
         case Answered(purpose=purpose) if purpose == PURPOSE:

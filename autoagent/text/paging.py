@@ -47,8 +47,7 @@ class Page:
         return self.first == self.column == 1 and self.goes_on is None
 
     def note(self, command: str) -> str:
-        """Say which part it is and how to go on with `command`, given up to the arguments for it; '' if it is complete.
-        """
+        """Say which part it is and how to go on with `command`, given up to its arguments; '' if it is complete."""
         if self.whole:
             return ""
         if self.total < self.first:

@@ -62,8 +62,7 @@ class Marks:
 
     @classmethod
     def of(cls, text: str, source: str, *, run: str, step: int, named: int = NAMED) -> Marks:
-        """Return the marks of a text, given whole even if only a part is shown; `named` limits the source's characters.
-        """
+        """Return the marks of a text, given whole even if a part is shown; `named` limits the source's characters."""
         told = "\0".join((run, str(step), source, text)).encode("utf-8", "surrogatepass")
         tag = f"{WORD}-{hashlib.sha256(told).hexdigest()[:_DIGITS]}"
         return cls(f'<{tag} from "{name_source(source, named)}">', f"</{tag}>")

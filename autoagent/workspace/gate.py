@@ -454,8 +454,7 @@ def _malformed(path: str) -> str:
 
 
 def _real(path: Path) -> str:
-    """Resolve the path's links; a circular link stays. Raises OSError (ELOOP) for too long a chain, as the system does.
-    """
+    """Resolve the path's links; a circular link stays. Raises OSError (ELOOP) for too long a chain, like the system."""
     try:
         real = os.path.realpath(path)
     except RecursionError:  # before Python 3.13 it calls itself for each link

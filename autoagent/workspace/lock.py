@@ -55,8 +55,7 @@ def _holder(folder: os.stat_result) -> str:
 
 
 def _locked_by(folder: os.stat_result) -> int:
-    """Return the process that holds the lock; 0 if /proc/locks does not show it, as for processes of other containers.
-    """
+    """Return the process that holds the lock; 0 if /proc/locks does not show it, as for those of other containers."""
     pattern = re.compile(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ")
     with suppress(OSError):
         for found in pattern.finditer(Path("/proc/locks").read_text()):

@@ -374,8 +374,7 @@ def _is_folder(node: Node | None) -> TypeGuard[Node]:
 
 
 def _content(parent: int, name: str) -> tuple[bytes, int]:
-    """Return the content and mode of a regular file. Raises OSError, also for other kinds or if it is too large by now.
-    """
+    """Return the content and mode of a regular file. Raises OSError, also for other kinds or if it is too large."""
     with os.fdopen(os.open(name, _READ, dir_fd=parent), "rb") as file:
         status = os.fstat(file.fileno())
         data = file.read(LARGEST_FILE + 1) if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,125 @@
+"""Texts that the user attaches: files named `@path` in what is typed, and standard input beside a wish."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import stat
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from autoagent.config.text_file import open_regular
+from autoagent.core.errors import SettingsError
+from autoagent.core.events import AgentMessage
+from autoagent.safety.approval import read_answer
+from autoagent.safety.tainted_files import TaintedFiles
+from autoagent.terminal.output import echo
+
+PIPED = "piped"
+"""Among the flags: what came on standard input beside a wish."""
+
+LIMIT = 1_000_000  # bytes of an attachment; a prompt shows as much of it as of any other result
+SILENCE = 10.0  # seconds without a byte, then nothing more is expected on standard input
+_INPUT = "standard input"
+_NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+
+
+def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the flags, and among them the text on standard input where that is meant as an attachment.
+
+    It is one beside a wish, if nobody is asked (-c) or a terminal can be asked instead, which then takes its place.
+    What begins with an answer (`yes | autoagent ...`) is read as answers. Raises SettingsError if it is no text.
+    """
+    if not given.get("wish") or PIPED in given or sys.stdin.closed or sys.stdin.isatty():
+        return given
+    terminal = _terminal()
+    kind = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)) or not (given.get("continuous") or terminal is not None):
+        return given
+    text = _decoded(_read(), _INPUT)
+    first = text.partition("\n")[0]
+    if text.strip() and len(first) < LIMIT and read_answer(first).kind in ("run", "stop"):
+        sys.stdin = StringIO(text)
+        return given
+    if terminal is not None:
+        os.dup2(terminal, 0)
+        sys.stdin = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
+    return {**given, PIPED: text} if text.strip() else given
+
+
+def _terminal() -> int | None:
+    """Open the terminal of a person who reads what is shown."""
+    try:
+        return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC) if sys.stderr.isatty() else None
+    except OSError:
+        return None
+
+
+def _read() -> bytes:
+    found = b""
+    while len(found) <= LIMIT:
+        if not select.select([0], [], [], SILENCE)[0]:
+            echo("autoagent: standard input stays open and silent; going on with what has come.", err=True)
+            break
+        if not (piece := os.read(0, 65_536)):
+            break
+        found += piece
+    return found
+
+
+def _decoded(raw: bytes, name: str) -> str:
+    """Return the text; a larger one by its beginning. Raises SettingsError if it is none."""
+    cut = len(raw) > LIMIT
+    try:
+        text = raw[:LIMIT].decode("utf-8-sig", "ignore" if cut else "strict")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise SettingsError(f"{name}: is no UTF-8 text, and nothing else can be attached; name it as a file instead.")
+    return f"{text}\n(only the first {LIMIT:,} bytes are attached)" if cut else text
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """Reads the files that the user names, from the current folder, else from the `workspace`.
+
+    A file of the user's is private; one that holds text from outside is untrusted, as is standard input.
+    """
+
+    workspace: Path
+    tainted: TaintedFiles
+    say: Callable[[str], None]
+
+    def at_start(self, said: Sequence[str], piped: str = "") -> list[AgentMessage]:
+        """Return what is attached to the words with which a run begins, or goes on."""
+        found = [AgentMessage(sender=_INPUT, text=piped, attached=True, data={"untrusted": _INPUT})] if piped else []
+        return [*found, *self.named_in("\n".join(said))]
+
+    def named_in(self, text: str) -> list[AgentMessage]:
+        """Return the files named `@path` in a text; what cannot be attached is said, and stays a word."""
+        found = []
+        for name in dict.fromkeys(match[1] or match[2] for match in _NAMED.finditer(text)):
+            try:
+                found.append(self.attached(name))
+            except SettingsError as error:
+                self.say(f"Not attached: {error}")
+        return found
+
+    def attached(self, name: str) -> AgentMessage:
+        """Return the file. Raises SettingsError if it cannot be read, or is no text."""
+        path = Path(name).expanduser().absolute()
+        path = path if path.exists() else self.workspace / name
+        try:
+            with open_regular(path) as file:
+                text = _decoded(file.read(LIMIT + 1), name)
+        except OSError as error:
+            raise SettingsError(f"{name}: {error.strerror}.") from error
+        source = self.tainted.source_of(str(path))
+        return AgentMessage(
+            sender=name, text=text, attached=True, data={"private": True, **({"untrusted": source} if source else {})}
+        )
