@@ -114,7 +114,7 @@ _OWN_WORDS: Mapping[str, str] = {
     "quit": "save and stop",
 }
 
-_AS_LETTERS = ("thoughts", "help", "quit")  # words for what a letter asks for, too
+_TOLD_ELSEWHERE = ("thoughts", "help", "quit", "drop")  # words of which another line of the explanation tells
 
 _DROP = "go on without the memories from outside, or one of them (/drop 12)"
 
@@ -470,7 +470,7 @@ class Ask:
             "a": f"run every {name} unasked until the run ends, or Ctrl-C",
             "a RULE": f"save a rule, such as {name}:PATTERN, for every run",
             "text": "feedback to the agent; nothing is run. Alt-Enter begins a new line",
-            **{f"/{word}": what for word, what in self._words.items() if word not in _AS_LETTERS},
+            **{f"/{word}": what for word, what in self._words.items() if word not in _TOLD_ELSEWHERE},
             **({"/drop": _DROP} if proposal.recalled else {}),
         }
         head = f"{proposal.spec.label} ({name}, risk: {proposal.risk})"

@@ -69,7 +69,7 @@ class RunSteering:
             ),
             "budget": ("what was spent; /budget 0.50: the most that it may cost, in USD", self._ceiling),
             "goals": ("the goals, and which are met; change them", self._goals),
-            "add": ("attach a file, as @path in what you type does", self._add),
+            "add": ("attach a file, as @path does; /drop takes it back", self._add),
             "drop": ("take back what is attached, or one file", self._take_back),
             "undo": ("undo the last change of files, then the one before (--redo, --force)", self._undo),
         }

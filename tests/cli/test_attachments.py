@@ -69,7 +69,7 @@ def test_a_named_file_is_attached_to_a_wish_and_to_feedback_and_dropped(served: 
         session.sees("Later prompts do not show x.py.")
         session.answers(QUESTION, "/add nowhere.txt")
         session.sees("nowhere.txt: No such file")
-        session.answers(QUESTION, "go on")
+        session.answers(QUESTION, "then read on")
         session.answers(QUESTION, "n")
         assert session.ends() == 6
     first, second, third = (request.prompt for request in server.requests[1:4])
