@@ -201,7 +201,7 @@ def rule(tally: RunStats, step: int, page: Canvas) -> str:
     cost = tally.usage.cost
     parts = (
         f"step {step}{f' of {tally.most_commands}' if tally.most_commands else ''}",
-        "cost unknown" if cost is None else f"${cost:.4f}{f' of ${tally.budget:g}' if tally.budget else ''}",
+        "$?" if cost is None else f"${cost:.4f}{f' of ${tally.budget:g}' if tally.budget else ''}",
         f"window {tally.share:.0%}",
         duration(tally.seconds),
     )
@@ -213,7 +213,7 @@ def figures(what: str, tally: RunStats, page: Canvas, *more: str) -> str:
     """Render in one line what a run has come to: `what` it has just done, tokens, money, more, time."""
     cost = tally.usage.cost
     limit = f" of ${tally.budget:g}" if tally.budget else ""
-    money = "cost unknown" if cost is None else f"${cost:.4f}{limit}"
+    money = "$?" if cost is None else f"${cost:.4f}{limit}"
     parts = (what, f"{tally.tokens:,} tokens", money, *more, duration(tally.seconds))
     return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
 
@@ -228,7 +228,7 @@ def duration(seconds: float) -> str:
 
 def money(cost: float | None) -> str:
     """Render a cost in USD; None is one that nobody knows."""
-    return "unknown" if cost is None else f"${cost:.4f}"
+    return "$?" if cost is None else f"${cost:.4f}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -126,11 +126,10 @@ class Endpoint:
         self._has_answered = False
 
     def price(self, model: str) -> Price | None:
-        """Return a model's price: 0 on a private endpoint, else from the table."""
-        if self.private:
-            return Price(0.0, 0.0, 0.0)
-        known = pricing.known(model)
-        return known.price if known else None
+        """Return a model's price: from the table, also behind a proxy; of others 0 on a private endpoint."""
+        if known := pricing.known(model):
+            return known.price
+        return Price(0.0, 0.0, 0.0) if self.private else None
 
     def post(
         self,
