@@ -47,7 +47,9 @@ from autoagent.core.task import Goal, Task
 from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
 from autoagent.terminal import rendering
+from autoagent.terminal.activity import Activity
 from autoagent.terminal.console import Console
+from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.rendering import Canvas
 from autoagent.terminal.style import Style, decide_color
 from autoagent.text.redaction import MASK, Redactor
@@ -231,8 +233,32 @@ def test_a_broken_escape_ends_the_stream() -> None:
 
 def test_work_that_takes_long_is_not_called_a_wait() -> None:
     screen = Screen()
-    screen.console.working("the embedded model reads 204 tokens", 6.8)
-    assert screen.text == "WORKING: the embedded model reads 204 tokens (about 7 s)\n"
+    screen.console.working("the embedded model reads: 0 of 204 tokens", 6.8)
+    screen.console.working("the embedded model reads: 128 of 204 tokens", 2.0)
+    assert screen.text == "WORKING: the embedded model reads: 0 of 204 tokens (about 7 s)\n"
+
+
+def test_what_takes_long_says_how_far_it_is_and_never_when_it_ends() -> None:
+    shown: list[str] = []
+    area = LiveArea(shown.append, lambda: 0)
+    activity = Activity(area, str)
+    try:
+        for told in ("reads: 0 of 204 tokens", "reads: 128 of 204 tokens"):
+            activity.works(told)
+            wait_for(lambda told=told: bool(shown) and f"{told} | 0 s" in shown[-1])  # type: ignore[misc]
+        activity.thinks("local", 204)
+        activity.hears("def f():\n    return 1\n")
+        wait_for(lambda: "writing, 3 lines | " in shown[-1] and "tokens/s" in shown[-1])
+    finally:
+        area.close()
+    assert not any("left" in text or "%" in text for text in shown)
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80])
@@ -451,7 +477,9 @@ def test_what_a_rule_allows_is_shown() -> None:
 PROGRAM = """
 import sys
 from autoagent.terminal import rendering
+from autoagent.terminal.activity import Activity
 from autoagent.terminal.console import Console
+from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.rendering import Canvas
 from autoagent.core.errors import StopRun
 from autoagent.core.commands import Call, CommandSpec, Proposal

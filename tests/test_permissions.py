@@ -66,6 +66,9 @@ class Script:
     def edit(self, text: str, suffix: str) -> str | None:
         return None
 
+    def rewrite(self, text: str) -> str | None:
+        return None
+
     def show_whole(self, proposal: Proposal) -> None:
         self.shown += 1
 

@@ -37,6 +37,8 @@ class ReplyStream:
         """Take the next piece."""
         self.pieces += 1
         for char in delta:
+            if not self.key:
+                self.lines += char == "\n"
             if self._inside:
                 self._take(char)
             elif not self._open and self._begins_code():

@@ -55,6 +55,9 @@ class Questioner(Protocol):
         `suffix` is that of a file with such a text (`.py`).
         """
 
+    def rewrite(self, text: str) -> str | None:
+        """Return the text as the user leaves it on lines that hold it already; None where no lines are edited."""
+
     @property
     def words(self) -> Mapping[str, str]:
         """What the user may ask for with a slash in front, and what each shows."""
@@ -87,8 +90,8 @@ class Steering(Protocol):
 class UserAnswer:
     """A line understood.
 
-    `count`: commands to run, for `run`; `text`: the feedback, the `rule` to save, why it is asked `again`, or the
-    `word` that stood behind a slash, with what followed it.
+    `count`: commands to run, for `run`; `text`: the feedback, the `rule` to save, why it is asked `again`, the argument
+    to `edit`, or the `word` that stood behind a slash, with what followed it.
     """
 
     kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "rule", "explain", "word"]
@@ -143,6 +146,8 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
         return _LETTERS[folded]
     if word := re.fullmatch(r"/([a-z]*)(?:\s+(\S.*))?", text, re.IGNORECASE | re.DOTALL):  # no path: those go on
         return UserAnswer("word", text=f"{word[1].lower()} {word[2] or ''}".strip())
+    if argument := re.fullmatch(r"[eE]\s+(\w+)", text):
+        return UserAnswer("edit", text=argument[1])
     if rule := re.fullmatch(rf"[aA]\s+([a-z_]+:\S.*|[a-z]+(?:_[a-z]+)+|{PREFIX}[\w-]+(?::\S.*)?)", text):
         return UserAnswer("rule", text=rule[1])
     if folded in ("n", "no") or _authorization(folded, "y") is not None:  # the usual keys, where others are set
@@ -303,7 +308,7 @@ class Ask:
                 return Verdict(False, "user", answer.text)
             if answer.kind == "stop":
                 raise _ended(Status.STOPPED)
-            if answer.kind == "edit" and (args := self._edit(proposal)) is not None:
+            if answer.kind == "edit" and (args := self._edit(proposal, answer.text)) is not None:
                 return Verdict(False, "user", args=args)
             if answer.kind == "word" and (verdict := self._word(answer.text, proposal)) is not None:
                 return verdict
@@ -465,7 +470,7 @@ class Ask:
         rows = {
             f"{yes}, {yes} -5": "run it; run it and the next 4 without a question",
             no: "save and stop, as Ctrl-D and Ctrl-C twice do; it can be resumed",
-            "e": "edit the arguments, then be asked again",
+            "e": "edit what is to be written, then be asked again; e NAME: an argument",
             "d, t": "show all arguments and the whole diff; all thoughts of this step",
             "a": f"run every {name} unasked until the run ends, or Ctrl-C",
             "a RULE": f"save a rule, such as {name}:PATTERN, for every run",
@@ -521,11 +526,14 @@ class Ask:
         except EOFError:
             raise _ended(Status.UNANSWERED) from None
 
-    def _edit(self, proposal: Proposal) -> dict[str, Any] | None:
-        """Return new arguments, or None if they stay as they are."""
+    def _edit(self, proposal: Proposal, name: str) -> dict[str, Any] | None:
+        """Return new arguments, or None if they stay as they are; `name` is the one to change, '' for the usual."""
         args = dict(proposal.call.args)
         shown = dict(self._mask(args))
-        if (edited := self._in_editor(proposal, shown)) is not None:
+        if name and name not in shown:
+            self._terminal.say(f"There is no argument {name}; there are {', '.join(shown)}. Nothing was changed.")
+            return None
+        if (edited := self._rewritten(proposal, shown, name)) is not None:
             try:
                 args_now = _with_secrets(edited, shown, args)
             except ValueError as error:
@@ -542,15 +550,22 @@ class Ask:
             return edited if edited != args else None
         return None
 
-    def _in_editor(self, proposal: Proposal, shown: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the arguments with the longest text among them as the user left it in an editor; None without one."""
-        texts = {p.name: shown[p.name] for p in proposal.spec.parameters if isinstance(shown.get(p.name), str)}
-        if not texts:
+    def _rewritten(self, proposal: Proposal, shown: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+        """Return the arguments with one text as the user left it; None where nothing can be edited but by its name.
+
+        Without a `name` it is the program or the text of the file, else the last text that is no path: what an edit
+        puts in, not what it takes out.
+        """
+        texts = [p for p in proposal.spec.parameters if isinstance(shown.get(p.name), str)]
+        if not texts or (name and not isinstance(shown[name], str)):
             return None
-        name = max(texts, key=lambda name: (texts[name].count("\n"), len(texts[name])))
-        path = next((shown[p.name] for p in proposal.spec.parameters if p.meaning == "path" and p.name in texts), "")
-        before = texts[name]
-        after = self._terminal.edit(before, PurePath(path).suffix or ".txt")
+        usual = max(texts, key=lambda p: (bool(p.code), p.meaning not in ("path", "entry"), texts.index(p))).name
+        name = name or usual
+        path = next((shown[p.name] for p in texts if p.meaning == "path"), "")
+        before, others = shown[name], ", ".join(f"e {p.name}" for p in texts if p.name != name)
+        self._terminal.say(f"Editing {name} of {proposal.call.name}{f' (or: {others})' if others else ''}.")
+        if (after := self._terminal.edit(before, PurePath(path).suffix or ".txt")) is None:
+            after = self._terminal.rewrite(before)
         if after is None:
             return None
         if "\n" not in before:  # an editor ends each line

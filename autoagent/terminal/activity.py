@@ -15,7 +15,6 @@ from autoagent.text.sanitize import valid
 
 TAIL_LINES = 3  # of what is written or printed
 _THOUGHTS = frozenset(Thoughts.__dataclass_fields__)
-_BAR = 20  # columns
 
 
 class Activity:
@@ -25,6 +24,8 @@ class Activity:
         self._area = area
         self._mask = mask
         self._reply = ReplyStream()
+        self._about = ""  # what takes long, since when
+        self._began = 0.0
         self._answered = 0.0  # when the first piece of the reply came
         self._output = ""
         self._bytes = 0
@@ -36,7 +37,7 @@ class Activity:
 
     def thinks(self, model: str, tokens: int) -> None:
         """The model was asked with a prompt of so many tokens."""
-        self._reply, self._answered = ReplyStream(), 0.0
+        self._reply, self._answered, self._about = ReplyStream(), 0.0, ""
         self._begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
 
     def hears(self, delta: str) -> None:
@@ -48,17 +49,12 @@ class Activity:
             self._begin(lambda seconds: self._thinking("thinking", seconds))
         self._reply.feed(delta)
 
-    def works(self, what: str, seconds: float) -> None:
-        """Something takes about so many seconds from now on."""
-        told = time.monotonic()
-
-        def lines(passed: float) -> Sequence[str]:
-            left = max(0.0, seconds - (time.monotonic() - told))
-            done = min(0.99, passed / max(0.01, passed + left))
-            bar = "#" * int(done * _BAR)
-            return [f"{what} [{bar:<{_BAR}}] {done:.0%} | {duration(passed)}, about {duration(left)} left"]
-
-        self._begin(lines)
+    def works(self, what: str) -> None:
+        """Something takes long; what stands behind a colon says how far it is, and nobody knows when it ends."""
+        now, about = time.monotonic(), what.partition(": ")[0]
+        if about != self._about:
+            self._about, self._began = about, now
+        self._begin(lambda passed: [f"{what} | {duration(now - self._began + passed)}"])
 
     def says(self, what: str) -> None:
         """Something goes on of which nobody knows how long it takes."""
@@ -88,8 +84,10 @@ class Activity:
         if not reply.pieces:
             return [f"{what} | {duration(seconds)}"]
         rate = reply.pieces / max(0.1, time.monotonic() - self._answered)
-        figures = f"{counted(reply.pieces, 'piece')}, {rate:.0f} a second | {duration(seconds)}"
-        if reply.key in _THOUGHTS or not reply.key:
+        figures = f"{rate:.0f} tokens/s | {duration(seconds)}"
+        if not reply.key:
+            return [f"writing, {counted(reply.lines, 'line')} | {figures}"]
+        if reply.key in _THOUGHTS:
             tail = () if reply.key == "text" and "text" not in reply.done else self._tail(reply.text)
             return [f"thinking | {figures}", *tail]
         about = reply.done.get("filename") or reply.done.get("name") or reply.key

@@ -62,6 +62,13 @@ class Answers:
         """Return the text as the user leaves it in an editor; None where there is none or it fails."""
         return edit_in_editor(text, suffix) if self._editor is not None else None
 
+    def rewrite(self, text: str) -> str | None:
+        """Return the text as the user leaves it on lines that hold it; None where lines are not edited."""
+        try:
+            return _whole(self._editor.read("> ", default=text)) if self._editor is not None else None
+        except (EOFError, KeyboardInterrupt):
+            return text
+
     def discard_typeahead(self) -> None:
         """Forget what was typed before the question could be read."""
         if self._stdin.isatty():

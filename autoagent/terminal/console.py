@@ -326,9 +326,9 @@ class Console:
 
     def working(self, what: str, seconds: float) -> None:
         if self._activity.is_live:
-            self._activity.works(what, seconds)
-        elif what != self._told:
-            self._told = what
+            self._activity.works(what)
+        elif (about := what.partition(": ")[0]) != self._told:  # how far it is changes all the time
+            self._told = about
             self._thoughts.forget()
             self._screen.lines([self._screen.page.said("WORKING:", f"{what} (about {seconds:.0f} s)")])
 
@@ -374,6 +374,10 @@ class Console:
 
     def edit(self, text: str, suffix: str) -> str | None:
         return self._answers.edit(text, suffix)
+
+    def rewrite(self, text: str) -> str | None:
+        self._activity.rests()
+        return self._answers.rewrite(text)
 
     def say(self, text: str) -> None:
         """Write a text whose lines stay lines, wrapped if they are too long."""

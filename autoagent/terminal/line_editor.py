@@ -69,9 +69,15 @@ class LineEditor:
         self._words: Sequence[str] = ()
 
     def read(
-        self, prompt: str, *, hidden: bool = False, watch: Watch | None = None, words: Sequence[str] = ()
+        self,
+        prompt: str,
+        *,
+        hidden: bool = False,
+        watch: Watch | None = None,
+        words: Sequence[str] = (),
+        default: str = "",
     ) -> str:
-        """Show the prompt, the end of a line, and return what is typed: several lines where they were pasted.
+        """Show the prompt, the end of a line, and return what is typed, or made of `default`: also several lines.
 
         What is `hidden` shows as stars, and no history keeps it. Tab completes `words` behind a slash. While somebody
         types, time is not over. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C, the error of `watch`,
@@ -107,7 +113,7 @@ class LineEditor:
                     end(error)
 
             with _signals_kept(end):
-                return session.prompt(prompt, pre_run=look if watch is not None else None)
+                return session.prompt(prompt, default=default, pre_run=look if watch is not None else None)
 
     def discard_typeahead(self) -> None:
         """Forget what was typed before the question."""

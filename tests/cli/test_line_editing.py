@@ -84,13 +84,30 @@ def test_the_text_of_a_file_and_feedback_are_written_in_the_editor(served: Home,
     assert "line one\nline two" in [event.get("text") for event in served.log() if event["type"] == "feedback"]
 
 
+def test_e_edits_what_is_to_be_written_without_an_editor_too(served: Home, server: ScriptedServer) -> None:
+    served.write("autoagent_workspace/a.txt", "the old line\n")
+    edit = command("edit_file", filename="a.txt", old="the old line", new="the new line")
+    server.add(edit, command("list_files", directory="."))
+    with opened(served.terminal("-m", "none", *GOAL)) as session:
+        session.answers(QUESTION, "e")
+        session.sees("Editing new of edit_file (or: e filename, e old).")
+        session.sees(READY)
+        session.presses(" of mine\r")
+        session.answers(QUESTION, "e nothing")
+        session.sees("There is no argument nothing; there are filename, old, new")
+        session.answers(QUESTION, "y")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    assert served.read("autoagent_workspace/a.txt") == "the new line of mine\n"
+
+
 def test_ctrl_d_saves_and_leaves_and_a_yes_in_other_words_is_asked_again(served: Home, server: ScriptedServer) -> None:
     server.add(command("list_files", directory="."))
     with opened(served.terminal("-m", "none", *GOAL)) as session:
         session.answers(QUESTION, "ok, run it")
         session.sees("y runs it; anything else that you type is feedback. Nothing was run.")
         session.answers(QUESTION, "?")
-        session.sees("then be asked again")
+        session.sees("NAME: an argument")
         session.sees(QUESTION)
         lines = session.screen.split("> ?\n")[1].split("Run it?")[0].splitlines()
         assert len(lines) <= 20 and all(line[12] != " " and line[11] == " " for line in lines[1:]), lines

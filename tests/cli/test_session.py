@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from driver import FINISH, GOAL, ROOT, Hanging, Home, Session
+from driver import FINISH, GOAL, READY, ROOT, Hanging, Home, Session
 from server import THOUGHTS, Command, Reply, ScriptedServer, command
 
 Golden = Callable[[str, str], None]
@@ -199,7 +199,12 @@ def test_the_letters_at_the_question(home: Home, golden: Golden, columns: int) -
         session.answers(question, "")
         session.answers(question, "?")
         session.answers(question, "e")
-        session.answers("keeps them\n> ", "filename=autumn.txt")
+        session.sees("Evening. It lets go.")
+        session.presses("\x03")
+        session.answers(question, "e filename")
+        session.sees("Editing filename of")
+        session.sees(READY)
+        session.presses("\x15autumn.txt\r")
         session.answers(question, "d")
         session.answers(question, "a")
         session.answers(question, " Y ")

@@ -248,13 +248,13 @@ class _StreamedReply:
             self.endless = any(self.tail[:-unit] == self.tail[unit:] for unit in range(1, _ROUNDS // 4 + 1))
 
     def _announce(self, progress: Mapping[str, Any]) -> None:
-        """Say how long reading the prompt will take, if that is long, and after each batch how long it still does."""
+        """Say how much of the prompt is read after each batch, and about how long the rest takes, if that is long."""
         whole, done = progress["total"] - progress["cache"], progress["processed"] - progress["cache"]
         if not done:
             self.began = time.monotonic() if whole / self.speed > _SILENCE else None
         if self.listener is not None and self.began is not None:
             left = (time.monotonic() - self.began) * (whole - done) / done if done else whole / self.speed
-            self.listener.working(f"the embedded model reads {whole} tokens", left)
+            self.listener.working(f"the embedded model reads: {done:,} of {whole:,} tokens", left)
 
 
 def _mapped(error: Mapping[str, Any]) -> ModelError:
