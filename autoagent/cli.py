@@ -18,7 +18,8 @@ from autoagent import __version__
 from autoagent.subcommands.flags import common_flags, run_flags
 from autoagent.terminal.utf8_mode import restart_in_utf8_mode, use_encoding_of_terminal
 
-# name -> (its module, what the overview says of it); the command object has the name of the subcommand
+# name -> (its module, what the overview says of it); the command object has the name of the subcommand. Those in none
+# of the GROUPS are older names, or parts of `tools` and `setup`.
 SUBCOMMANDS = {
     "run": ("run", "Start the agent (the same as no subcommand)."),
     "team": ("team", "Have a team of roles work on an idea."),
@@ -31,9 +32,10 @@ SUBCOMMANDS = {
     "show": ("runs", "Show a run from its log."),
     "why": ("why", "Show which memories fed a step, and what it would do without one."),
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
-    "inbox": ("inbox", "List the open questions of all your runs."),
-    "answer": ("inbox", "Answer one of them, from any terminal."),
+    "inbox": ("inbox", "List the open questions of all your runs, or answer one."),
+    "answer": ("inbox", "Answer an open question, from any terminal."),
     "rules": ("rules", "List, add and remove rules of what runs without a question."),
+    "tools": ("tools", "List commands, skills, MCP servers and plug-ins; write an extension."),
     "plugins": ("plugins", "List the plug-ins of AutoGPT's kind, and why some are not used."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),
     "new-plugin": ("new_plugin", "Write an extension to begin with."),
@@ -43,12 +45,25 @@ SUBCOMMANDS = {
     "skills": ("skills", "List skills, or keep how a run was done as one."),
     "migrate": ("migrate", "Take over what AutoGPT has left in a folder into this one."),
     "trust": ("trust", "Trust a folder with what it brings, or see what is trusted."),
-    "setup": ("setup", "Choose a model and describe the agent."),
+    "setup": ("setup", "Choose a model, see settings, check what is wrong, install completion."),
     "config": ("config", "Show the settings and where each comes from."),
     "completion": ("completion", "Print or install what your shell completes."),
     "man": ("man", "Print or install the manual pages."),
     "doctor": ("doctor", "Check key, endpoint, model, memory and folders, and say how to fix each."),
 }
+
+GROUPS = {
+    "Run": ("resume", "team", "test"),
+    "Look": ("runs", "show", "replay", "why", "inbox"),
+    "Go back": ("undo", "fork", "bisect"),
+    "Memory": ("memory",),
+    "Extend": ("tools",),
+    "Set up": ("setup", "rules", "trust"),
+}
+COMMON_FLAGS = ("model", "continuous", "continuous_limit", "skip_reprompt", "workspace", "ai_goals", "newest", "budget",
+                "allow", "demo")  # fmt: skip
+MORE_FLAGS = ("ai_settings_file", "max_seconds", "deadline", "sandbox", "verify", "openai_base_url", "run_name",
+              "json_output", "plain_output", "thoughts", "notify", "version", "help_all", "--help")  # fmt: skip
 
 
 class LazyGroup(click.Group):
@@ -56,7 +71,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take a wish, a text with blanks that is no subcommand, out of the arguments, from before or after flags."""
-        if "--help" not in args and "-h" not in args:
+        if not {"--help", "-h", "--help-all"} & set(args):
             _, rest, _ = self.make_parser(ctx).parse_args(list(args))
             if rest and rest[0] not in SUBCOMMANDS and len(rest[0].split()) > 1:
                 ctx.obj = {**(ctx.obj or {}), "wish": rest[0]}
@@ -75,7 +90,7 @@ class LazyGroup(click.Group):
 
         near = get_close_matches(name, SUBCOMMANDS, 1)
         meant = f"Did you mean {near[0]!r}?" if near else 'A wish stands in quotes: autoagent "write a poem".'
-        return ctx.fail(f"There is no subcommand {name!r}. {meant}")
+        raise click.NoSuchCommand(name, f"There is no subcommand {name!r}. {meant}", ctx=ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(SUBCOMMANDS)
@@ -88,9 +103,33 @@ class LazyGroup(click.Group):
         _take_common_flags(command)
         return command
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if ctx.meta.get(_ALL):
+            super().format_options(ctx, formatter)
+            return
+        flags = {name: parameter for parameter in self.get_params(ctx) for name in (parameter.name, *parameter.opts)}
+        for title, names in (("Common flags", COMMON_FLAGS), ("More flags (--help-all: the others)", MORE_FLAGS)):
+            records = (flags[name].get_help_record(ctx) for name in names)
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record])
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Subcommands"):
-            formatter.write_dl([(name, text) for name, (_, text) in SUBCOMMANDS.items()])
+        shown = {name for names in GROUPS.values() for name in names}
+        others = {"Older names, and parts of tools and setup": [name for name in SUBCOMMANDS if name not in shown]}
+        for title, names in {**GROUPS, **(others if ctx.meta.get(_ALL) else {})}.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, SUBCOMMANDS[name][1]) for name in names])
+
+
+_ALL = "autoagent.help_all"
+
+
+def _help_all(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 def _take_common_flags(command: click.Command) -> None:
@@ -111,13 +150,14 @@ def _take_common_flags(command: click.Command) -> None:
 @run_flags
 @common_flags
 @click.version_option(__version__)
+@click.option(
+    "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help="Every flag and subcommand."
+)
 @click.pass_context
 def autoagent(ctx: click.Context, /, **given: Any) -> None:
     """The autonomous agent for the terminal that a person can leave alone.
 
-    Give it a wish ("write a poem to poem.txt"), or a name, a role and up to five goals; it thinks, asks before every
-    command, and works in its workspace until the goals are met. Exit codes: 0 finished, 1 failure, 2 usage, 3 set-up,
-    4 a limit, 5 an answer was needed, 6 stopped, 7 budget, 8 stuck, 130 interrupted.
+    Give it a wish: autoagent "write a poem to poem.txt". It asks before every command.
     """
     ctx.obj = {**(ctx.obj or {}), **given}
     if ctx.invoked_subcommand is None:
@@ -155,6 +195,16 @@ def _main(arguments: list[str]) -> int:
     try:
         code = autoagent.main(arguments, prog_name="autoagent", standalone_mode=False)
         return code if isinstance(code, int) else 0
+    except (click.NoSuchOption, click.NoSuchCommand) as error:
+        said = error.message
+        if isinstance(error, click.NoSuchOption) and error.possibilities:
+            from difflib import get_close_matches
+
+            near = get_close_matches(error.option_name, error.possibilities, 1)
+            said += f" Did you mean {near[0]}?" if near else ""
+        program = error.ctx.command_path if error.ctx else "autoagent"
+        _tell(f"autoagent: {said} `{program} --help` lists what there is.")
+        return error.exit_code
     except click.ClickException as error:
         shown = StringIO()
         error.show(file=shown)  # what it quotes of the command line is to be shown as everything else

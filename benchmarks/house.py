@@ -44,7 +44,7 @@ BOUNDS: Mapping[str, float] = {
     "files executed before the first prompt": 262,
     "files from a reply to the next prompt": 95,
     "settings": 120,
-    "root flags shown": 47,
+    "root flags shown": 25,
     "subcommands": 30,
     "docstrings that are a relative clause": 152,
     "'what' per 1,000 words of docstrings": 17.2,
@@ -273,11 +273,12 @@ def outside() -> dict[str, int]:
     settings = fields(Settings)
     group = cli.autoagent
     context = click.Context(group)
+    shown = {*cli.COMMON_FLAGS, *cli.MORE_FLAGS}
     root = [parameter for parameter in group.get_params(context) if isinstance(parameter, click.Option)]
     return {
         "settings": len(settings),
         "environment variables": len({name for one in settings for name in one.metadata["env"]}),
-        "root flags shown": len([option for option in root if not option.hidden]),
+        "root flags shown": len([option for option in root if shown & {option.name, *option.opts}]),
         "subcommands": len(group.list_commands(context)),
     }
 

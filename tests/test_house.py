@@ -259,7 +259,7 @@ OTHER_MEANINGS = {
     "models/openai/late_import": {"openai"},  # the package
     "plugins/autogpt_modules": {"openai"},  # the package, as AutoGPT brought it
     "session/diagnosis": {"none"},  # no terminal
-    "cli": {"replay"},  # a subcommand
+    "cli": {"demo", "replay"},  # a flag, a subcommand
     "commands/media": {"openai"},  # who draws and listens, which IMAGE_PROVIDER and AUDIO_TO_TEXT_PROVIDER choose
     "config/scenario_bounds": {"none"},  # an empty list
     "config/settings": {"auto", "none", "openai"},  # which thoughts are shown; no browser; who draws and listens

@@ -22,9 +22,14 @@ _SHOWN = 2000  # characters of what a question is about
 
 
 @click.command("inbox")
+@click.argument("words", nargs=-1, metavar="[[RUN] TEXT]")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects, with all that a question is about.")
-def inbox(as_json: bool) -> None:
-    """List the open questions of all your runs, wherever they were started; `autoagent answer` answers one."""
+@click.pass_context
+def inbox(ctx: click.Context, words: tuple[str, ...], as_json: bool) -> None:
+    """List the open questions of all your runs, wherever they were started; with TEXT, answer one (see `answer`)."""
+    if words:
+        ctx.invoke(answer, words=words)
+        return
     questions = OpenQuestions(questions_path()).all()
     if as_json:
         echo_json([_fields(question) for question in questions])
@@ -74,7 +79,7 @@ def _lines(question: OpenQuestion) -> Iterator[str]:
     if question.text:
         yield from _indented(question.text)
     yield from _indented(question.question)
-    yield f"  autoagent answer {question.id} TEXT"
+    yield f"  autoagent inbox {question.id} TEXT"
 
 
 def _about(question: OpenQuestion) -> str:

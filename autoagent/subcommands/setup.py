@@ -10,14 +10,29 @@ from autoagent.config.dotenv import store_variables
 from autoagent.config.task_file import write_task
 from autoagent.models.servers import find_servers
 from autoagent.session.session import Session, trust_made
+from autoagent.subcommands.tools import Noun
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen
 
 
-@click.command("setup")
+@click.group(
+    "setup",
+    cls=Noun,
+    invoke_without_command=True,
+    parts={
+        "check": "doctor",
+        "show": "config",
+        "model": "model",
+        "completion": "completion",
+        "man": "man",
+        "migrate": "migrate",
+    },
+)
 @click.pass_context
 def setup(ctx: click.Context) -> None:
     """Choose a model, name the agent and its goals; writes .env and ai_settings.yaml."""
+    if ctx.invoked_subcommand is not None:
+        return
     terminal = ClickTerminal()
     settings = Session.open(ctx.obj).settings
     if model_is_chosen(settings):

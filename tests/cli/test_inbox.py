@@ -53,7 +53,7 @@ def test_a_question_is_answered_from_another_terminal(served: Home, server: Scri
     first = waiting(served)
     shown = flat(served.run("inbox"))
     assert f"{first.run}." in shown and "write_to_file (write)" in shown and "the whole text" in shown
-    assert f"autoagent answer {first.id} TEXT" in shown
+    assert f"autoagent inbox {first.id} TEXT" in shown
     [listed] = json.loads(served.run("inbox", "--json").out)
     assert listed["command"]["arguments"] == {"filename": "a.txt", "text": "the whole text"}
     assert (listed["run"], listed["waits"]) == (served.runs[0], True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -304,3 +305,37 @@ def test_a_rule_for_deleting_goes_by_the_link_and_not_by_what_it_leads_to(served
     assert done.text.count("ALLOWED: rule delete_file:notes/*") == 1
     assert [link.is_symlink() for link in links] == [False, True]
     assert kept.read_text() == "kept"
+
+
+def test_the_help_is_grouped_and_short_and_an_unknown_name_is_one_line(home: Home) -> None:
+    shown, every = home.run("--help").out, home.run("--help-all").out
+    flags, groups = shown.split("Run:\n")
+    assert len(re.findall(r"^  -", flags, re.M)) <= 25
+    assert len(re.findall(r"^  [a-z]", groups, re.M)) <= 16
+    assert "--patience" not in shown and "--patience" in every and "  doctor " in every
+    for arguments, said in (
+        (
+            ("--modle", "x"),
+            "autoagent: No such option '--modle'. Did you mean --model? `autoagent --help` lists what there is.",
+        ),
+        (
+            ("show", "--ful"),
+            "autoagent: No such option '--ful'. Did you mean --full? `autoagent show --help` lists what there is.",
+        ),
+        (("tools", "skils"), "autoagent: No such command 'skils'. `autoagent tools --help` lists what there is."),
+    ):
+        done = home.run(*arguments)
+        assert (done.code, done.err.splitlines()) == (2, [said])
+
+
+def test_what_is_one_thing_has_one_name_and_the_old_ones_go_on(home: Home) -> None:
+    for new, old in (
+        (("tools", "commands", "--json"), ("commands", "--json")),
+        (("tools", "skills", "list"), ("skills", "list")),
+        (("tools",), ("commands",)),
+        (("setup", "show", "--all"), ("config", "--all")),
+        (("setup", "check"), ("doctor",)),
+        (("inbox", "y"), ("answer", "y")),
+    ):
+        ours, theirs = home.run(*new), home.run(*old)
+        assert (ours.code, ours.out, ours.err) == (theirs.code, theirs.out, theirs.err), new
