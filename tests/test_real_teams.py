@@ -86,7 +86,7 @@ def _is_a_debate(folder: Path, temperature: float) -> bool:
     texts = [message["content"].lower() for message in messages]
     sides = [text.count("librar") - text.count("pool") for text in texts]
     assert [message["sent_from"] for message in messages] == ["Laura", "Paul", "Laura", "Paul"]
-    return code == 4 and len(set(texts)) == len(texts) and min(sides[::2]) > 0 > max(sides[1::2])
+    return code == 0 and len(set(texts)) == len(texts) and min(sides[::2]) > 0 > max(sides[1::2])
 
 
 def test_a_goal_of_three_tasks_is_finished_by_a_hierarchy(tmp_path: Path) -> None:

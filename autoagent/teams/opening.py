@@ -134,7 +134,7 @@ def plan_of_run(
     team.idea = team.idea or (began.task.goals[0].text if began.task.goals else "")
     rounds = max((event.step for event in own if isinstance(event, RoundBegan)), default=0)
     until = int(made["until"])
-    if isinstance(own[-1], Ended) and own[-1].status == Status.LIMIT and rounds >= until:
+    if isinstance(own[-1], Ended) and own[-1].status in (Status.LIMIT, Status.FINISHED) and rounds >= until:
         until = rounds + (n_round or int(made["n_round"]))
     log = EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings))
     log.subscribe(console.pass_over)

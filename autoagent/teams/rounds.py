@@ -196,10 +196,13 @@ class TeamRun:
             raise self._no_money()
         if self._open is not None:
             yield from self._finish([key for key in self._open.acts if key not in self._open.acted])
+        planned = self._start.settings["team"]["definition"].get("n_round", 0)
         while acts := self._read():
             if self._env.round >= self._until:
-                names = ", ".join(self._members[key].role.name for key in acts)
                 self.rounds_over = True
+                if planned and self._env.round >= planned:
+                    raise StopRun(Outcome(Status.FINISHED, f"All {planned} rounds that the team plans are over."))
+                names = ", ".join(self._members[key].role.name for key in acts)
                 reason = f"The last of {self._until} rounds (--n-round) is over; there is news for {names}."
                 raise StopRun(Outcome(Status.LIMIT, reason))
             self._env.round += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from autoagent.core.events import Event, Hired, Published, RoundBegan, RoundEnded, RunStarted
-from autoagent.terminal import rendering
+from autoagent.terminal import markdown, rendering
 from autoagent.terminal.rendering import Canvas, Ink
 from autoagent.text.sanitize import escape, fold_blanks, shorten_text
 
@@ -63,9 +63,12 @@ class TeamText:
         to = "" if "<all>" in event.send_to else f" to {', '.join(event.send_to)}"
         cause = f", {event.cause_by.rpartition('.')[2]}" if event.agent else ""
         ink = self._ink(event.agent) if event.agent else "user"
-        shown = shorten_text(fold_blanks(event.content.strip()), MESSAGE_CHARACTERS, MESSAGE_LINES)
+        shown = "\n".join(shorten_text(fold_blanks(event.content.strip()), MESSAGE_CHARACTERS, MESSAGE_LINES))
         yield page.ink(ink, escape(f"{writer}{to}{cause}:"))
-        yield from rendering.block("\n".join(shown), page)
+        if page.draws and markdown.has_markup(shown):
+            yield from markdown.drawn(shown, page.columns, color=page.color)
+        else:
+            yield from rendering.block(shown, page)
 
     def _name(self, key: str) -> str:
         return escape(self._roles[key].name) if key in self._roles else key

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from driver import PATIENCE, Home
 from server import Reply, Request, ScriptedServer, command
+from test_session import opened
 
 from autoagent.config.yaml_file import read_mapping
 from autoagent.teams.team_file import read_team, team_of
@@ -66,6 +67,21 @@ def team(home: Home, server: ScriptedServer) -> Callable[..., Home]:
 def said(home: Home, run: str | None = None) -> list[tuple[str, str]]:
     """The messages of the roles as they were written, who and what."""
     return [(event["sent_from"], event["content"]) for event in home.log(run) if event["type"] == "published"][1:]
+
+
+def test_a_debate_has_finished_with_the_rounds_that_it_plans_and_its_markdown_is_drawn(
+    team: Callable[..., Home], server: ScriptedServer
+) -> None:
+    role = "  - {{name: {0}, profile: Side, watch: [{1}], actions: [{{name: {0}Says, instruction: Say it}}]}}\n"
+    roles = role.format("A", "UserRequirement, BSays") + role.format("B", "ASays")
+    home = team(f"idea: Speak\nn_round: 2\nroles:\n{roles}", lambda request: Reply("It is **so**, `x` or not."))
+    with opened(home.terminal("team", "team.yaml", "-m", "none")) as session:
+        assert session.ends() == 0
+        assert "  It is so, x or not." in session.screen and "**so**" not in session.screen
+        assert "FINISHED: All 2 rounds that the team plans are over." in session.screen
+    assert [who for who, _ in said(home)] == ["A", "B"]
+    more = home.run("resume", home.runs[0], env=WIDE)
+    assert (more.code, len(said(home))) == (0, 4), more.text
 
 
 def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[..., Home]) -> None:
