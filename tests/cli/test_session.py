@@ -154,8 +154,8 @@ def test_a_wish_becomes_settings_that_are_saved_and_welcomed_back(
         golden(f"welcome-back-{columns}", session.screen)
 
 
-def test_the_readme_shows_what_is_printed() -> None:
-    block = (ROOT / "README.md").read_text().partition("```\n$ autoagent\n")[2].partition("```")[0]
+def test_the_docs_show_what_is_printed() -> None:
+    block = (ROOT / "docs" / "usage.md").read_text().partition("```\n$ autoagent\n")[2].partition("```")[0]
     printed = iter((ROOT / "tests" / "screens" / "wish-80.txt").read_text().splitlines())
     missing = [line for line in block.splitlines() if line not in printed]  # each comes after the one before
     assert not missing
