@@ -51,7 +51,7 @@ from autoagent.terminal.activity import Activity
 from autoagent.terminal.console import Console
 from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.rendering import Canvas
-from autoagent.terminal.style import Style, decide_color
+from autoagent.terminal.screen import Style, decide_color
 from autoagent.text.redaction import MASK, Redactor
 from autoagent.text.sanitize import width
 

@@ -271,7 +271,7 @@ OTHER_MEANINGS = {
     "subcommands/why": {"none"},  # no memory was shown
     "terminal/console": {"auto"},  # which thoughts are shown
     "terminal/rendering": {"none"},  # an empty list
-    "terminal/style": {"auto"},  # the same
+    "terminal/screen": {"auto"},  # the same
     "text/redaction": {"none"},  # a word that is no secret
 }
 

@@ -11,7 +11,7 @@ from autoagent.core.model import Thoughts, Usage
 from autoagent.core.outcome import Status
 from autoagent.core.task import Goal, Task
 from autoagent.terminal.console import Console
-from autoagent.terminal.style import Style
+from autoagent.terminal.screen import Style
 
 START: dict[str, Any] = {
     "version": "", "model": "m", "window": 8192, "reply_tokens": 100, "system": "", "system_tokens": 0,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autoagent.models.local import weights
-from autoagent.terminal.output import echo
-from autoagent.terminal.progress_bar import ProgressBar
+from autoagent.terminal.output import ProgressBar, echo
 
 
 def fetch_once() -> Path:

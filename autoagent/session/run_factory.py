@@ -30,7 +30,7 @@ from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorize
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
-from autoagent.terminal.style import Style, decide_color
+from autoagent.terminal.screen import Style, decide_color
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:

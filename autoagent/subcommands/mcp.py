@@ -25,7 +25,7 @@ from autoagent.subcommands.flags import given_in, serve_flags
 from autoagent.subcommands.task_flags import check_flags
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import echo, echo_list
-from autoagent.terminal.style import Style
+from autoagent.terminal.screen import Style
 
 
 @click.group("mcp")

@@ -19,7 +19,7 @@ from autoagent.subcommands.flags import run_ids_here
 from autoagent.subcommands.runs import belongs, end_showing
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import counted
-from autoagent.terminal.style import Style, decide_color
+from autoagent.terminal.screen import Style, decide_color
 
 LONGEST_PAUSE = 3.0  # seconds, however long the model thought or the user was away
 

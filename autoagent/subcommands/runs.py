@@ -24,7 +24,7 @@ from autoagent.terminal.console import Console
 from autoagent.terminal.export import EXPORTED_COLUMNS, exported
 from autoagent.terminal.output import echo, echo_list, minute, page_out
 from autoagent.terminal.rendering import counted
-from autoagent.terminal.style import Style, decide_color
+from autoagent.terminal.screen import Style, decide_color
 from autoagent.text.sanitize import shorten
 
 

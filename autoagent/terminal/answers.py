@@ -7,13 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from autoagent.terminal.line_editor import LineEditor, can_edit, edit_in_editor
-from autoagent.terminal.watched import Watch, watched
+from autoagent.terminal.line_editor import LineEditor, Watch, can_edit, edit_in_editor, watched
 from autoagent.text.sanitize import escape
 
 if TYPE_CHECKING:
-    from autoagent.terminal.screen import Screen
-    from autoagent.terminal.style import Style
+    from autoagent.terminal.screen import Screen, Style
 
 
 class Answers:

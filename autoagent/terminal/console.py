@@ -49,19 +49,17 @@ from autoagent.terminal import highlighting, rendering
 from autoagent.terminal.activity import Activity
 from autoagent.terminal.answers import Answers
 from autoagent.terminal.attention import Attention
-from autoagent.terminal.line_editor import can_edit
+from autoagent.terminal.line_editor import Watch, can_edit
 from autoagent.terminal.markdown import has_markup
 from autoagent.terminal.output import turn_pages
 from autoagent.terminal.question_desk import QuestionDesk
 from autoagent.terminal.rendering import Canvas
 from autoagent.terminal.report_table import table
 from autoagent.terminal.run_words import WORDS, RunWords
-from autoagent.terminal.screen import Screen
+from autoagent.terminal.screen import AS_USUAL, Screen, Style
 from autoagent.terminal.streamed_thoughts import StreamedThoughts
-from autoagent.terminal.style import AS_USUAL, Style
 from autoagent.terminal.subagent_text import SubAgentText
 from autoagent.terminal.team_text import TeamText
-from autoagent.terminal.watched import Watch
 from autoagent.text.sanitize import escape
 from autoagent.text.wrapping import wrap
 

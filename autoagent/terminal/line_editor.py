@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,8 +19,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from autoagent.terminal.watched import LOOK, Watch
-
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
+
+LOOK = 0.25  # seconds from one look to the next
+
+Watch = Callable[[], BaseException | None]
+"""Says, whenever it is called, with which error reading is to end; None to go on."""
 
 LARGE = 500  # characters that come at once, and that nobody types
 PIECE = 65_536  # bytes read at once
@@ -323,3 +327,35 @@ def edit_in_editor(text: str, suffix: str) -> str | None:
             return path.read_bytes().decode("utf-8") if done.returncode == 0 else None
         except (OSError, UnicodeDecodeError):
             return None
+
+
+@contextmanager
+def watched(watch: Watch | None) -> Iterator[None]:
+    """Raise the error of `watch`, once there is one, in this block, which reads in the main thread and blocks there."""
+    if watch is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    found: list[BaseException] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK):
+            if not found and (error := watch()):
+                found.append(error)
+            if found:  # again and again: a signal just before a system call does not end that
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+    def interrupt(*_: object) -> None:
+        if found and not over.is_set():
+            over.set()
+            raise found[0]
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    looking = threading.Thread(target=look, name="watch", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()
+        signal.signal(signal.SIGALRM, before)

@@ -19,7 +19,7 @@ from autoagent.core.outcome import Outcome, Status
 from autoagent.core.questions import Question
 from autoagent.safety.open_questions import HeldQuestion, OpenQuestion, OpenQuestions
 from autoagent.terminal.attention import Attention
-from autoagent.terminal.watched import LOOK, Watch
+from autoagent.terminal.line_editor import LOOK, Watch
 from autoagent.text.sanitize import shorten
 
 _SHOWN = 20_000  # characters of what a question is about that other terminals show
