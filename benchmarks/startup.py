@@ -123,7 +123,7 @@ def main() -> None:
     )
     row("autoagent --help", ours, click, "python -c 'import click'", HELP_AT_MOST)
 
-    questions = [asked([autoagent], KEY, b"I want it to:"), asked([autoagent], {}, b"1-4:")]
+    questions = [asked([autoagent], KEY, b"I want it to:"), asked([autoagent], {}, b"1-10:")]
     if options.mini:
         questions.append(asked([options.mini], MINI, b"What do you want to do?"))
     (wish, wish_memory), (menu, menu_memory), *peer = medians(questions, options.repeat)

@@ -60,7 +60,7 @@ def test_help_loads_the_command_line_and_nothing_else(flag: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("env", "question"), [({"OPENAI_API_KEY": "sk-never-sent"}, "I want it to: "), ({}, "1-4: ")], ids=["wish", "menu"]
+    ("env", "question"), [({"OPENAI_API_KEY": "sk-never-sent"}, "I want it to: "), ({}, "1-10: ")], ids=["wish", "menu"]
 )
 def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], question: str, tmp_path: Path) -> None:
     child = pexpect.spawn(

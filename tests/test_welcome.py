@@ -18,13 +18,14 @@ import pytest
 
 from autoagent.config.settings import Settings
 from autoagent.config.task_file import read_task
+from autoagent.config.typed_goal import in_words
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.task import Goal, Task
-from autoagent.models.servers import Server, find_servers, list_models
+from autoagent.models.servers import HOSTED, Server, find_servers, list_models
+from autoagent.terminal import setup_wizard
 from autoagent.terminal.setup_wizard import (
-    DEFAULT_GOALS,
-    DEFAULT_NAME,
-    DEFAULT_ROLE,
+    PLAIN_ROLE,
+    WISH_NAME,
     ask_task,
     choose_model,
     model_is_chosen,
@@ -75,9 +76,15 @@ def test_the_fifth_goal_is_the_last_question() -> None:
     assert terminal.answers == ["not asked for"]
 
 
-def test_enter_alone_gives_autogpts_defaults() -> None:
-    task = ask_task(ScriptedTerminal("", " ", ""))
-    assert task == Task(DEFAULT_NAME, DEFAULT_ROLE, tuple(Goal(goal) for goal in DEFAULT_GOALS))
+def test_enter_takes_name_and_role_but_a_goal_is_the_users_own() -> None:
+    terminal = ScriptedTerminal("", " ", "", "Sum notes.txt", "")
+    assert ask_task(terminal) == Task(WISH_NAME, PLAIN_ROLE, (Goal("Sum notes.txt"),))
+    assert "Please give at least one goal." in terminal.shown and "net worth" not in terminal.screen
+
+
+def test_a_plain_check_is_said_in_words() -> None:
+    assert in_words("test -s poem.txt") == "poem.txt has text in it (test -s poem.txt)"
+    assert in_words("test -s a; rm b") == "test -s a; rm b"
 
 
 def test_the_end_of_the_input_stops_and_says_what_to_pass() -> None:
@@ -277,28 +284,45 @@ def no_servers() -> tuple[Server, ...]:
 
 
 def test_an_openai_key_may_be_kept() -> None:
-    terminal = ScriptedTerminal("5", "1", "short", "sk-1234567890", "y")
+    terminal = ScriptedTerminal("11", "1", "short", "sk-1234567890", "y")
     choice = choose_model(terminal, no_servers)
     assert (choice.env, choice.save) == ({"OPENAI_API_KEY": "sk-1234567890"}, True)
-    assert "Please answer 1, 2, 3 or 4." in terminal.shown
+    assert "Please answer with a number from 1 to 10." in terminal.shown
+
+
+@pytest.mark.parametrize("number", range(2, 8))
+def test_a_hosted_provider_is_its_address_and_a_key_that_is_set_is_taken_with_enter(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = HOSTED[number - 1]
+    monkeypatch.setenv(provider.key_variable, "key-1234567890")
+    with model_server(MODELS) as port:
+        here = dataclasses.replace(provider, base_url=f"http://127.0.0.1:{port}/v1")
+        monkeypatch.setattr(setup_wizard, "HOSTED", (*HOSTED[: number - 1], here, *HOSTED[number:]))
+        terminal = ScriptedTerminal(str(number), "", "llama", "n")
+        env = choose_model(terminal, no_servers).env
+    named = {"SMART_LLM": "llama", "FAST_LLM": "llama"}
+    assert env == {"OPENAI_BASE_URL": here.base_url, "OPENAI_API_KEY": "key-1234567890", **named}
+    assert f"{provider.name}, with your API key ({provider.key_variable})" in terminal.screen
+    assert "It offers: qwen:7b, llama" in terminal.shown and provider.base_url.startswith("https://")
 
 
 def test_servers_are_looked_for_when_one_is_wanted_and_not_before() -> None:
     seen: list[str] = []
-    terminal = ScriptedTerminal("9", "2", "http://127.0.0.1:9/v1", "", "tiny", "n")
+    terminal = ScriptedTerminal("11", "8", "http://127.0.0.1:9/v1", "", "tiny", "n")
 
     def look() -> tuple[Server, ...]:
         seen.extend(terminal.shown)
         return ()
 
     choose_model(terminal, look)
-    assert "Please answer 1, 2, 3 or 4." in seen
+    assert "Please answer with a number from 1 to 10." in seen
     assert terminal.shown[len(seen)] == "  None was seen on the usual ports of this machine."
 
 
 def test_a_server_that_was_found_is_taken_with_enter() -> None:
     found = (Server("Ollama", "http://127.0.0.1:11434/v1", ("qwen:7b", "llama")),)
-    terminal = ScriptedTerminal("2", "", "", "n")
+    terminal = ScriptedTerminal("8", "", "", "n")
     choice = choose_model(terminal, lambda: found)
     base = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}
     assert (choice.env, choice.save) == ({**base, "SMART_LLM": "qwen:7b", "FAST_LLM": "qwen:7b"}, False)
@@ -308,7 +332,7 @@ def test_a_server_that_was_found_is_taken_with_enter() -> None:
 def test_another_server_is_asked_for_its_models() -> None:
     with model_server(MODELS) as port:
         url = f"http://127.0.0.1:{port}/v1"
-        terminal = ScriptedTerminal("2", "ftp://x", url, "a-key-of-it", "llama", "y")
+        terminal = ScriptedTerminal("8", "ftp://x", url, "a-key-of-it", "llama", "y")
         choice = choose_model(terminal, no_servers)
     expected = {"OPENAI_BASE_URL": url, "SMART_LLM": "llama", "FAST_LLM": "llama", "OPENAI_API_KEY": "a-key-of-it"}
     assert choice.env == expected
@@ -316,10 +340,10 @@ def test_another_server_is_asked_for_its_models() -> None:
 
 
 def test_the_embedded_model_names_its_size_and_the_demo_is_not_kept() -> None:
-    terminal = ScriptedTerminal("3", "y")
+    terminal = ScriptedTerminal("9", "y")
     assert choose_model(terminal, no_servers).env == {"AUTOAGENT_MODEL": "local"}
     assert "1.1 GB once" in terminal.screen
-    assert choose_model(ScriptedTerminal("4"), no_servers).env == {"AUTOAGENT_MODEL": "demo"}
+    assert choose_model(ScriptedTerminal("10"), no_servers).env == {"AUTOAGENT_MODEL": "demo"}
 
 
 def test_the_menu_without_an_answer_says_what_to_pass() -> None:
@@ -367,7 +391,7 @@ def test_setup_writes_both_files(folder: Path) -> None:
 def test_a_key_that_is_typed_does_not_appear_on_the_screen(folder: Path) -> None:
     child = pexpect.spawn(SETUP[0], SETUP[1:], encoding="utf-8", timeout=20)
     child.logfile_read = screen = io.StringIO()
-    child.expect_exact("1-4: ")
+    child.expect_exact("1-10: ")
     child.sendline("1")
     child.expect_exact("API key: ")
     child.sendline("sk-1234567890")

@@ -43,10 +43,19 @@ def typed(goal: Goal) -> str:
     return f"{text}{_MARK}{goal.check}" if goal.check else text
 
 
+def in_words(check: str) -> str:
+    """Return what a check looks for, in words where it is a plain test of a file, and the command."""
+    found = re.fullmatch(r"test -(s|f|e|d) ([\w./-]+)", check)
+    if found is None:
+        return check
+    says = {"s": "has text in it", "f": "is a file", "e": "is there", "d": "is a folder"}
+    return f"{found[2]} {says[found[1]]} ({check})"
+
+
 def remark(line: str, goal: Goal) -> str:
     """Return a hint for the user who typed the line and got this goal; '' if it holds no ` :: `."""
     if goal.check:
-        return f"Check of this goal, run in the workspace after each change: {goal.check}"
+        return f"Check of this goal, run in the workspace after each change: {in_words(goal.check)}"
     if _MARK in line:
         return f"Taken as text, with no check, as what follows ` :: ` is nothing that a shell can run here: {goal.text}"
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,26 +12,18 @@ from typing import Any, Protocol
 
 from autoagent.config.settings import Settings
 from autoagent.config.task_file import MOST_GOALS
-from autoagent.config.typed_goal import parse_goal, remark
+from autoagent.config.typed_goal import in_words, parse_goal, remark
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.model import Message
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.task import Goal, Task
-from autoagent.models.servers import USUAL_PORTS, Server, list_models
+from autoagent.models.servers import HOSTED, USUAL_PORTS, Hosted, Server, list_models
 from autoagent.registry.models import PROVIDERS, Provider
-from autoagent.registry.table import either
 
 DEFAULT_NAME = "Entrepreneur-GPT"
-DEFAULT_ROLE = (
-    "an AI designed to autonomously develop and run businesses with the sole goal of increasing your net worth"
-)
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role
+NAMED = 20  # models in a line; of further ones the number is told
 WISH_NAME = "AutoAgent"  # where a wish becomes the goal
-DEFAULT_GOALS = (
-    "Increase net worth",
-    "Grow Twitter Account",
-    "Develop and manage multiple businesses autonomously",
-)
 
 # What a wish says exactly: a quotation, a number, the name of a file.
 _EXACT = re.compile(
@@ -123,18 +116,21 @@ def _lost(wish: str, goals: Sequence[Goal]) -> list[str]:
 
 def _ask_one_by_one(terminal: SetupTerminal, so_far: Task | None = None) -> Task:
     terminal.say("Enter takes the default.")
-    usual = so_far or Task(DEFAULT_NAME, DEFAULT_ROLE, ())
+    usual = so_far or Task(WISH_NAME, PLAIN_ROLE, ())
     name = terminal.ask(f"Name of the AI [{usual.name}]: ", usual.name).strip() or usual.name
     role = terminal.ask(f"{name} is [{usual.role}]: ", usual.role).strip() or usual.role
     if so_far is not None:
         return replace(so_far, name=name, role=role, goals=_edited_goals(terminal, so_far.goals))
-    terminal.say(f"Up to {MOST_GOALS} goals; Enter ends. Enter at once takes: {'; '.join(DEFAULT_GOALS)}.")
+    terminal.say(f"1 to {MOST_GOALS} goals; Enter ends.")
     goals: list[Goal] = []
-    while len(goals) < MOST_GOALS and (line := terminal.ask(f"Goal {len(goals) + 1}: ").strip()):
+    while len(goals) < MOST_GOALS and ((line := terminal.ask(f"Goal {len(goals) + 1}: ").strip()) or not goals):
+        if not line:
+            terminal.say("Please give at least one goal.")
+            continue
         goals.append(parse_goal(line))
         if said := remark(line, goals[-1]):
             terminal.say(said)
-    return Task(name, role, tuple(goals) or tuple(Goal(goal) for goal in DEFAULT_GOALS))
+    return Task(name, role, tuple(goals))
 
 
 def _edited_goals(terminal: SetupTerminal, so_far: Sequence[Goal]) -> tuple[Goal, ...]:
@@ -161,7 +157,7 @@ def show_task(terminal: SetupTerminal, task: Task) -> None:
     for goal in task.goals:
         terminal.say(f"  - {goal.text}")
         if goal.check:
-            terminal.say(f"    check: {goal.check}")
+            terminal.say(f"    check: {in_words(goal.check)}")
 
 
 def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> Task | None:
@@ -262,15 +258,17 @@ def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) 
     Raises SetupError at the end of the input: no model is set up, and nobody sets one up.
     """
     terminal.say("No model is set up yet. Which model do you want to use?")
-    terminal.say("  1  OpenAI, with your API key")
-    terminal.say(f"  2  a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})")
-    menu: dict[str, Callable[[], Choice]] = {"1": lambda: _openai(terminal), "2": lambda: _server(terminal, find())}
-    for number, provider in enumerate((known for known in PROVIDERS.own if known.offered), len(menu) + 1):
-        terminal.say(f"  {number}  {provider.offered}")
-        menu[str(number)] = partial(_provider, terminal, provider)
+    offers: list[tuple[str, Callable[[], Choice]]] = [
+        *((f"{one.name}, with your API key ({one.key_variable})", partial(_hosted, terminal, one)) for one in HOSTED),
+        (f"a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})", lambda: _server(terminal, find())),
+        *((known.offered, partial(_provider, terminal, known)) for known in PROVIDERS.own if known.offered),
+    ]
+    menu = {str(number): choose for number, (_, choose) in enumerate(offers, 1)}
+    for number, (offered, _) in enumerate(offers, 1):
+        terminal.say(f" {number:>2}  {offered}")
     try:
         while (answer := terminal.ask(f"1-{len(menu)}: ").strip()) not in menu:
-            terminal.say(f"Please answer {either(menu)}.")
+            terminal.say(f"Please answer with a number from 1 to {len(menu)}.")
         return menu[answer]()
     except EOFError:
         raise SetupError(
@@ -278,11 +276,27 @@ def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) 
         ) from None
 
 
-def _openai(terminal: SetupTerminal) -> Choice:
-    terminal.say("Keys are made at https://platform.openai.com/api-keys; what you type shows as stars.")
-    while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret("API key: ").strip()):
+def _hosted(terminal: SetupTerminal, one: Hosted) -> Choice:
+    terminal.say(f"Keys are made at {one.keys}; what you type shows as stars.")
+    set_already = os.environ.get(one.key_variable, "")
+    prompt = f"API key, Enter for that of {one.key_variable}: " if set_already else "API key: "
+    while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret(prompt).strip() or set_already):
         terminal.say("That is not a key: it is one word of at least 8 characters, such as sk-...")
-    return _kept(terminal, {"OPENAI_API_KEY": key})
+    if one == HOSTED[0]:
+        return _kept(terminal, {"OPENAI_API_KEY": key})
+    model = _model(terminal, list_models(one.base_url, key, timeout=5.0).models, default=False)
+    env = {"OPENAI_BASE_URL": one.base_url, "OPENAI_API_KEY": key, "SMART_LLM": model, "FAST_LLM": model}
+    return _kept(terminal, env)
+
+
+def _model(terminal: SetupTerminal, models: Sequence[str], *, default: bool = True) -> str:
+    if models:
+        more = f" and {len(models) - NAMED:,} more" if len(models) > NAMED else ""
+        terminal.say(f"It offers: {', '.join(models[:NAMED])}{more}")
+    first = models[0] if models and default else ""
+    while not (model := terminal.ask(f"Model{f' [{first}]' if first else ''}: ", first).strip()):
+        terminal.say("Please give the model's name as the server knows it.")
+    return model
 
 
 def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
@@ -297,11 +311,7 @@ def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
     known = {server.base_url: server.models for server in found}
     key = "" if base_url in known else terminal.secret("API key, Enter for none: ").strip()
     models = known[base_url] if base_url in known else list_models(base_url, key, timeout=5.0).models
-    if models:
-        terminal.say(f"It offers: {', '.join(models)}")
-    first = models[0] if models else ""
-    while not (model := terminal.ask(f"Model{f' [{first}]' if first else ''}: ", first).strip()):
-        terminal.say("Please give the model's name as the server knows it.")
+    model = _model(terminal, models)
     env = {"OPENAI_BASE_URL": base_url, "SMART_LLM": model, "FAST_LLM": model}
     return _kept(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
 

@@ -81,8 +81,8 @@ def test_from_set_up_over_ctrl_c_to_the_end(served: Home, server: ScriptedServer
 @WIDTHS
 def test_the_first_run_menu_offers_a_demo(home: Home, golden: Golden, columns: int) -> None:
     with opened(home.terminal("-m", "none", columns=columns)) as session:
-        session.answers("1-4:", "5")
-        session.answers("1-4:", "4")
+        session.answers("1-10:", "11")
+        session.answers("1-10:", "10")
         session.answers(question_at(columns), "y -4")
         assert session.ends() == 0
         golden(f"first-run-demo-{columns}", re.sub(r"server \(.*\)", "server (...)", session.screen))  # what runs here
@@ -93,7 +93,7 @@ def test_the_first_run_menu_offers_a_demo(home: Home, golden: Golden, columns: i
 def test_a_key_typed_into_the_menu_is_stored_for_this_user_alone_and_never_shown(home: Home) -> None:
     key = "sk-typed-by-hand-0123456789"
     with opened(home.terminal("-m", "none")) as session:
-        session.answers("1-4:", "1")
+        session.answers("1-10:", "1")
         session.answers("API key:", key)
         session.answers("(y/n) [y]:", "")
         session.sees("I want it to:")
@@ -117,7 +117,7 @@ def test_set_up_keeps_nothing_that_it_is_told_not_to_keep(home: Home) -> None:
     assert "sk-typed" not in done.text
     assert "ai_name: NewGPT" in home.read("ai_settings.yaml")
     assert [path.name for path in home.folder.iterdir()] == ["ai_settings.yaml"]
-    assert "set AUTOAGENT_MODEL=demo." in home.run("setup", stdin="4\n\n\n\n\n").err
+    assert "set AUTOAGENT_MODEL=demo." in home.run("setup", stdin="10\n\n\nDo it\n\n").err
 
 
 @WIDTHS
@@ -286,10 +286,10 @@ def test_a_terminal_that_is_closed_saves_the_run(home: Home) -> None:
 
 def test_ctrl_c_during_set_up_ends_the_program(home: Home) -> None:
     with opened(home.terminal()) as session:
-        session.sees("1-4:")
+        session.sees("1-10:")
         session.presses_ctrl_c()
         assert session.ends() == 130
-        assert session.screen.endswith("1-4:\n\nInterrupted.\n")
+        assert session.screen.endswith("1-10:\n\nInterrupted.\n")
 
 
 def test_continuous_mode_at_a_terminal_asks_only_after_ctrl_c(served: Home, server: ScriptedServer) -> None:
