@@ -34,6 +34,7 @@ from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.console import Console
+from autoagent.terminal.output import echo
 from autoagent.terminal.setup_wizard import (
     DEFAULT_NAME,
     PLAIN_ROLE,
@@ -67,7 +68,10 @@ def start(given: Mapping[str, Any]) -> int:
 
 
 def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
-    given = {**given, "model": DEMO.name} if given.get("demo") else given
+    if given.get("demo"):
+        if given.get("hierarchical"):
+            echo("The demo has one agent: it is played without --hierarchical.", err=True)
+        given = {**given, "model": DEMO.name, "hierarchical": None}
     given = {**given, AS_WISH: bool(given.get("wish")) or not any(given.get(name) for name in _NO_WISH)}
     here = Session.open(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
     settings = here.settings

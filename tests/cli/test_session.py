@@ -90,6 +90,12 @@ def test_the_first_run_menu_offers_a_demo(home: Home, golden: Golden, columns: i
     assert not (home.folder / ".env").exists()
 
 
+def test_the_demo_ends_well_where_levels_are_asked_for(home: Home) -> None:
+    done = home.run("--demo", "--hierarchical", "-c", "-m", "none")
+    assert done.code == 0, done.text
+    assert "The demo has one agent: it is played without --hierarchical." in done.err
+
+
 def test_a_key_typed_into_the_menu_is_stored_for_this_user_alone_and_never_shown(home: Home) -> None:
     key = "sk-typed-by-hand-0123456789"
     with opened(home.terminal("-m", "none")) as session:
