@@ -125,7 +125,7 @@ def test_d53_keys_of_the_terminal(made: Room) -> None:
         try:
             session.sees(QUESTION)
             session.presses("\x04")
-            assert session.ends() == 5
+            assert session.ends() == 6
         finally:
             session.close()
     assert not (made.workspace / "ran").exists()
