@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_real_model import run_offline
+from test_real_model import OWN_ENVIRONMENT, run_offline
 
 from autoagent.models.local import weights
 
@@ -35,7 +35,10 @@ def tries(folder: Path) -> Iterator[tuple[Path, float]]:
 
 def team(example: str, folder: Path, temperature: float, *flags: str) -> tuple[int, list[dict[str, Any]]]:
     """Run an example; return its exit code and what the roles have written."""
-    done = run_offline(folder, temperature, "team", str(EXAMPLES / f"{example}.yaml"), *flags)
+    file = str(EXAMPLES / f"{example}.yaml")
+    trusting = [sys.executable, "-m", "autoagent", "trust", file]
+    subprocess.run(trusting, cwd=folder, env=OWN_ENVIRONMENT, stdin=subprocess.DEVNULL, check=True)
+    done = run_offline(folder, temperature, "team", file, *flags)
     print(done.stdout, done.stderr)  # for whoever reads why none of the tries did
     [log] = (folder / ".autoagent" / "runs").glob("*/events.jsonl")
     events = [json.loads(line) for line in log.read_text().splitlines()]

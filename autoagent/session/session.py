@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
@@ -46,17 +46,19 @@ class Session:
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, set for this session alone
 
     @classmethod
-    def open(cls, flags: Mapping[str, Any] | None, *, task: bool = False) -> Session:
+    def open(
+        cls, flags: Mapping[str, Any] | None, *, task: bool = False, more: Sequence[UntrustedValue] = ()
+    ) -> Session:
         """Load a session for a command that acts: ask the user first whether to trust what the folder brings.
 
-        `task`: the checks of the saved goals belong to that.
+        `task`: the checks of the saved goals belong to that. `more`: what a file that the user has named brings.
 
         Raises:
             SetupError: as `load`; nobody can be asked about what a run needs; a place to write to leads out of the
                 folder.
             StopRun: the input has ended.
         """
-        here = cls.load(flags, task=task)
+        here = cls.load(flags, task=task, more=more)
         if here.waiting:
             asked = sys.stdin.isatty()
             if not asked and not all(untrusted.additive for untrusted in here.waiting):
@@ -64,7 +66,7 @@ class Session:
             if asked and _is_trusted_now(here):
                 with _kept_or_said():
                     here.trust()
-                here = cls.load(flags, task=task, trusted=here.trusted)
+                here = cls.load(flags, task=task, trusted=here.trusted, more=more)
         here.tell()
         with _kept_or_said():
             here.note_address()
@@ -94,6 +96,7 @@ class Session:
         *,
         task: bool = False,
         trusted: Trusted | None = None,
+        more: Sequence[UntrustedValue] = (),
     ) -> Session:
         """Load what holds in a folder, the current one by default; nothing is asked, printed or written.
 
@@ -117,6 +120,7 @@ class Session:
             *(_checks(loaded, folder) if task else ()),
             *_additions(loaded, folder),
             *_plugins(loaded, folder),
+            *more,
         ]
         left = [*loaded.untrusted, *(untrusted for untrusted in others if not trusted.holds(folder, untrusted.mark))]
         if not named and not is_own(state, trusted):
@@ -278,6 +282,13 @@ def _checks_of(path: Path, task: Task) -> list[UntrustedValue]:
     return [_check(path, 0, goal.check) for goal in task.goals if goal.check]
 
 
+def checks_of_team(path: Path, definition: Mapping[str, Any]) -> list[UntrustedValue]:
+    """Return the checks of a team file, which are programs."""
+    actions = [action for role in definition["roles"] for action in role["actions"]]
+    found = dict.fromkeys(action["check"] for action in actions if action.get("check"))
+    return [_check(path.absolute(), 0, check) for check in found]
+
+
 def _check(path: Path, line: int, check: str) -> UntrustedValue:
     return UntrustedValue(
         file=str(path), line=line, name="check", value=check, about="a program, run as a goal is checked"
@@ -329,6 +340,8 @@ def _names(untrusted: Iterable[UntrustedValue]) -> str:
 
 
 def _unasked(here: Session) -> str:
+    if teams := [one.file for one in here.waiting if one.name == "check" and Path(one.file).is_absolute()]:
+        return f"{plain(teams[0])} has checks, which are programs. Look at them, and `autoagent trust FILE`."
     return (
         f"This folder sets what counts only once you trust it: {_names(here.waiting)}. Look at it and trust it with "
         f"`autoagent trust`, or {_ELSEWHERE}."

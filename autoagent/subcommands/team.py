@@ -10,7 +10,7 @@ import click
 
 from autoagent.session import run_factory
 from autoagent.session.run_driver import told_as_event
-from autoagent.session.session import Session, claimed_state
+from autoagent.session.session import Session, checks_of_team, claimed_state
 from autoagent.subcommands.flags import given_in, team_flags
 from autoagent.subcommands.task_flags import check_flags
 from autoagent.terminal.click_terminal import ClickTerminal
@@ -62,8 +62,13 @@ def _team(
     definition = read_team(file)
     if not (idea or definition["idea"]):
         raise click.UsageError(f"There is no idea: say what {file} is to work on.")
-    session = Session.open(given)
+    checks = checks_of_team(file, definition)
+    session = Session.open(given, more=checks)
     check_flags(given, session.settings)
+    left_out = {check.value for check in checks if not session.holds(check)}
+    for action in (action for role in definition["roles"] for action in role["actions"]):
+        if action.get("check") in left_out:
+            del action["check"]
     made = team_of(definition, human=human)
     made.run_project(idea or definition["idea"])
     made.invest(definition.get("investment", INVESTMENT) if investment is None else investment)

@@ -10,32 +10,36 @@ import click
 
 from autoagent.config.settings import user_state_path
 from autoagent.core.errors import SettingsError
-from autoagent.session.session import Session, listed, notices, plain
+from autoagent.session.session import Session, checks_of_team, listed, notices, plain
 from autoagent.session.trust import Record, Trusted
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.output import echo, echo_list, minute
 
 
 @click.command("trust")
-@click.argument("folder", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("place", default=".", metavar="[FOLDER | TEAM_FILE]", type=click.Path(exists=True, path_type=Path))
 @click.option("--list", "lists", is_flag=True, help="List the folders that are trusted, and with what.")
 @click.option("--revoke", is_flag=True, help="No longer trust FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
 @click.pass_context
-def trust(ctx: click.Context, folder: Path, lists: bool, revoke: bool, as_json: bool) -> None:
+def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: bool) -> None:
     """Show what FOLDER brings that reaches out, weakens a boundary or runs a program, and trust it with that.
 
     FOLDER: the current one by default. At a terminal it asks, else it trusts. It holds until what was trusted changes.
+    The checks of a TEAM_FILE are trusted for the current folder.
     """
     if as_json and not lists:
         raise click.UsageError("--json goes with --list.")
-    place = folder.resolve()
     if lists:
         _list(Trusted(user_state_path(os.environ)).records(), as_json)
     elif revoke:
-        _revoke(place)
+        _revoke(place.resolve())
+    elif place.is_file():
+        from autoagent.teams.team_file import read_team
+
+        _trust(Session.load(ctx.obj, more=checks_of_team(place, read_team(place))))
     else:
-        _trust(Session.load(ctx.obj, folder=place, task=True))
+        _trust(Session.load(ctx.obj, folder=place.resolve(), task=True))
 
 
 def _trust(here: Session) -> None:

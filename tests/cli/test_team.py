@@ -315,6 +315,9 @@ def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Callabl
         ),
         lambda request: next(lines) if "You are Alice" in request.prompt else None,
     )
+    refused = home.run("team", "team.yaml", "-m", "none", "-c")
+    assert refused.code == 3 and "has checks, which are programs" in " ".join(refused.err.split())
+    assert 'grep two a.txt' in home.run("trust", "team.yaml").out
     done = home.run("team", "team.yaml", "-m", "none", "-c")
     assert done.code == 0, done.text
     checks = [event["met"] for event in home.log() if event["type"] == "checked"]
@@ -337,6 +340,7 @@ def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], serv
         "```python\nprint('\\n')\n```\nThat is it.",
     ])  # fmt: skip
     home = team(FILE, lambda request: Reply(next(answers)) if "You are Alice" in request.prompt else None)
+    home.run("trust", "team.yaml")
     done = home.run("team", "team.yaml", "Go", "-m", "none", stdin="y\n" * 2, env=WIDE)
     assert done.code == 0, done.text
     assert home.read("autoagent_workspace/a.py") == "print('\\n')\n"
@@ -457,6 +461,7 @@ def test_a_team_that_is_killed_a_hundred_times_loses_nothing(team: Callable[...,
     home = team("roles:\n" + roles + worker, answer)
     chance, kills, started = random.Random(17), 0, ("team", "team.yaml", "Go", "-c", "-m", "none", "--n-round", "6")
     expected: list[Any] = []
+    home.run("trust", "team.yaml")
     assert home.run(*started).code == 4
     expected = sorted(messages(home))
     took = len(expected) * 0.02 + 0.8
