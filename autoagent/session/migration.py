@@ -35,6 +35,7 @@ from autoagent.config.text_file import open_regular, read_text
 from autoagent.core.errors import ModelError, SettingsError, StateError
 from autoagent.session.memory_factory import memory_of_user
 from autoagent.session.session import Session
+from autoagent.workspace.snapshots import LARGEST_FILE, MOST_BYTES, MOST_ENTRIES
 
 PLUGINS = Path("plugins")
 MEMORY_LIMIT = 256_000_000  # bytes of a JSON memory
@@ -238,24 +239,34 @@ def _file(found: Migration, source: Path, name: Path, target: Path) -> None:
 
 
 def _folder(found: Migration, source: Path, target: Path, but: frozenset[Path] = frozenset()) -> None:
-    """Take the files of a folder and below that are not there in the target yet."""
+    """Take the files of a folder and below that are not there in the target yet, as many as a snapshot keeps.
+
+    A sparse file counts with the size that it says, as its copy would have it.
+    """
     if not source.is_dir() or source.is_symlink():
         return
-    copies, left = [], 0
+    copies: list[tuple[Path, Path]] = []
+    left = large = size = 0
     for path in _files(source):
         if path in but:
             continue
-        to = target / path.relative_to(source)
-        if os.path.lexists(to) or not stat.S_ISREG(path.lstat().st_mode):
+        to, status = target / path.relative_to(source), path.lstat()
+        if os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
             left += 1
+        elif status.st_size > min(LARGEST_FILE, MOST_BYTES - size) or len(copies) >= MOST_ENTRIES:
+            large += 1
         else:
             copies.append((path, to))
+            size += status.st_size
     found.copies += copies
     shown = f"{target.name}/" + (f" ({len(copies)} files)" if copies else "")
     if copies:
         found.rows.append(Row(f"{source.name}/", "taken" if source.name == target.name else "renamed", shown))
     if left:
         found.rows.append(Row(f"{source.name}/: {left} others", "not taken", why="a link, or there already"))
+    if large:
+        why = f"more than {LARGEST_FILE >> 20} MB, or {MOST_BYTES >> 20} MB and {MOST_ENTRIES:,} files in all"
+        found.rows.append(Row(f"{source.name}/: {large} others", "not taken", why=why))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -265,12 +276,11 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file. Raises SettingsError if it cannot be read or written."""
+    """Copy a file; one that has grown meanwhile is cut. Raises SettingsError if it cannot be read or written."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_regular(source) as file, target.open("xb") as copy:
-            while piece := file.read(1 << 20):
-                copy.write(piece)
+            copy.write(file.read(LARGEST_FILE))
     except OSError as error:
         raise SettingsError(f"{source}: cannot be copied to {target}: {error.strerror}.") from error
 

@@ -93,6 +93,15 @@ def test_it_is_done_once_and_a_run_goes_on_from_there(home: Home, server: Script
     assert "You are OldGPT, an AI that reads" in server.requests[0].prompt
 
 
+def test_files_too_large_to_keep_are_named_and_left(home: Home) -> None:
+    old(home)
+    with (home.folder / "old/auto_gpt_workspace/sparse").open("wb") as sparse:
+        sparse.truncate(40 << 30)
+    done = home.run("migrate", "old", "--apply")
+    assert done.code == 0 and "auto_gpt_workspace/: 1 others" in done.text and "more than 32 MB" in done.text
+    assert home.read("autoagent_workspace/notes/a.txt") and not (home.folder / "autoagent_workspace/sparse").exists()
+
+
 def test_a_folder_that_is_none(home: Home) -> None:
     (home.folder / "empty").mkdir()
     done = home.run("migrate", "empty")
