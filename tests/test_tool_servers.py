@@ -68,6 +68,31 @@ def test_variables_are_filled_in_where_the_list_is_the_users(tmp_path: Path) -> 
     assert listed(tmp_path, "") == []
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "python3", "args": ["tools/srv.py"]},
+        {"command": "sh", "args": ["-c", "cd . && exec python3 'tools/srv.py'"]},
+        {"command": "python3", "args": ["tools"]},
+        {"command": "python3", "args": ["-m", "tools.srv"]},
+        {"command": "python3", "args": ["-m", "elsewhere"], "env": {"PYTHONPATH": "/usr/lib/x:tools"}},
+        {"command": "tools/srv.py"},
+        {"command": "node", "args": ["--import=tools/srv.py", "/usr/lib/x.js"]},
+    ],
+)
+def test_a_program_in_the_folder_is_found_and_looked_at(tmp_path: Path, entry: dict[str, Any]) -> None:
+    (tmp_path / "tools").mkdir()
+    for name in ("srv.py", "__main__.py"):
+        (tmp_path / "tools" / name).write_text("x = 1\n")
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"s": entry}}))
+    (server,) = read_servers(path, tmp_path, None, [tmp_path])
+    assert tmp_path / "tools" in server.places or server.places == (tmp_path / "tools" / "srv",)
+    (tmp_path / "tools" / "helper.py").write_text("x = 2\n")
+    (changed,) = read_servers(path, tmp_path, None, [tmp_path])
+    assert changed.code != server.code
+
+
 def test_another_argument_is_another_server_to_trust(tmp_path: Path) -> None:
     marks = {untrusted_server(listed(tmp_path, {"command": "x", "args": args})[0]).mark for args in ([], ["-r"])}
     assert len(marks) == 2

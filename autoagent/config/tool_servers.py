@@ -34,6 +34,8 @@ from autoagent.text import code_block
 
 SERVERS = 50  # of one list
 _FILES, _BYTES = 2_000, 64 << 20  # of the programs of one server
+_WORD = re.compile(r"[\s'\"=;|&()<>`$]+")  # what parts the words of a shell line, or an option from its value
+_PROGRAMS = ("__main__.py", "package.json", "index.js", "index.mjs", "index.cjs")  # in a folder that can be started
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _SHAPE = 'write {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}, or "url" in place of "command"'
 
@@ -132,19 +134,22 @@ def _with_code(entry: ServerEntry, within: Sequence[Path]) -> ServerEntry:
 
 def _places(entry: ServerEntry, within: Sequence[Path]) -> list[Path]:
     """Return the files of an entry's program in these folders: each with the folder it lies in, unless that is one of
-    these itself. Of several files in the arguments those count that are code, and the first: others may be data.
+    these itself. Of several files those count that are code, and the first: others may be data. A folder counts where
+    it is a program, or where a variable has modules looked for in it.
     """
     base = Path(entry.folder, entry.cwd)
     modules = [after.replace(".", "/") for flag, after in zip(entry.args, entry.args[1:], strict=False) if flag == "-m"]
-    named = [entry.command, *entry.args, *modules, *(f"{module}.py" for module in modules)]
+    words = [word for text in (entry.command, *entry.args) for word in (text, *_WORD.split(text))]
+    searched = [part for value in entry.env.values() for part in value.split(os.pathsep) if part]
     places: dict[Path, None] = {}
-    for text in named:
-        path = Path(os.path.realpath(base / text.rpartition("=")[2]))
-        roots = [root for root in within if root in path.parents]
-        if roots and text in modules and path.is_dir():
+    for text in dict.fromkeys([*words, *modules, *(f"{module}.py" for module in modules), *searched]):
+        path = Path(os.path.realpath(base / text))
+        if not text or not any(root in path.parents for root in within):
+            continue
+        if path.is_dir() and (text in modules or text in searched or any((path / name).exists() for name in _PROGRAMS)):
             places[path] = None
-        elif roots and path.is_file() and (not places or code_block.is_code(path.name) or os.access(path, os.X_OK)):
-            places[path if path.parent in roots else path.parent] = None
+        elif path.is_file() and (not places or code_block.is_code(path.name) or os.access(path, os.X_OK)):
+            places[path if path.parent in within else path.parent] = None
     return list(places)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -63,14 +64,14 @@ def configured(session: Session, warn: Callable[[str], None]) -> list[ServerEntr
 
 
 def programs_in(settings: Settings, folder: Path) -> list[str]:
-    """Return where in the workspace the programs of listed servers lie, relative to its root: they run as the user."""
+    """Return patterns for where in the workspace the programs of listed servers lie: they run as the user."""
     root = os.path.realpath(folder / settings.workspace)
     found = set()
     for named in (True, False):
         with suppress(SettingsError):
             for entry, _ in listed_servers(settings, folder, named=named):
                 found |= {os.path.relpath(place, root) for place in entry.places if Path(root) in place.parents}
-    return sorted(found)
+    return sorted(re.sub("[*!]", "?", place) for place in found)
 
 
 @contextmanager

@@ -270,8 +270,10 @@ async def _transport(entry: ServerEntry, log: Path) -> AsyncIterator[tuple[Any, 
         async with client, streamable_http_client(entry.url, http_client=client) as streams:
             yield streams
         return
-    # Python adds the working directory, or the script's, to its modules. Nothing may be left beside a trusted script.
-    safe = {"PYTHONDONTWRITEBYTECODE": "1"} if entry.places else {"PYTHONSAFEPATH": "1"}
+    # Python adds the folder of a script to its modules, which is trusted with it; with -m, the working directory.
+    safe = {"PYTHONDONTWRITEBYTECODE": "1"}
+    if not entry.places or "-m" in entry.args:
+        safe["PYTHONSAFEPATH"] = "1"
     program = StdioServerParameters(
         command=entry.command, args=list(entry.args), env={**safe, **entry.env}, cwd=entry.cwd or str(entry.folder)
     )
