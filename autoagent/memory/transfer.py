@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from autoagent.config.text_file import open_regular
 from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import Change, Dream, RetrievedMemory
+from autoagent.core.memory import USER, Change, Dream, RetrievedMemory
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.core.record_codec import LATEST, check_time, from_plain
@@ -267,12 +267,13 @@ def without_untrusted(exported: Exported) -> Exported:
 
 
 def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
-    """Return the export with no memory trusted that is not trusted here, and how many it claims are."""
+    """Return the export with no memory trusted, nor said by the user, that is not so here; and how many claim trust."""
 
     def label(memory: RetrievedMemory) -> RetrievedMemory:
-        if memory.trusted and ((there := store.find(memory.text)) is None or not there.trusted):
-            return dataclasses.replace(memory, trusted=False)
-        return memory
+        there = store.find(memory.text)
+        if there is not None and there.trusted:
+            return memory
+        return dataclasses.replace(memory, trusted=False, kind="note" if memory.kind == USER else memory.kind)
 
     given = (*exported.memories, *exported.trash)
     labelled = tuple(map(label, given))

@@ -84,13 +84,15 @@ def untrusted_plugins(settings: Settings, folder: Path) -> Iterator[UntrustedVal
 
 
 def untrusted_plugin(plugin: FoundPlugin, entry: PluginEntry, shown: str) -> UntrustedValue:
-    """Return the plug-in as what the user is asked about: all of its files, and what it is given."""
-    given = ", ".join(f"{name}={value}" if value else name for name, value in entry.env.items())
+    """Return the plug-in as what the user is asked about: all of its files, and what it is given, without secrets."""
+    given = ", ".join(f"{name}=[masked]" if value else name for name, value in entry.env.items())
+    secret = json.dumps(sorted((name, value or "") for name, value in entry.env.items()))
+    digest = hashlib.sha256(f"{plugin.digest}{secret}".encode()).hexdigest() if given else plugin.digest
     config = json.dumps(entry.config, sort_keys=True, default=str) if entry.config else ""
     return UntrustedValue(
         file=shown,
         name=plugin.name,
-        value=f"{plugin.kind} {plugin.digest}"
+        value=f"{plugin.kind} {digest}"
         + (f", given {given}" if given else "")
         + (f", config {config}" if config else "")
         + (f", requirements {', '.join(entry.requirements)}" if entry.requirements else ""),

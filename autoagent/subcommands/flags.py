@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,12 +59,12 @@ class _Moment(click.ParamType[float]):
 
 
 def run_ids_here(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the runs of the state folder, the newest first, for a shell to complete."""
+    """Return the runs of the state folder, the newest first, for a shell to complete; no name that no run has."""
     from pathlib import Path
 
     state_dir = (ctx.obj or {}).get("state_dir") or ".autoagent"
-    runs = (path.name for path in (Path(state_dir) / "runs").glob("*") if path.name.startswith(incomplete))
-    return sorted(runs, reverse=True)
+    runs = (path.name for path in (Path(state_dir) / "runs").glob("*") if re.fullmatch(r"[\w-]+", path.name, re.ASCII))
+    return sorted((run for run in runs if run.startswith(incomplete)), reverse=True)
 
 
 def command_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

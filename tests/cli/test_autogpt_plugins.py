@@ -237,6 +237,14 @@ def test_a_module_that_is_missing_is_named_with_what_brings_it(home: Home) -> No
     assert "it needs the module lantern, which is not installed (--install-plugin-deps installs" in lantern["reason"]
 
 
+def test_what_a_plugin_is_given_is_not_shown_and_is_trusted_with_it(home: Home) -> None:
+    put(home, "herald")
+    for secret in ("secret-of-the-folder-1", "secret-of-the-folder-2"):  # another value is another thing to trust
+        home.write("plugins_config.yaml", json.dumps({"herald": {"enabled": True, "env": {"HERALD_KEY": secret}}}))
+        shown = home.run("trust").out
+        assert "given HERALD_KEY=[masked]" in shown and "secret-of" not in shown
+
+
 def test_what_a_plugin_reads_of_the_environment_is_named(home: Home) -> None:
     put(home, "almanac", "lantern")
     with_its_data(home)

@@ -339,3 +339,10 @@ def test_what_is_one_thing_has_one_name_and_the_old_ones_go_on(home: Home) -> No
     ):
         ours, theirs = home.run(*new), home.run(*old)
         assert (ours.code, ours.out, ours.err) == (theirs.code, theirs.out, theirs.err), new
+
+
+def test_completion_names_only_what_can_be_a_run(home: Home) -> None:
+    for name in ("20260101-120000-abcd", "\x1b]0;pwned\x07", "a b"):
+        (home.folder / ".autoagent/runs" / name).mkdir(parents=True)
+    words = {"_AUTOAGENT_COMPLETE": "bash_complete", "COMP_WORDS": "autoagent show ", "COMP_CWORD": "2"}
+    assert home.run(env=words).out.split() == ["plain,20260101-120000-abcd"]
