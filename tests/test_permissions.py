@@ -290,9 +290,10 @@ def test_a_rule_for_a_command_that_is_not_there_is_asked_again() -> None:
 def test_edited_arguments_come_back_undecided() -> None:
     terminal = Script("e", '{"filename": 1', "wrong=1", "filename = b.txt")
     assert Ask(terminal).decide(PROPOSAL) == Verdict(False, "user", args={"filename": "b.txt"})
-    assert '"filename": "a.txt"' in terminal.said[0]
-    assert terminal.said[1].startswith("That is not valid JSON")
-    assert terminal.said[2] == "Write NAME=VALUE with one of: filename, lines; or a JSON object. Nothing was changed."
+    assert terminal.said[0] == "Editing filename of write_to_file."
+    assert '"filename": "a.txt"' in terminal.said[1]
+    assert terminal.said[2].startswith("That is not valid JSON")
+    assert terminal.said[3] == "Write NAME=VALUE with one of: filename, lines; or a JSON object. Nothing was changed."
 
 
 def test_an_edit_can_be_left_with_everything_as_it_was() -> None:

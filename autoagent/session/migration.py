@@ -67,6 +67,7 @@ class Migration:
     copies: list[tuple[Path, Path]] = field(default_factory=list)
     memories: list[tuple[Path, list[str]]] = field(default_factory=list)
     plugins: bool = False
+    size: int = 0  # bytes of what is copied
 
 
 def plan(source: Path, here: Path) -> Migration:
@@ -246,18 +247,21 @@ def _folder(found: Migration, source: Path, target: Path, but: frozenset[Path] =
     if not source.is_dir() or source.is_symlink():
         return
     copies: list[tuple[Path, Path]] = []
-    left = large = size = 0
+    left = large = 0
     for path in _files(source):
         if path in but:
             continue
         to, status = target / path.relative_to(source), path.lstat()
         if os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
             left += 1
-        elif status.st_size > min(LARGEST_FILE, MOST_BYTES - size) or len(copies) >= MOST_ENTRIES:
+        elif (
+            status.st_size > min(LARGEST_FILE, MOST_BYTES - found.size)
+            or len(found.copies) + len(copies) >= MOST_ENTRIES
+        ):
             large += 1
         else:
             copies.append((path, to))
-            size += status.st_size
+            found.size += status.st_size
     found.copies += copies
     shown = f"{target.name}/" + (f" ({len(copies)} files)" if copies else "")
     if copies:
@@ -276,11 +280,13 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file; one that has grown meanwhile is cut. Raises SettingsError if it cannot be read or written."""
+    """Copy a file. Raises SettingsError if it cannot be read or written, or has grown too large meanwhile."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_regular(source) as file, target.open("xb") as copy:
             copy.write(file.read(LARGEST_FILE))
+            if file.read(1):
+                raise SettingsError(f"{source}: has grown beyond {LARGEST_FILE >> 20} MB; {target} has its beginning.")
     except OSError as error:
         raise SettingsError(f"{source}: cannot be copied to {target}: {error.strerror}.") from error
 

@@ -153,7 +153,7 @@ def test_a_failure_says_what_was_expected_what_came_and_how_the_screen_ended(hom
 
 def test_a_script_that_does_not_fit_fails_the_scenario(home: Home) -> None:
     home.write("a.yaml", "goals: [x]\nreplies: [{command: do_nothing}]\nanswers: [y, y]\nexpect:\n  exit: 1\n")
-    home.write("b.yaml", "arguments: --demo\nreplies: [a, b]\nexpect:\n  exit: 6\n")
+    home.write("b.yaml", "arguments: --demo\nreplies: [a, b]\nexpect:\n  exit: 5\n")
     done = home.run("test", "--json", "a.yaml", "b.yaml")
     assert done.code == 1
     a, b = json.loads(done.out)
@@ -162,7 +162,7 @@ def test_a_script_that_does_not_fit_fails_the_scenario(home: Home) -> None:
         "a.yaml:5: answers: 1 of 2 were not asked for.",
     ]
     assert b["problems"] == [
-        "b.yaml:4: exit: expected 6, but it ended with 5.",
+        "b.yaml:4: exit: expected 5, but it ended with 6.",
         "b.yaml:4: replies: 2 of 2 were not asked for.",
         "b.yaml:4: answers: there was none left for the last question, so the input was ended.",
     ]

@@ -112,7 +112,7 @@ def test_trusted_it_is_not_asked_again_and_the_users_key_stays_at_home(cloned: H
 
 
 def test_what_set_up_writes_itself_is_trusted(home: Home, server: ScriptedServer) -> None:
-    typed = f"2\n{server.base_url}\n\ntest-model\ny\nN\nr\nGoal :: test -s a\n\n"
+    typed = f"8\n{server.base_url}\n\ntest-model\ny\nN\nr\nGoal :: test -s a\n\n"
     done = home.run("setup", stdin=typed)
     assert done.code == 0, done.text
     assert "check: test -s a" in home.read("ai_settings.yaml")

@@ -378,7 +378,7 @@ def test_a_workspace_or_task_behind_a_link_out_of_the_folder_waits_for_trust(the
     assert "autoagent_workspace" in text
     there.workspace.unlink()
     (there.folder / "ai_settings.yaml").symlink_to(there.outside / "made.yaml")
-    code, text = finish(there, "setup", stdin="4\nN\nr\ng\n\n")
+    code, text = finish(there, "setup", stdin="10\nN\nr\ng\n\n")
     assert code == 3
     assert sorted(path.name for path in there.outside.iterdir()) == ["secret.txt"]
 
