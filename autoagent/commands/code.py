@@ -19,7 +19,7 @@ from autoagent.commands.support.encoding import decode
 from autoagent.commands.support.program_output import described, ending, has_failed
 from autoagent.commands.support.shell_lines import name_of, programs, risk_of
 from autoagent.config.settings import Settings
-from autoagent.core.commands import CODE, EXISTING, PLAIN, Effects, ResultMeta, Risk
+from autoagent.core.commands import CODE, DETAIL, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.programs import BackgroundProcess, ProcessExit
 from autoagent.workspace.gate import CODE_FOLDER, shown
@@ -35,6 +35,9 @@ _AUTOGPT = ("execute_code",)
 
 
 # Python ------------------------------------------------------------------------------------------------------------
+
+# For a small model, which is not asked for one: it would take the file that it names for the one that it is to write.
+_NAME = "code.py"
 
 # What `python FILE` does, but with the source from standard input. The frames of this text are left out of tracebacks.
 _LAUNCHER = """
@@ -54,7 +57,7 @@ exec(globals().pop("_start")())
 """
 
 
-def _preview_code(context: Context, code: str, name: str) -> str:
+def _preview_code(context: Context, code: str, name: str = _NAME) -> str:
     filename = _code_file(name)
     assert write_to_file.preview is not None
     diff = write_to_file.preview(context, filename, code)
@@ -72,7 +75,7 @@ def _preview_code(context: Context, code: str, name: str) -> str:
     always_offered=True,
 )
 def execute_python_code(
-    context: Context, code: Code, name: Annotated[str, "file name in that folder"]
+    context: Context, code: Code, name: Annotated[str, "file name in that folder", "exact", DETAIL] = _NAME
 ) -> CommandOutput:
     filename = _code_file(name)
     written = write_to_file.function(context, filename, code)
