@@ -189,7 +189,9 @@ def open_registry(settings: Settings, model: Model, *, attended: bool, more: Seq
     if not settings.hierarchical:
         return chosen
     of_levels = {spec.name for spec in registry.specs if spec.levels != (EXECUTOR.name,) or spec.category == _LEVELS}
-    return registry.only({spec.name for spec in chosen.specs} | of_levels, "it is not offered in this run")
+    distracting = {spec.name for spec in registry.specs if spec.distracts and model.style.guided}
+    offered = {spec.name for spec in chosen.specs} | of_levels
+    return registry.only(offered - (set() if settings.commands else distracting), "it is not offered in this run")
 
 
 def own_registry(registry: Registry, settings: Settings) -> Registry:

@@ -96,8 +96,8 @@ class Ending:
             f"Goal {one.goal + 1} ({goals[one.goal].text}) seems not met: {quote(one.why) or 'no reason given'}"
             for one in unmet
         ]
-        if len(unmet) > 1 and len({one.why for one in unmet}) == 1:  # a fault of the whole work
-            lines = [quote(unmet[0].why)]
+        if not style.reasons:  # nobody has judged the goals one by one: it is a fault of the whole work
+            lines = list(dict.fromkeys(quote(one.why) for one in unmet))
         way_out = _WAY_OUT_GUIDED if style.guided else _WAY_OUT
         return "\n".join(["Not ended yet. A check of your work found:", *lines, way_out])
 

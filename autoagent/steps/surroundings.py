@@ -40,8 +40,7 @@ class Surroundings:
             nothing came of it yet; and the agent has been at work until now.
         again: whether it is faulty, and a call was made for a second time, with nothing changed in between.
         cut: whether a part of a result is left out, and the agent is told how to read it.
-        unread: whether the run has begun and has not yet read the files that the goals name; any file, if they name
-            none that is there.
+        unread: whether the run has begun and has not yet read the files that the goals name.
     """
 
     names: tuple[str, ...] | None = None
@@ -100,7 +99,7 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
     texts = [_now_holds(path, text) for path in newest[:_TEXTS_SHOWN] if (text := _text_of(path, workspace, state))]
     asked = " ".join(goal.text for goal in state.start.task.goals)
     named = [entry for entry in own if entry.kind == "file" and entry.size and _is_named(entry.path, asked)]
-    unread = any(entry.path not in work.handled for entry in named) if named else not _has_read(own, work)
+    unread = any(entry.path not in work.handled for entry in named)
     found = [*endings_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
     return Surroundings(
         tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
@@ -110,12 +109,6 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
         state.history.reads_on,
         unread and not work.changed and work.idle < _LOOKS,
     )
-
-
-def _has_read(entries: Iterable[WorkspaceEntry], work: Work) -> bool:
-    """Return whether one of the files was read; True if there is nothing to read."""
-    paths = [entry.path for entry in entries if entry.kind == "file" and entry.size]
-    return not paths or any(path in work.handled for path in paths)
 
 
 def _is_named(path: str, asked: str) -> bool:
