@@ -131,6 +131,16 @@ def test_a_small_model_is_not_offered_the_end_while_a_check_fails(run: Any) -> N
     assert "write_to_file" in model.offered[1]
 
 
+def test_a_small_model_does_not_try_the_end_twice_in_a_row_while_a_check_fails(run: Any) -> None:
+    looks = [say("search_in_files", pattern=str(number)) for number in range(5)]
+    write = say("write_to_file", filename="a.txt", text="An oak.")
+    goals = (Goal("Write of trees", "date +%N; grep -q oak a.txt"),)  # which says something else each time
+    model, events = run(DONE, *looks, DONE, write, DONE, goals=goals, style=BRIEF)
+    offered = ["task_complete" in specs for specs in model.offered]
+    assert (offered[0], offered[1], offered[6], offered[7], offered[8]) == (True, False, True, False, True)
+    assert events[-1].status == "finished"
+
+
 def test_what_a_check_says_is_told_when_it_says_something_new(run: Any) -> None:
     write = [say("write_to_file", filename=name, text="x") for name in ("b.txt", "c.txt")]
     done = say("write_to_file", filename="d.txt", text="x")

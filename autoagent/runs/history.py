@@ -311,8 +311,6 @@ class History:
                 self._returned(event)
                 if event.wants_a_look:
                     self._drop_waiting()
-            case _:
-                pass
 
     def _begin(self, event: RunStarted) -> None:
         if self._started and self._started.task.goals != event.task.goals:

@@ -139,9 +139,12 @@ class LoopGuard:
         return insisted
 
     def _failed_again(self, call: Call, event: Returned) -> bool:
-        """Return whether the call has failed as it did before, with nothing changed in between."""
+        """Return whether the call has failed as it did before, with nothing changed in between.
+
+        An end is put off again in other words where they quote a text from outside.
+        """
         earlier = self._results.get(call.key)
-        return earlier is not None and not earlier.ok and earlier.digest == fingerprint(event.text)
+        return earlier is not None and not earlier.ok and (event.put_off or earlier.digest == fingerprint(event.text))
 
     def _returned(self, call: Call, event: Returned) -> None:
         key, digest = call.key, fingerprint(event.text)

@@ -163,14 +163,22 @@ def started(
     before = tree_of(os.getpid()) if sys.platform == "linux" else {}
     if sys.platform == "linux":
         prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what loses its parent comes to this process
-    process = subprocess.Popen(  # noqa: S603 - there is no shell
-        command, cwd=folder, env=dict(environment), stdin=stdin, stdout=output, stderr=output, start_new_session=True
-    )
+    process = None
     try:
+        process = subprocess.Popen(  # noqa: S603 - there is no shell
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
         yield process
     finally:
-        process.kill()
-        process.wait()
+        if process is not None:  # else a signal ended the start of it, perhaps after the fork
+            process.kill()
+            process.wait()
         while sys.platform == "linux" and (left := [pid for pid in tree_of(os.getpid()) if pid not in before]):
             for pid in left:
                 with suppress(ProcessLookupError):

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from autoagent.session.folder_texts import FolderTexts
     from autoagent.session.session import Session
     from autoagent.session.user_memory import Consent
+    from autoagent.text.tokens import Count
 
 _LEVELS = "levels"  # the category of the commands by which a level has the next one work
 
@@ -275,9 +276,8 @@ def describe(
 
     from autoagent.core import command_schema
     from autoagent.core.prompt_style import FILE
-    from autoagent.core.window import is_workable, reply_tokens
+    from autoagent.core.window import reply_tokens
     from autoagent.prompt import system_prompt
-    from autoagent.runs.history import History
     from autoagent.text.tokens import PER_MESSAGE, counter
 
     asking, style = model.asking, FILE if task.file else model.style
@@ -311,14 +311,22 @@ def describe(
         settings=kept_settings(settings, began),
         limits=dataclasses.asdict(limits_of(settings, task)),
     )
+    _check_room(start, count)
+    return start
+
+
+def _check_room(start: RunStarted, count: Count) -> None:
+    """Raise SettingsError if the system prompt leaves no room for a history in the model's window."""
+    from autoagent.core.window import is_workable
+    from autoagent.runs.history import History
+
     history = History(count)
     history.add(start)
-    if not is_workable(history.shares, model.window):
+    if not is_workable(history.shares, start.window):
         raise SettingsError(
-            f"The system prompt takes {tokens} of the model's {model.window} tokens and leaves no room to work: offer "
-            "fewer commands (--commands), shorten the goals, or use a model with a larger window."
+            f"The system prompt takes {start.system_tokens} of the model's {start.window} tokens and leaves no room to "
+            "work: offer fewer commands (--commands), shorten the goals, or use a model with a larger window."
         )
-    return start
 
 
 def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, model: Model) -> Guidance:

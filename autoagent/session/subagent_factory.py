@@ -43,6 +43,7 @@ def builder(
     from autoagent.session.context_factory import MemoryParts, open_context
     from autoagent.session.restoring import open_snapshots
     from autoagent.steps.run_state import Policy, Tools
+    from autoagent.steps.surroundings import changes_files
     from autoagent.subagents.worker import Worker
 
     specs = (*registry.specs, *all_specs())
@@ -67,7 +68,10 @@ def builder(
                 open_snapshots(settings.state_dir, workspace),
                 inbox=order.mailbox,
             )
-            policy = Policy(order.authorizer, guard, order.budget, order.interruptible)
+            # A small model is asked for no verdict: it costs nothing to tell it of plain faults before it reports.
+            told = settings.verify and not own.style.reasons and any(map(changes_files, offered.specs))
+            verifier = own if told else None
+            policy = Policy(order.authorizer, guard, order.budget, order.interruptible, verifier=verifier)
             agent = Agent(start, own, tools, policy, order.log, listener=order.listener, key=order.key)
             yield Worker(agent, lambda: guard.origin)
 

@@ -62,7 +62,7 @@ class Surroundings:
             return True
         if self.unread and spec.risk != "read":  # a small model makes up what a file holds
             return True
-        if self.again and not _changes_files(spec):
+        if self.again and not changes_files(spec):
             return True
         if not self.cut and spec.effects is not None and spec.effects.pages_results:
             return True
@@ -80,7 +80,8 @@ class Surroundings:
         return tuple(name for name in self.names if name.endswith(parameter.suffix))
 
 
-def _changes_files(spec: CommandSpec) -> bool:
+def changes_files(spec: CommandSpec) -> bool:
+    """Return whether a command is there to change files that it names."""
     return spec.risk == "write" and any(p.meaning in ("path", "entry") for p in spec.parameters)
 
 

@@ -236,6 +236,28 @@ def test_what_a_process_has_started_ends_with_it_wherever_it_went() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_signal_while_a_process_starts_leaves_none_of_it() -> None:
+    code = (
+        "import os, signal\nfrom pathlib import Path\nfrom autoagent.scenarios.process import started\n"
+        "class Ended(Exception): pass\n"
+        "def end(*_): raise Ended\n"
+        "signal.signal(signal.SIGALRM, end)\n"
+        "near, far = os.pipe()\n"
+        "for moment in range(1, 60):\n"
+        "    try:\n"
+        "        signal.setitimer(signal.ITIMER_REAL, moment / 20_000)\n"
+        "        with started(['sleep', '4711.6'], Path('/'), {'PATH': os.environ['PATH']}, stdin=near, output=far):\n"
+        "            signal.pause()\n"
+        "    except Ended:\n"
+        "        pass\n"
+        "print('all moments')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=PATIENCE, capture_output=True)
+    assert done.stdout == b"all moments\n"
+    assert processes("4711.6") == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_ending_the_test_ends_what_it_plays(home: Home) -> None:
     home.write("a.yaml", "arguments: --ai-goal scenario-4712\nanswers: []\nreplies: []\nexpect: {}\n")
     process = home.start("test", "a.yaml")
