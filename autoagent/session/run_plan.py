@@ -93,7 +93,10 @@ def planned(
 ) -> RunPlan:
     """Describe a run, or one that takes up the run that `began`; `typed`: answers of set-up. Raises SettingsError."""
     settings, attended = session.settings, run_factory.is_attended(session.settings)
-    shaped, guidance = parts.plugins.shape(task, run_factory.guidance_of(settings))
+    guidance = run_factory.guidance_of(settings)
+    if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
+        console.say(f"The agent is told what {settings.prompt_settings_file} says.")
+    shaped, guidance = parts.plugins.shape(task, guidance)
     task = task if began else shaped  # a run that began has its task as the plug-ins have made it
     more = (*parts.commands, *parts.plugins.commands)
     registry = run_factory.open_registry(settings, model, attended=attended, more=more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -180,9 +181,7 @@ class Session:
     def allowed(self, task: Task) -> Task:
         """Return the saved task without the checks that the folder is not trusted with."""
         path = self.settings.ai_settings_file
-        if _is_named(self.loaded, "ai_settings_file"):
-            return task
-        left = {check.value for check in _checks_of(path, task) if not self.holds(check)}
+        left = {check.value for check in _checks_of(self.folder, path, task) if not self.holds(check)}
         goals = (replace(goal, check=None) if goal.check in left else goal for goal in task.goals)
         return replace(task, goals=tuple(goals))
 
@@ -227,7 +226,7 @@ def trust_made(values: Mapping[str, str], path: Path | None = None, task: Task |
     """
     guarded = {name for f in fields(Settings) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
     made = [UntrustedValue(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded]
-    made += _checks_of(path, task) if path and task else []
+    made += _checks_of(Path.cwd(), path, task) if path and task else []
     if made:
         with _kept_or_said():
             Trusted(user_state_path(os.environ)).add(Path.cwd(), made)
@@ -253,14 +252,10 @@ def _leading_out(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
 
 
 def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield the checks of the saved goals, which are programs;
-    nothing for an unreadable file, which is reported later.
+    """Yield the checks of the saved goals, which are programs, whoever has named the file;
+    nothing for an unreadable one, which is reported later.
     """
-    from autoagent.config.task_file import checks_in
-
-    path = loaded.settings.ai_settings_file
-    if not _is_named(loaded, "ai_settings_file"):
-        yield from (_check(path, line, check) for line, check in checks_in(folder / path))
+    yield from checks_of_task(folder, loaded.settings.ai_settings_file)
 
 
 def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
@@ -278,20 +273,30 @@ def _plugins(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
         yield from untrusted_plugins(settings, folder)
 
 
-def _checks_of(path: Path, task: Task) -> list[UntrustedValue]:
-    return [_check(path, 0, goal.check) for goal in task.goals if goal.check]
+def _checks_of(folder: Path, path: Path, task: Task) -> list[UntrustedValue]:
+    return [_check(folder, path, 0, goal.check) for goal in task.goals if goal.check]
 
 
-def checks_of_team(path: Path, definition: Mapping[str, Any]) -> list[UntrustedValue]:
+def checks_of_task(folder: Path, path: Path) -> list[UntrustedValue]:
+    """Return the checks of a task file, which are programs; none if it cannot be read."""
+    from autoagent.config.task_file import checks_in
+
+    return [_check(folder, path, line, check) for line, check in checks_in(folder / path)]
+
+
+def checks_of_team(folder: Path, path: Path, definition: Mapping[str, Any]) -> list[UntrustedValue]:
     """Return the checks of a team file, which are programs."""
     actions = [action for role in definition["roles"] for action in role["actions"]]
     found = dict.fromkeys(action["check"] for action in actions if action.get("check"))
-    return [_check(path.absolute(), 0, check) for check in found]
+    return [_check(folder, path, 0, check) for check in found]
 
 
-def _check(path: Path, line: int, check: str) -> UntrustedValue:
+def _check(folder: Path, path: Path, line: int, check: str) -> UntrustedValue:
+    """Return a check as a value to ask about; a file in the folder is named from there, however the user named it."""
+    place = Path(os.path.normpath(folder / path))
+    file = place.relative_to(folder) if place.is_relative_to(folder) else place
     return UntrustedValue(
-        file=str(path), line=line, name="check", value=check, about="a program, run as a goal is checked"
+        file=str(file), line=line, name="check", value=check, about="a program, run as a goal is checked"
     )
 
 
@@ -340,11 +345,13 @@ def _names(untrusted: Iterable[UntrustedValue]) -> str:
 
 
 def _unasked(here: Session) -> str:
-    if teams := [one.file for one in here.waiting if one.name == "check" and Path(one.file).is_absolute()]:
-        return f"{plain(teams[0])} has checks, which are programs. Look at them, and `autoagent trust FILE`."
+    usual = "" if here.flags.get("ai_settings_file") else str(here.settings.ai_settings_file)
+    named = (shlex.quote(one.file) for one in here.waiting if one.name == "check" and one.file != usual)
+    command = f"autoagent trust {plain(next(named, ''))}".rstrip()
+    rest = "" if all(one.name == "check" for one in here.waiting) else f"; what you want of the settings, {_ELSEWHERE}"
     return (
-        f"This folder sets what counts only once you trust it: {_names(here.waiting)}. Look at it and trust it with "
-        f"`autoagent trust`, or {_ELSEWHERE}."
+        f"These count only once you trust them: {_names(here.waiting)}. Look at them and trust them with `{command}`"
+        f"{rest}."
     )
 
 

@@ -62,7 +62,7 @@ def _team(
     definition = read_team(file)
     if not (idea or definition["idea"]):
         raise click.UsageError(f"There is no idea: say what {file} is to work on.")
-    checks = checks_of_team(file, definition)
+    checks = checks_of_team(Path.cwd(), file, definition)
     session = Session.open(given, more=checks)
     check_flags(given, session.settings)
     left_out = {check.value for check in checks if not session.holds(check)}

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import click
 
+from autoagent.config.folder import UntrustedValue
 from autoagent.config.settings import user_state_path
 from autoagent.core.errors import SettingsError
-from autoagent.session.session import Session, checks_of_team, listed, notices, plain
+from autoagent.session.session import Session, checks_of_task, checks_of_team, listed, notices, plain
 from autoagent.session.trust import Record, Trusted
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.output import echo, echo_list, minute
 
 
 @click.command("trust")
-@click.argument("place", default=".", metavar="[FOLDER | TEAM_FILE]", type=click.Path(exists=True, path_type=Path))
+@click.argument("place", default=".", metavar="[FOLDER | FILE]", type=click.Path(exists=True, path_type=Path))
 @click.option("--list", "lists", is_flag=True, help="List the folders that are trusted, and with what.")
 @click.option("--revoke", is_flag=True, help="No longer trust FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
@@ -26,7 +27,7 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     """Show what FOLDER brings that reaches out, weakens a boundary or runs a program, and trust it with that.
 
     FOLDER: the current one by default. At a terminal it asks, else it trusts. It holds until what was trusted changes.
-    The checks of a TEAM_FILE are trusted for the current folder.
+    The checks of a task's or a team's FILE are trusted for the current folder.
     """
     if as_json and not lists:
         raise click.UsageError("--json goes with --list.")
@@ -35,11 +36,21 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     elif revoke:
         _revoke(place.resolve())
     elif place.is_file():
-        from autoagent.teams.team_file import read_team
-
-        _trust(Session.load(ctx.obj, more=checks_of_team(place, read_team(place))))
+        _trust(Session.load(ctx.obj, more=_checks_in(place)))
     else:
         _trust(Session.load(ctx.obj, folder=place.resolve(), task=True))
+
+
+def _checks_in(file: Path) -> list[UntrustedValue]:
+    """Return the checks of a task file or a team file. Raises SettingsError if it is neither."""
+    from autoagent.config.task_file import read_task
+    from autoagent.config.yaml_file import read_mapping
+    from autoagent.teams.team_file import read_team
+
+    if "roles" in read_mapping(file, None):
+        return checks_of_team(Path.cwd(), file, read_team(file))
+    read_task(file)
+    return checks_of_task(Path.cwd(), file)
 
 
 def _trust(here: Session) -> None:

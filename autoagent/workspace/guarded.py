@@ -38,9 +38,9 @@ PATTERNS = (
     ".xsession", ".xsessionrc", ".pam_environment", ".tmux.conf", ".screenrc", ".ssh/", ".local/bin/",
     ".local/share/applications/", ".local/share/systemd/", ".config/autostart/", ".config/fish/", ".config/git/",
     ".config/systemd/", ".config/environment.d/",
-    "ai_settings.yaml", "prompt_settings.yaml", "plugins_config.yaml", "azure.yaml",
+    "**/ai_settings.yaml", "**/prompt_settings.yaml", "**/plugins_config.yaml", "**/azure.yaml",
 )  # fmt: skip
-"""At the top of the workspace. The last line is the program's own: what shapes its later runs."""
+"""At the top of the workspace. The last line is the program's own, anywhere: what shapes later runs there."""
 
 MOST_LOOKED_AT = 100_000  # entries of the workspace, those near its top first
 _MOST_KEPT = 1 << 20  # bytes of a file that can be restored
@@ -69,16 +69,20 @@ class GuardedNames:
                 del patterns[change[1:]]
             else:
                 patterns[change] = None
-        self._pattern = re.compile("|".join(map(_regex, patterns)) or r"(?!)", re.IGNORECASE)
-        tops = {pattern.partition("/")[0].casefold() for pattern in patterns}
+        self.anywhere = frozenset(found[1].casefold() for found in map(_ANYWHERE.fullmatch, patterns) if found)
+        at_top = [pattern for pattern in patterns if not _ANYWHERE.fullmatch(pattern)]
+        self._pattern = re.compile("|".join(map(_regex, at_top)) or r"(?!)", re.IGNORECASE)
+        tops = {pattern.partition("/")[0].casefold() for pattern in at_top}
         self._tops = None if any(set(top) & set("*?") for top in tops) else tops
 
     def match(self, where: str) -> bool:
         """Return whether a place, relative to the root, is one of them or lies in one."""
+        if self.anywhere.intersection(where.casefold().split("/")):
+            return True
         return self.may_match_in(where) and bool(self._pattern.match(where))
 
     def may_match_in(self, where: str) -> bool:
-        """Return whether some could be at or beneath a place."""
+        """Return whether some could be at or beneath a place but for those that are guarded `anywhere`."""
         return self._tops is None or where.partition("/")[0].casefold() in self._tops
 
     def runs_later(self, where: str) -> bool:
@@ -86,6 +90,7 @@ class GuardedNames:
         return self.match(where) or bool(_TELLS_GIT.match(where))
 
 
+_ANYWHERE = re.compile(r"\*\*/([^*?/]+)")
 _TELLS_GIT = re.compile(
     r"(?:.*/)?\.git(?:/(?:.*/)?(?:config|config\.worktree|commondir|hooks/.*|info/attributes))?\Z", re.IGNORECASE
 )
@@ -182,7 +187,7 @@ class Watch:
         self._own: set[str] = set()  # repositories that programs have made, and files that lead to one
         self._named: set[str] = set()  # places that the configuration of the user's repositories names
         self._listed: dict[str, tuple[Stamp, Mapping[str, bool]]] = {}
-        self._folders: dict[str, list[str]] = {}  # in each, with those named .git
+        self._folders: dict[str, list[str]] = {}  # in each, with files to be noted wherever they are
         self._told: list[str] = []
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -282,7 +287,8 @@ class Watch:
             near = guarded or not where or bool(self._named) or self.names.may_match_in(where)
             for name in entries if near else self._folders[where]:
                 path = _join(where, name)
-                inner = guarded or (near and (self.names.match(path) or path in self._named))
+                inner = guarded or name.casefold() in self.names.anywhere
+                inner = inner or (near and (self.names.match(path) or path in self._named))
                 if self._is_hidden(path):
                     continue
                 if not entries[name]:
@@ -317,7 +323,8 @@ class Watch:
                 names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
             names, stamp = {}, (0, 0, 0, 0, time.time_ns())
-        self._folders[where] = [name for name, is_folder in names.items() if is_folder or name.casefold() == ".git"]
+        noted = {".git", *self.names.anywhere}
+        self._folders[where] = [name for name, is_folder in names.items() if is_folder or name.casefold() in noted]
         if time.time_ns() - stamp[4] > _RACY_NS:
             self._listed[where] = stamp, names
         return names

@@ -63,6 +63,7 @@ def test_it_starts_as_it_lies(left: Home, server: ScriptedServer, version: str) 
     assert "You are FriendlyGPT, an AI that reads" in prompt
     assert "1. Exclusively use the commands listed below." in prompt
     assert "Every command has a cost." in prompt
+    assert "The agent is told what prompt_settings.yaml says." in done.text
     assert "7:40" in server.requests[1].body["messages"][-1]["content"] or "7:40" in str(server.requests[1].body)
     offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
     assert {"read_file", "browse_website"} <= offered or version == "0.2.2", "0.2.2 names a small window"

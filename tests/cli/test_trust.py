@@ -108,7 +108,28 @@ def test_trusted_it_is_not_asked_again_and_the_users_key_stays_at_home(cloned: H
     cloned.write(".env", dotenv)
     done = cloned.run("-c", *GOAL)
     assert done.code == 3
-    assert "This folder sets what counts only once you trust it: .env:3 AUTOAGENT_PYTHON." in done.err
+    assert "These count only once you trust them: .env:3 AUTOAGENT_PYTHON." in done.err
+
+
+def test_the_checks_of_a_task_file_from_elsewhere_wait_for_trust(home: Home, server: ScriptedServer) -> None:
+    home.write("theirs/task.yaml", TASK)
+    home.write(".env", "AUTOAGENT_ALLOW_HOSTS=10.0.0.9:80\n")
+    refused = home.run("-y", "-c", "-C", "theirs/task.yaml")
+    assert refused.code == 3
+    assert "count only once you trust them: .env:1 AUTOAGENT_ALLOW_HOSTS, theirs/task.yaml:6 check." in refused.err
+    assert "trust them with `autoagent trust theirs/task.yaml`; what you want of the settings, set it" in refused.err
+    assert server.requests == []
+    assert "check: touch PWNED" in home.run("trust", "theirs/task.yaml").out
+    server.add(*FINISH)
+    home.point_at(server)
+    assert home.run("-y", "-c", "-C", str(home.folder / "theirs/task.yaml"), "--accept-claims").code == 0
+    assert (home.folder / "autoagent_workspace/PWNED").exists(), "the user has seen it"
+    home.write("theirs/task.yaml", TASK.replace("touch PWNED", "touch AGAIN"))
+    assert home.run("-y", "-c", "-C", "theirs/task.yaml").code == 3
+    neither = home.run("trust", "tool.txt")
+    assert neither.code == 2
+    home.write("tool.txt", "a: b\n")
+    assert "tool.txt" in home.run("trust", "tool.txt").err
 
 
 def test_what_set_up_writes_itself_is_trusted(home: Home, server: ScriptedServer) -> None:
