@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -21,6 +22,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ScriptedServer) -> Path:
+    """A folder for a Python program to start in, whose model is the scripted server."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "HOME": str(tmp_path),
+        "OPENAI_BASE_URL": server.base_url,
+        "SMART_LLM": "test-model",
+        "EMBEDDING_MODEL": "test-embedder",
+        "AUTOAGENT_WINDOW": "32000",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from server import Reply, Request, ScriptedServer
 from autoagent.core.commands import Call
 from autoagent.core.errors import SettingsError, StopRun
 from autoagent.core.events import Acted, Answered, Checked, Event, Published, Returned, RoundEnded, Thought
-from autoagent.core.memory import Origin
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Task
 from autoagent.runs.log_reader import read, run_ids
@@ -34,21 +32,6 @@ from autoagent.teams.metagpt import (
     any_to_str,
     logger,
 )
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ScriptedServer) -> Iterator[Path]:
-    """A folder to start in, whose model is the scripted server."""
-    monkeypatch.chdir(tmp_path)
-    for name, value in {
-        "HOME": str(tmp_path),
-        "OPENAI_BASE_URL": server.base_url,
-        "SMART_LLM": "test-model",
-        "EMBEDDING_MODEL": "test-embedder",
-        "AUTOAGENT_WINDOW": "32000",
-    }.items():
-        monkeypatch.setenv(name, value)
-    yield tmp_path
 
 
 def log_of(place: Path) -> list[Any]:
@@ -410,7 +393,7 @@ def test_news_is_what_is_watched_for_and_not_known() -> None:
     assert env.history.get() == [test, code, secret, named], "a duplicate is ignored"
     assert role.read(env.history.get())
     assert role.rc.news == [test, named]
-    assert role.get_memories() == [test, code, named]
+    assert role.get_memories() == [test, named]
     role.read(env.history.get())
     assert role.rc.news == [test, named], "until it acts, and each once"
     assert env.role_names() == ["Ann", "Ben"]
@@ -429,7 +412,7 @@ def test_what_a_memory_can_do() -> None:
     assert memory.find_news([messages[0]], k=1) == [messages[0]]
     assert memory.try_remember("tw") == [messages[1]]
     memory.add(other)
-    memory.add(Message("the same", id="7", origin=Origin("http://x", False)))
+    memory.add(Message("the same", id="7"))
     assert (memory.count(), memory.get_by_role("Tester")) == (4, [other])
     memory.delete(messages[1])
     assert memory.delete_newest() == other

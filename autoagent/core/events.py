@@ -425,6 +425,7 @@ class Published(Labelled):
 
     `id` is the message's own id, `role` the writer's profile, `sent_from` the writer's name, `cause_by` the action, and
     `send_to` the recipients. `data` holds the labels of everything the writer had read: `untrusted`, `private`.
+    `extra` is what a Python program hands on besides: `instruct_content`, `metadata`, each its `value` and `class`.
     """
 
     type: ClassVar[str] = "published"
@@ -434,6 +435,7 @@ class Published(Labelled):
     sent_from: str = ""
     cause_by: str = ""
     send_to: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal
+from autoagent.teams.llm import Llm
 from autoagent.teams.message import Message
 from autoagent.text.quoting import marked
 
 if TYPE_CHECKING:
-    from autoagent.teams.role import Llm, Role
+    from autoagent.teams.role import Role
 
 _PLACE = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
 """What a prompt may name: all that the role has read, what is new, the newest message alone, what the user wants."""
@@ -35,8 +36,13 @@ class Action:
     check: str = ""
     desc: str = ""
 
-    def __init__(self, name: str | None = None, **given: Any) -> None:
+    config: Any = None
+    i_context: Any = None
+
+    def __init__(self, name: str | None = None, context: Any = None, llm: Llm | None = None, **given: Any) -> None:
         self.role: Role | None = None
+        self.context = context
+        self._llm = None if isinstance(llm, Llm) else llm  # ours is the role's, at work
         self.cause = name if name and type(self) is Action else ""
         take_over(self, {"name": name, **given})
         self.name = self.name or type(self).__name__
@@ -87,7 +93,7 @@ class Action:
     @property
     def llm(self) -> Llm:
         """The model of the role, asked in the name of this action."""
-        return self._hired.llm_for(self.name)
+        return self._llm or self._hired.llm_for(self.name)
 
     @property
     def _hired(self) -> Role:
@@ -100,11 +106,12 @@ class Action:
         role = self._hired
         if not _PLACE.search(self.instruction):
             return f"{told(messages)}\n\n{self.instruction}" if messages else self.instruction
+        published = role.rc.env.history if role.rc.env else ()
         found: dict[str, Callable[[], str]] = {
             "{context}": lambda: told(messages),
             "{news}": lambda: told(role.rc.news or messages[-1:]),
             "{last}": lambda: told(messages[-1:]),
-            "{idea}": lambda: next((message.content for message in messages if not message.sent_from), ""),
+            "{idea}": lambda: next((each.content for each in (*messages, *published) if not each.sent_from), ""),
         }
         parts = _PLACE.split(self.instruction)
         return "".join(found[part]() if part in found else part for part in parts)

@@ -47,10 +47,15 @@ class Environment:
         """Return the names of the roles."""
         return [role.name for role in self.roles]
 
-    def publish_message(self, message: Message) -> bool:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no role has news to act on."""
+        return all(role.is_idle for role in self.roles)
+
+    def publish_message(self, message: Message, peekable: bool = True) -> bool:
         """Publish a message: for all to read once the round has ended.
 
-        One that was published before is ignored.
+        One that was published before is ignored, and so is `peekable`, as in MetaGPT.
         """
         turn = self.turns.get(threading.get_ident())
         if turn is not None:

@@ -35,6 +35,7 @@ from autoagent.runs.budget import Budget
 from autoagent.runs.subagent_state import SubAgentState
 from autoagent.subagents.pool import WorkerPool
 from autoagent.subagents.worker import DECIDED, RunningWorker, WorkerSpec
+from autoagent.teams.llm import WORKING
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
 from autoagent.teams.role import Role
@@ -130,6 +131,7 @@ class Member:
 
     async def _turn(self) -> None:
         memory = self.role.rc.memory
+        WORKING.set(self)
         await self.role.run()
         self.record(Acted(memory=tuple(self._noted(memory))))
         memory.keep()
@@ -310,7 +312,8 @@ class Member:
             problem = "" if status == Status.FINISHED else f"This is not right yet ({status}): {reason}"
             said = file_message(state, text, problem)
         if state.origin != Origin():
-            noted = Message(said, self.role.profile, "commands", self.role, origin=state.origin)
+            noted = Message(said, self.role.profile, "commands", self.role)
+            noted.origin = state.origin
             self.role.rc.memory.add(noted)
         return said
 
@@ -348,4 +351,5 @@ def published(message: Message) -> Published:
         cause_by=message.cause_by,
         send_to=tuple(sorted(message.send_to)),
         data=message.origin.labels.to_json(),
+        extra=message.extra,
     )

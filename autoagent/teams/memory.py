@@ -6,6 +6,7 @@ the environment can.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -105,6 +106,11 @@ class Memory:
     def count(self) -> int:
         """Return how many messages there are."""
         return len(self)
+
+    @property
+    def index(self) -> dict[str, list[Message]]:
+        """The messages by the action that caused them."""
+        return defaultdict(list, self._by_cause)
 
     @property
     def storage(self) -> list[Message]:

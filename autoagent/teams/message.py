@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import Origin
 
 ALL = "<all>"
 """Whom a message is for that is for everybody."""
 
+NOBODY = "<none>"
+"""Whom a message is for that is only to be in the history."""
+
 REQUIREMENT = "UserRequirement"
 """The cause of what the user wants."""
+
+
+class Addresses(set[str]):
+    """Addresses; one alone is equal to its text, too, as programs for MetaGPT 0.4 expect."""
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__({other} if isinstance(other, str) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 class Message:
     """What a role, or the user, says. Two are the same if they have the same `id`, or are the same object before.
 
     `role` is the profile of the writer and `sent_from` the name; `cause_by` names the action it came of, and `send_to`
-    whom it is for. `instruct_content` is whatever the writer wants to hand on besides, within one process. `origin` is
-    what the writer had read.
+    whom it is for. `instruct_content` is what the writer hands on besides: JSON, or a pydantic model, which a resumed
+    run has, too. `metadata` is for the program's own notes, in JSON. `origin` is what the writer had read.
+
+    Raises SettingsError for contents that the log cannot keep.
     """
 
     def __init__(
@@ -32,20 +50,44 @@ class Message:
         *,
         id: str = "",
         instruct_content: Any = None,
-        origin: Origin | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.content = str(content)
         self.role = role
         self.cause_by = cause_of(cause_by or REQUIREMENT)
         self.sent_from = address_of(sent_from) if sent_from else ""
-        self.send_to = addresses_of(send_to or ALL)
+        self.send_to: set[str] = Addresses(addresses_of(send_to or ALL))
         self.id = id
         self.instruct_content = instruct_content
-        self.origin = origin or Origin()
+        self.metadata = dict(metadata or {})
+        _packed("metadata", self.metadata)
+        self.origin = Origin()
 
     def is_for(self, addresses: Iterable[str]) -> bool:
         """Return whether it is for everybody, or for one of these addresses."""
         return ALL in self.send_to or not self.send_to.isdisjoint(addresses)
+
+    @property
+    def instruct_content(self) -> Any:
+        """What the writer hands on besides the text."""
+        return self._instruct_content
+
+    @instruct_content.setter
+    def instruct_content(self, value: Any) -> None:
+        _packed("instruct_content", value)
+        self._instruct_content = value
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What it holds besides the text, as the log has it."""
+        found = {"instruct_content": self.instruct_content, "metadata": self.metadata}
+        return {name: _packed(name, value) for name, value in found.items() if value not in (None, {})}
+
+    def restore(self, extra: Mapping[str, Any]) -> None:
+        """Take back what the log has besides the text. Raises StateError for a class that is not defined any more."""
+        if "instruct_content" in extra:
+            self._instruct_content = _unpacked(extra["instruct_content"])
+        self.metadata = dict(extra.get("metadata", {}).get("value", {}))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the log has it."""
@@ -58,13 +100,17 @@ class Message:
             "send_to": sorted(self.send_to),
             "source": self.origin.source,
             "trusted": self.origin.trusted,
+            "extra": self.extra,
         }
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Message:
         """Return the message of what the log has."""
         named = {name: found[name] for name in ("content", "role", "cause_by", "sent_from", "send_to", "id")}
-        return cls(**named, origin=Origin(str(found.get("source", "")), bool(found.get("trusted", True))))
+        message = cls(**named)
+        message.origin = Origin(str(found.get("source", "")), bool(found.get("trusted", True)))
+        message.restore(found.get("extra", {}))
+        return message
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Message) and self.id != "" and self.id == other.id)
@@ -74,8 +120,7 @@ class Message:
     def __str__(self) -> str:
         return f"{self.role}: {self.content}"
 
-    def __repr__(self) -> str:
-        return f"Message({self.content!r}, role={self.role!r}, cause_by={self.cause_by!r})"
+    __repr__ = __str__
 
 
 def cause_of(action: Any) -> str:
@@ -110,3 +155,42 @@ def addresses_of(receivers: Any) -> set[str]:
     if isinstance(receivers, (set, frozenset, list, tuple)):
         return {address_of(receiver) for receiver in receivers}
     return {address_of(receivers)}
+
+
+def _packed(name: str, value: Any) -> dict[str, Any]:
+    """Return a value as JSON, with the class of a pydantic model. Raises SettingsError for what is neither."""
+    kind = type(value)
+    try:
+        if not hasattr(kind, "model_validate"):
+            if json.loads(json.dumps(value, allow_nan=False)) != value:
+                raise ValueError("JSON has no tuples, and only texts as keys")
+            return {"value": value}
+        plain = value.model_dump(mode="json")
+        kind.model_validate(plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingsError(
+            f"{name} holds a {kind.__name__} that a resumed run could not have: {reason}. Use JSON or a pydantic model."
+        ) from None
+    return {"class": f"{kind.__module__}:{kind.__qualname__}", "value": plain}
+
+
+def _unpacked(found: Mapping[str, Any]) -> Any:
+    """Return the value of what the log has. A class is one that the program has defined: none is imported for it."""
+    if "class" not in found:
+        return found["value"]
+    pydantic = sys.modules.get("pydantic")
+    kinds = _subclasses(pydantic.BaseModel) if pydantic else ()
+    kind = next((kind for kind in kinds if f"{kind.__module__}:{kind.__qualname__}" == found["class"]), None)
+    if kind is None:
+        raise StateError(f"A message holds a {found['class']}, which is not defined: define it before you resume.")
+    try:
+        return kind.model_validate(found["value"])
+    except ValueError as error:
+        raise StateError(f"A message holds a {found['class']} that does not fit its class any more: {error}") from None
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    for each in kind.__subclasses__()[::-1]:
+        yield each
+        yield from _subclasses(each)

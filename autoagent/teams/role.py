@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from autoagent.core.errors import SettingsError
 from autoagent.teams.action import Action, UserRequirement, settled, take_over, told
+from autoagent.teams.llm import Llm
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message, cause_of
 
@@ -87,19 +88,6 @@ class RoleContext:
         return self.memory.get_by_actions(self.watch)
 
 
-class Llm:
-    """The model of a role as its actions ask it."""
-
-    def __init__(self, role: Role, purpose: str) -> None:
-        self._role = role
-        self._purpose = purpose
-
-    async def aask(self, msg: str, system_msgs: Sequence[str] | None = None, **_: Any) -> str:
-        """Return the answer to a prompt. Raises StopRun if the team is to end, ForUser if the model cannot answer."""
-        system = "\n".join(system_msgs) if system_msgs else self._role.prefix
-        return self._role.turn.ask(str(msg), system, self._purpose)
-
-
 class Role:
     """A role of a team, for a class of one's own to derive from, or as it is.
 
@@ -117,6 +105,7 @@ class Role:
     constraints: str = ""
     desc: str = ""
     is_human: bool = False
+    observe_all_msg_from_buffer: bool = True  # else it remembers only what it watches for, or what names it
 
     def __init__(
         self,
@@ -152,7 +141,11 @@ class Role:
             return self.desc
         goal = f", your goal is {self.goal}" if self.goal else ""
         constraints = f", and the constraint is {self.constraints}" if self.constraints else ""
-        return f"You are a {self.profile}, named {self.name}{goal}{constraints}"
+        said = f"You are a {self.profile}, named {self.name}{goal}{constraints}"
+        if self.rc.env is None or not self.rc.env.desc:
+            return said
+        others = ", ".join(name for name in self.rc.env.role_names() if name != self.name)
+        return f"{said}. You are in {self.rc.env.desc}{f', with {others}' if others else ''}."
 
     @property
     def addresses(self) -> set[str]:
@@ -273,7 +266,9 @@ class Role:
         """Return the result of an action as a message of this role."""
         if isinstance(result, Message):
             return result
-        return Message("" if result is None else str(result), self.profile, action, self)
+        extra = getattr(result, "instruct_content", None)
+        text = result.content if extra is not None else "" if result is None else str(result)
+        return Message(text, self.profile, action, self, instruct_content=extra)
 
     def _set_state(self, state: int) -> None:
         self.rc.state = state
@@ -318,19 +313,34 @@ class Role:
         """
         new = [message for message in published[self._read :] if message.is_for(self.addresses)]
         self._read = len(published)
-        unknown = self.rc.memory.find_news(new)
-        self.rc.news += [
-            message for message in unknown if message.cause_by in self.rc.watch or self.name in message.send_to
-        ]
-        for message in new:
+        news = [message for message in self.rc.memory.find_news(new) if self._concerns(message)]
+        self.rc.news += news
+        for message in new if self.observe_all_msg_from_buffer else news:
             self.rc.memory.read(message)
         return bool(self.rc.news) or (bool(new) and type(self)._observe is not Role._observe)
+
+    def _concerns(self, message: Message) -> bool:
+        return message.cause_by in self.rc.watch or self.name in message.send_to
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no news to act on, and none is published."""
+        published = self.rc.env.history.get()[self._read :] if self.rc.env else []
+        mine = [message for message in published if message.is_for(self.addresses)]
+        if type(self)._observe is Role._observe:
+            mine = list(filter(self._concerns, self.rc.memory.find_news(mine)))
+        return not (self.rc.news or self.rc.todo or mine)
 
     # MetaGPT's names ---------------------------------------------------------------------------------------------
 
     _watch = watch
     _init_actions = set_actions
     _set_react_mode = set_react_mode
+    _publish_message = publish_message
+
+    @property
+    def _rc(self) -> RoleContext:
+        return self.rc
 
     def _get_prefix(self) -> str:
         return self.prefix

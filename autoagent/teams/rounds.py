@@ -289,12 +289,14 @@ def message_of(event: Published) -> Message:
     """Return the message of an event."""
     meta = event.meta
     source = ", ".join(filter(None, ("private" if meta.private else "", meta.untrusted)))
-    return Message(
+    message = Message(
         event.content,
         event.role,
         event.cause_by,
         event.sent_from,
         set(event.send_to),
         id=event.id,
-        origin=Origin(source, not meta.untrusted),
     )
+    message.origin = Origin(source, not meta.untrusted)
+    message.restore(event.extra)
+    return message

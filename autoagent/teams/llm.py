@@ -1,0 +1,96 @@
+"""A model as MetaGPT's programs ask it: that of a role, or one of their own, and answers that fit a schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from autoagent.core.errors import ModelError
+
+if TYPE_CHECKING:
+    from autoagent.teams.role import Role, Turn
+
+WORKING: ContextVar[Turn | None] = ContextVar("WORKING", default=None)
+"""The turn that the calling function is in."""
+
+TRIES = 3  # at an answer that fits a schema
+
+
+class Llm:
+    """The model of a role as its actions ask it. Its methods raise StopRun if the team is to end, ForUser if the model
+    cannot answer."""
+
+    def __init__(self, role: Role, purpose: str) -> None:
+        self._role = role
+        self._purpose = purpose
+
+    async def aask(self, msg: str, system_msgs: Sequence[str] | None = None, **_: Any) -> str:
+        """Return the answer to a prompt."""
+        return await self._ask(str(msg), "\n".join(system_msgs or ()))
+
+    async def aask_batch(self, msgs: Sequence[str], **_: Any) -> str:
+        """Return the answers to several prompts, of which each is asked after the ones before it."""
+        said: list[dict[str, str]] = []
+        for msg in msgs:
+            said.append({"role": "user", "content": msg})
+            said.append({"role": "assistant", "content": await self.acompletion_text(said)})
+        return "\n".join(each["content"] for each in said[1::2])
+
+    async def acompletion_text(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
+        """Return the answer to messages of a chat."""
+        system = [each["content"] for each in messages if each["role"] == "system"]
+        rest = [each for each in messages if each["role"] != "system"]
+        turns = [each["content"] if len(rest) == 1 else f"{each['role']}: {each['content']}" for each in rest]
+        return await self.aask("\n\n".join(turns), system)
+
+    async def acompletion(self, messages: Sequence[Mapping[str, str]], **_: Any) -> Any:
+        """Return the answer to messages of a chat, in the form of OpenAI."""
+        said = SimpleNamespace(role="assistant", content=await self.acompletion_text(messages))
+        return SimpleNamespace(choices=[SimpleNamespace(message=said)])
+
+    async def _ask(self, prompt: str, system: str) -> str:
+        return self._role.turn.ask(prompt, system or self._role.prefix, self._purpose)
+
+
+@dataclass(slots=True)
+class ActionOutput:
+    """What an action hands on: a text, and JSON or a pydantic model beside it."""
+
+    content: str
+    instruct_content: Any = None
+
+
+class ActionNode:
+    """The fields of a pydantic class for a model to fill in; afterwards it has `content` and `instruct_content`."""
+
+    def __init__(self, model: Any, key: str | None = None) -> None:
+        self.key = key or model.__name__
+        self.content = ""
+        self.instruct_content: Any = None
+        self._model = model
+
+    @classmethod
+    def from_pydantic(cls, model: Any, key: str | None = None) -> ActionNode:
+        """Return the node of a pydantic class."""
+        return cls(model, key)
+
+    async def fill(self, *, req: str, llm: Llm, **_: Any) -> ActionNode:
+        """Ask a model for the fields, again where its answer does not fit. Raises ModelError if none does."""
+        schema = json.dumps(self._model.model_json_schema(), ensure_ascii=False)
+        asked = f"{req}\n\nAnswer with one JSON object alone, which fits this JSON Schema:\n{schema}"
+        problem = ""
+        for _attempt in range(TRIES):
+            answer = await llm.aask(f"{asked}{problem}")
+            try:
+                found = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
+                self.instruct_content = self._model.model_validate(found)
+            except ValueError as error:  # those of json and of pydantic are such
+                problem = f"\n\nYour last answer does not fit: {error}"
+            else:
+                self.content = json.dumps(found, ensure_ascii=False)
+                return self
+        raise ModelError(f"{self.key}: the model gave no answer that fits in {TRIES} tries.{problem}")
