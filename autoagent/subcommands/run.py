@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,11 +16,12 @@ from autoagent.config.load import AS_WISH
 from autoagent.config.settings import Settings
 from autoagent.config.task_file import is_saved, read_task, write_task
 from autoagent.config.typed_goal import parse_goal
-from autoagent.core.errors import SettingsError, StopRun
+from autoagent.core.errors import SettingsError, SetupError, StopRun
 from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Model
 from autoagent.core.task import Task
+from autoagent.models.openai.diagnosis import first_names, offered_instead
 from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
@@ -41,6 +43,7 @@ from autoagent.terminal.setup_wizard import (
     ask_task,
     choose_model,
     model_is_chosen,
+    pick_model,
     proposal_messages,
     task_of_wish,
     welcome_back,
@@ -134,14 +137,33 @@ class _Proposals:
 
 
 def with_model(here: Session, terminal: ClickTerminal) -> Session:
-    """Return the session with a model chosen; the menu asks if nothing names one."""
-    if model_is_chosen(here.settings):
+    """Return the session with a model chosen: the menu asks if nothing names one, the endpoint offers one in place of
+    a default that it lacks.
+    """
+    settings, chosen = here.settings, here.settings.model_choice
+    if not model_is_chosen(settings):
+        choice = choose_model(terminal, find_servers)
+        if choice.save:
+            store_variables(Path.cwd() / ".env", choice.env)
+            trust_made(choice.env)
+        return here.with_variables(choice.env)
+    if not (chosen.provider.endpoint and settings.openai_base_url):
         return here
-    choice = choose_model(terminal, find_servers)
-    if choice.save:
-        store_variables(Path.cwd() / ".env", choice.env)
-        trust_made(choice.env)
-    return here.with_variables(choice.env)
+    named = bool(chosen.argument) or here.loaded.origins["smart_llm"] != "default"
+    offered = offered_instead(settings.of_models, chosen.argument or settings.smart_llm, named=named)
+    if not offered:
+        return here
+    if named:
+        model = chosen.argument or settings.smart_llm
+        terminal.say(plain(f"{settings.host} does not list the model {model}; it has {first_names(offered)}."))
+        return here
+    try:
+        model = offered[0] if settings.continuous or not sys.stdin.isatty() else pick_model(terminal, offered)
+    except EOFError:
+        raise SetupError("no model is named: set SMART_LLM, or pass --model") from None
+    terminal.say(plain(f"No model is named (SMART_LLM): {model} is used, which {settings.host} offers."))
+    fast = {"FAST_LLM": model} if here.loaded.origins["fast_llm"] == "default" else {}
+    return here.with_variables({"SMART_LLM": model, **fast})
 
 
 def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task:

@@ -284,12 +284,13 @@ def _hosted(terminal: SetupTerminal, one: Hosted) -> Choice:
         terminal.say("That is not a key: it is one word of at least 8 characters, such as sk-...")
     if one == HOSTED[0]:
         return _kept(terminal, {"OPENAI_API_KEY": key})
-    model = _model(terminal, list_models(one.base_url, key, timeout=5.0).models, default=False)
+    model = pick_model(terminal, list_models(one.base_url, key, timeout=5.0).models, default=False)
     env = {"OPENAI_BASE_URL": one.base_url, "OPENAI_API_KEY": key, "SMART_LLM": model, "FAST_LLM": model}
     return _kept(terminal, env)
 
 
-def _model(terminal: SetupTerminal, models: Sequence[str], *, default: bool = True) -> str:
+def pick_model(terminal: SetupTerminal, models: Sequence[str], *, default: bool = True) -> str:
+    """Ask which of the models that an endpoint offers is to be used. Raises EOFError at the end of the input."""
     if models:
         more = f" and {len(models) - NAMED:,} more" if len(models) > NAMED else ""
         terminal.say(f"It offers: {', '.join(models[:NAMED])}{more}")
@@ -311,7 +312,7 @@ def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
     known = {server.base_url: server.models for server in found}
     key = "" if base_url in known else terminal.secret("API key, Enter for none: ").strip()
     models = known[base_url] if base_url in known else list_models(base_url, key, timeout=5.0).models
-    model = _model(terminal, models)
+    model = pick_model(terminal, models)
     env = {"OPENAI_BASE_URL": base_url, "SMART_LLM": model, "FAST_LLM": model}
     return _kept(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
 

@@ -145,6 +145,7 @@ def play(folder: Path, *, person: bool) -> Recording:
     with ScriptedServer() as server:
         home = Home(folder)
         home.point_at(server, "scripted")
+        server.models = ({"id": "scripted", "object": "model"},)
         home.env["AUTOAGENT_COMMANDS"] = "read_file,write_to_file,edit_file,execute_python_file,task_complete"
         server.add(*((lambda request, reply=reply: time.sleep(0.9) or reply) if person else reply for reply in SCRIPT))
         environment = home._environment({"TERM": "xterm-256color"})

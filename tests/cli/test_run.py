@@ -346,3 +346,50 @@ def test_completion_names_only_what_can_be_a_run(home: Home) -> None:
         (home.folder / ".autoagent/runs" / name).mkdir(parents=True)
     words = {"_AUTOAGENT_COMPLETE": "bash_complete", "COMP_WORDS": "autoagent show ", "COMP_CWORD": "2"}
     assert home.run(env=words).out.split() == ["plain,20260101-120000-abcd"]
+
+
+# An endpoint and its models --------------------------------------------------------------------------------------
+
+
+def lists(*names: str) -> list[dict[str, str]]:
+    return [{"id": name, "object": "model"} for name in names]
+
+
+def test_where_no_model_is_named_the_endpoint_offers_one(home: Home, server: ScriptedServer) -> None:
+    server.models = lists("qwen3:8b", "nomic-embed-text")
+    server.add(*FINISH)
+    home.env |= {"OPENAI_BASE_URL": server.base_url, "AUTOAGENT_WINDOW": "32000"}
+    done = home.run("-c", "--ai-goal", "Say hello", "-m", "none", "--accept-claims")
+    assert done.code == 0, done.text
+    line = f"No model is named (SMART_LLM): qwen3:8b is used, which {server.base_url[7:-3]} offers."
+    assert line in " ".join(done.err.split())
+    assert {request.body["model"] for request in server.requests} == {"qwen3:8b"}
+    assert "No model is named" not in home.run("-r", "and now?", "-c").text, "the run has its model"
+    assert {request.body["model"] for request in server.requests} == {"qwen3:8b"}
+
+
+def test_at_a_terminal_the_user_picks_one_of_them(home: Home, server: ScriptedServer) -> None:
+    server.models = lists("qwen3:8b", "gemma3:4b")
+    server.add(*FINISH)
+    home.env |= {"OPENAI_BASE_URL": server.base_url, "AUTOAGENT_WINDOW": "32000"}
+    session = home.terminal("--ai-goal", "Say hello", "-m", "none")
+    try:
+        session.sees("It offers: qwen3:8b, gemma3:4b")
+        session.answers("Model [qwen3:8b]: ", "gemma3:4b")
+        session.answers("> ", "y")
+        session.sees("What next?")
+    finally:
+        session.close()
+    assert {request.body["model"] for request in server.requests} == {"gemma3:4b"}
+
+
+def test_a_model_that_a_server_does_not_list_is_said_at_once_and_once(home: Home, server: ScriptedServer) -> None:
+    server.models = lists("qwen3:8b")
+    server.add(*FINISH, *FINISH)
+    home.point_at(server)
+    arguments = ("-c", "--ai-goal", "Say hello", "-m", "none", "--accept-claims")
+    line = f"{server.base_url[7:-3]} does not list the model test-model; it has qwen3:8b."
+    first = home.run(*arguments)
+    assert first.code == 0, first.text
+    assert line in " ".join(first.err.split())
+    assert "does not list" not in home.run(*arguments).text, "it has answered: the list is not everything"

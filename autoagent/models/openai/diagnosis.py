@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from autoagent.config.settings import EMBEDDER, OPENAI_URL
 from autoagent.core.finding import Finding
+from autoagent.models.openai.capabilities import Capabilities, Capability
 from autoagent.models.servers import ProbeAnswer, list_models, request
+from autoagent.network.addresses import is_private
 from autoagent.registry.models import ModelSettings
 
 
@@ -34,6 +38,36 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
         yield _listed(model or settings.smart, settings.fast, base_url, answer.models)
 
 
+def offered_instead(settings: ModelSettings, model: str, *, named: bool) -> tuple[str, ...]:
+    """Return what an endpoint offers if its list lacks a model; () if it has it, or no list comes at once.
+
+    A model that the user has `named` is looked for on his own servers alone, and only until it was used there once:
+    some lists leave out models that work.
+    """
+    endpoint = settings.base_url.rstrip("/")
+    try:
+        is_own = is_private(urlsplit(endpoint).hostname or "")
+    except ValueError:  # it is no address, which opening it says
+        return ()
+    if named and not (is_own and _is_new(settings, endpoint, model)):
+        return ()
+    offered = list_models(endpoint, settings.api_key, timeout=3.0).models
+    return () if _has(offered, model) else tuple(name for name in offered if re.fullmatch(r"\S{1,100}", name))
+
+
+def _is_new(settings: ModelSettings, endpoint: str, model: str) -> bool:
+    return Capabilities(settings.state_dir / "models.json").get(endpoint, model) == Capability()
+
+
+def _has(offered: Sequence[str], model: str) -> bool:
+    return model in offered or f"{model}:latest" in offered
+
+
+def first_names(offered: Sequence[str]) -> str:
+    """Return the first models in words."""
+    return ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
+
+
 def _unreachable(base_url: str, answer: ProbeAnswer, env: Mapping[str, str]) -> Finding:
     found = f"{base_url} cannot be reached: {answer.problem}"
     if env.get("HTTPS_PROXY") or env.get("https_proxy"):
@@ -42,8 +76,7 @@ def _unreachable(base_url: str, answer: ProbeAnswer, env: Mapping[str, str]) -> 
 
 
 def _listed(smart: str, fast: str, base_url: str, offered: tuple[str, ...]) -> Finding:
-    missing = [name for name in (smart, fast) if name not in offered and f"{name}:latest" not in offered]
-    some = ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
+    missing, some = [name for name in (smart, fast) if not _has(offered, name)], first_names(offered)
     if smart in missing:
         return Finding("model", "fail", f"{base_url} has no model {smart}", f"set SMART_LLM to one of: {some}")
     if missing:
