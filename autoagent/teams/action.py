@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _PLACE = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
 """What a prompt may name: all that the role has read, what is new, the newest message alone, what the user wants."""
+
+OUTSIDE = "is outside of the workspace; name a file relative to that, such as notes/a.md."
 
 
 class Action:
@@ -47,6 +50,8 @@ class Action:
         take_over(self, {"name": name, **given})
         self.name = self.name or type(self).__name__
         self.commands = tuple(self.commands)
+        if leaves_workspace(self.file):
+            raise SettingsError(f"The file {self.file!r} of {self.name} {OUTSIDE}")
 
     def run(self, *args: Any, **more: Any) -> Any:
         """Return what comes of the action, or something that can be awaited for it; a class of one's own says how.
@@ -121,6 +126,11 @@ class Action:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+def leaves_workspace(file: str) -> bool:
+    """Return whether a path is absolute, or leads out of the folder that it is relative to."""
+    return file.startswith(("/", "~")) or posixpath.normpath(file).split("/")[0] == ".."
 
 
 class UserRequirement(Action):

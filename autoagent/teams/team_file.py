@@ -13,7 +13,7 @@ from typing import Any
 from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import RunStarted
-from autoagent.teams.action import Action
+from autoagent.teams.action import OUTSIDE, Action, leaves_workspace
 from autoagent.teams.message import REQUIREMENT
 from autoagent.teams.role import Role, RoleReactMode
 from autoagent.teams.team import Team
@@ -109,6 +109,8 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
         if "commands" in found:
             raise SettingsError(f"{found['file'].where}: an action has commands or a file, not both.")
         action["file"] = found["file"].text()
+        if leaves_workspace(action["file"]):
+            raise SettingsError(f"{found['file'].where}: {action['file']!r} {OUTSIDE}")
     if "check" in found:
         if "commands" not in found and "file" not in found:
             raise SettingsError(f"{found['check'].where}: only an action with commands or a file can have a check.")
@@ -117,13 +119,32 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
 
 
 def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
-    """Raise SettingsError for a role that watches for an action that nobody has."""
+    """Raise SettingsError for a role that watches for an action that nobody has, or that nothing can wake."""
     names = {action["name"] for role in roles for action in role["actions"]} | {REQUIREMENT}
     for role, place in zip(roles, entry.items(), strict=True):
         if unknown := [name for name in role["watch"] if name not in names]:
             known = ", ".join(sorted(names))
             raise SettingsError(
                 f"{place.place}: {role['name']} watches for {unknown[0]!r}, which nobody does; there are {known}."
+            )
+    woken: list[dict[str, Any]] = []
+    published = {REQUIREMENT}
+    while new := [role for role in roles if role not in woken and published.intersection(role["watch"])]:
+        woken += new
+        for role in new:  # but for react, the last action's result alone is published
+            told = role["actions"] if role["react_mode"] == RoleReactMode.REACT else role["actions"][-1:]
+            published.update(action["name"] for action in told)
+    if not woken:
+        raise SettingsError(
+            f"{entry.where}: nobody watches for {REQUIREMENT}, which starts the work; "
+            f"put it under `watch:` of the role that is to begin."
+        )
+    for role, place in zip(roles, entry.items(), strict=True):
+        if role not in woken:
+            can = ", ".join(sorted(published))
+            raise SettingsError(
+                f"{place.place}: watch: nothing wakes {role['name']}, which watches for "
+                f"{', '.join(role['watch']) or 'nothing'}; what is published here is {can}."
             )
 
 
