@@ -158,7 +158,7 @@ def _resume(
 
 def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -> int:
     from autoagent.teams.opening import plan_of_run
-    from autoagent.teams.team_file import team_of_run
+    from autoagent.teams.team_file import team_of_run, told_if_changed
 
     if step is not None:
         raise click.UsageError(f"A team goes on where it stopped; `autoagent fork {run} --at ROUND` goes back.")
@@ -166,6 +166,8 @@ def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -
     console = run_factory.open_console(here.settings, json=bool(here.flags.get("json_output")))
     plan, log = plan_of_run(here, console, run, team_of_run(run, began))
     with log:
+        if changed := told_if_changed(began):
+            console.warn(changed)
         return plan.drive(lambda _: log)
 
 

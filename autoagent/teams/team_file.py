@@ -5,6 +5,8 @@ A file holds no Python: what it can have a role do is ask a model, and use comma
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +42,22 @@ def read_team(path: Path) -> dict[str, Any]:
     if "n_round" in entries:
         definition["n_round"] = _number(entries["n_round"], "a number of rounds, 1 or more", int, 1)
     _check_watched(entries["roles"], roles)
-    return definition
+    sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+    return {**definition, "file": str(path.absolute()), "sha256": sha256}
+
+
+def told_if_changed(began: RunStarted) -> str:
+    """Return a line that says that the file of a run's team says something else by now, '' if not."""
+    made = began.settings["team"]["definition"]
+    if "sha256" not in made:
+        return ""
+    try:
+        if read_team(Path(made["file"]))["sha256"] == made["sha256"]:
+            return ""
+        changed = f"{made['file']} has changed since this run began."
+    except SettingsError as error:
+        changed = f"The file of this team cannot be read any more: {error}"
+    return f"{changed} The run goes on with the team as it was; `autoagent team` begins one with the file as it is."
 
 
 def team_of(definition: Mapping[str, Any], *, human: bool = False) -> Team:

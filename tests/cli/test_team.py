@@ -91,15 +91,21 @@ def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[.
     assert said(home) == [("Alice", "Alice 1")], "only the first link of the chain"
     assert "ROUND 1 of 1: Alice to act; Bob waits for Code; Carol waits for Test" in done.text
     assert "LIMIT REACHED: The last of 1 rounds (--n-round) is over; there is news for Bob." in done.text
+    home.write("team.yaml", f"# A comment is no change.\n{CHAIN}")
     more = home.run("resume", env=WIDE)
     assert (more.code, said(home)[1:]) == (4, [("Bob", "Bob 1")]), more.text
+    assert "has changed since" not in more.text
     done = home.run("resume", "--json", "--n-round", "5")
     assert done.code == 2, "resume has no such flag"
-    done = home.run("resume", "--json")
+    home.write("team.yaml", CHAIN.replace("Judge", "Laugh"))
+    done = home.run("resume", "--json", env=WIDE)
     assert done.code == 0, done.text
+    assert "team.yaml has changed since this run began. The run goes on with the team as it was" in done.err
     assert said(home)[2:] == [("Carol", "Carol 1")]
     assert done.events[-1]["reason"] == "After round 3 nobody has news to act on."
     assert {event["agent"] for event in home.log() if event["type"] == "answered"} == {"1", "2", "3"}
+    (home.folder / "team.yaml").unlink()
+    assert "team.yaml: there is no such file" in home.run("resume", home.runs[0], env=WIDE).text
     shown = home.run("show", home.runs[0], env=WIDE).text
     assert "Alice: Coder; watches for UserRequirement; does Code" in shown
     assert "Bob (Tester), Test:\n  | Bob 1\n" in shown
