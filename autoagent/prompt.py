@@ -213,7 +213,7 @@ def build(
         tail = tail if history else f"{opening}\n\n{tail}"
         history = [replace(history[0], content=f"{opening}\n\n{history[0].content}"), *history[1:]] if history else []
     if history and history[-1].role == "user":
-        last = Message("user", f"{history[-1].content}\n\n{tail}")
+        last = replace(history[-1], content=f"{history[-1].content}\n\n{tail}")
         return Prompt((Message("system", system), *history[:-1], last), tokens)
     return Prompt((Message("system", system), *history, Message("user", tail)), tokens)
 

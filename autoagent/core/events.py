@@ -244,13 +244,14 @@ class AgentMessage(Labelled):
     """A message from another agent of the run, with the labels of its text.
 
     It may be `untrusted` and `private`. `changed` lists files that the sender changed. `attached`: the sender is a
-    file, or standard input, that the user has attached.
+    file, or standard input, that the user has attached. `image` is the data URL of one that the text names.
     """
 
     type: ClassVar[str] = "told"
     sender: str
     text: str
     attached: bool = False
+    image: str = ""
 
     @property
     def heading(self) -> str:

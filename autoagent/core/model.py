@@ -22,12 +22,16 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. `calls` are the assistant's tool calls; `answers`: the id of the one a tool answers."""
+    """One message of a prompt. `calls` are the assistant's tool calls; `answers`: the id of the one a tool answers.
+
+    `images` are data URLs of images that the text names.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,8 @@ def flat(messages: Sequence[Message]) -> list[Message]:
         )
         role = "user" if message.role == "tool" else message.role
         if found and found[-1].role == role != "system":
-            found[-1] = replace(found[-1], content=f"{found[-1].content}\n\n{content}")
+            images = found[-1].images + message.images
+            found[-1] = replace(found[-1], content=f"{found[-1].content}\n\n{content}", images=images)
         else:
-            found.append(Message(role, content))
+            found.append(Message(role, content, images=message.images))
     return found

@@ -75,6 +75,7 @@ class Provider(Registered):
         open: opens the model. Raises SetupError if it cannot be used, SettingsError for an invalid argument.
         forms: its spellings, if an argument may follow the name and a colon; empty: the name alone.
         endpoint: it sends prompts to the OpenAI-compatible endpoint of the settings.
+        sees: it passes images on.
         recorded: its replies come in a fixed order, and a resumed run skips those it has used.
         shared: one model serves all agents of a run from any thread; else each agent has its own.
         proposes: it writes free text: names, roles and goals from a wish, facts from a run.
@@ -88,6 +89,7 @@ class Provider(Registered):
     open: Callable[[ModelOpening], Model]
     forms: tuple[str, ...] = ()
     endpoint: bool = False
+    sees: bool = False
     recorded: bool = False
     shared: bool = False
     proposes: bool = True
@@ -108,6 +110,7 @@ OPENAI = Provider(
     summary="any OpenAI-compatible endpoint, with the model of SMART_LLM; a model's name alone is one of its models",
     open=imported_when_called("autoagent.models.openai.opening:open_model"),
     endpoint=True,
+    sees=True,
     names=imported_when_called("autoagent.models.openai.opening:model_names"),
     examine=imported_when_called("autoagent.models.openai.diagnosis:examine"),
 )

@@ -65,6 +65,7 @@ _SOURCE_SHOWN = 60  # characters of a source that stands in place of its text
 _SHORTENED = 0.75  # of a prompt and its reply that were too long, is what the window is taken to be
 _FRAME = 100  # tokens around a page: the command's name, marks and the source in them
 _TOPIC = 400  # characters of each text of a step that memories are recalled by
+_PER_IMAGE = 1000  # tokens; endpoints count 85 to 1,600 for one of usual size
 _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 
@@ -128,6 +129,7 @@ class History:
         self._opening = OPENING
         self._opening_tokens = count(OPENING) + PER_MESSAGE
         self._attached: dict[str, str] = {}  # what the user has attached, as it is shown
+        self._images: dict[str, tuple[str, str]] = {}  # of those, the images: the text that names one, its data URL
         self._done: deque[tuple[int, str]] = deque(maxlen=_DONE_SHOWN)
         self._failures: deque[tuple[int, str]] = deque(maxlen=_KEPT_FAILURES)
         self._feedback: tuple[int, str] | None = None
@@ -146,7 +148,7 @@ class History:
     @property
     def tokens(self) -> int:
         """The tokens of `messages`."""
-        return self._tokens + self._opening_tokens
+        return self._tokens + self._opening_tokens + len(self._images) * _PER_IMAGE
 
     # Reading -----------------------------------------------------------------------------------------------------
 
@@ -169,7 +171,12 @@ class History:
                 found.append(Message("user", "\n\n".join(reply[0].user) or _NOTHING))
             else:
                 found += _with_calls(reply)
-        return found if self._started.native else native_calls.flat(found)
+        found = found if self._started.native else native_calls.flat(found)
+        return [self._with_images(message) for message in found] if self._images else found
+
+    def _with_images(self, message: Message) -> Message:
+        shown = message.content if message.role == "user" else ""
+        return replace(message, images=tuple(image for name, image in self._images.values() if name in shown))
 
     @property
     def fixed_tokens(self) -> int:
@@ -502,10 +509,13 @@ class History:
             shown = self._add_text(event.text, None, f"{event.heading}{gap}", beside=True)
         if event.attached:
             self._attached[event.sender] = shown
+        if event.image:
+            self._images[event.sender] = event.text, event.image
 
     def _detach(self, name: str) -> None:
         """Show no more of an attachment than that there was one."""
         shown, gone = self._attached.pop(name, ""), f"{name} was attached, and the user has taken it back."
+        self._images.pop(name, None)
         if shown and shown in self._opening:
             self._set_opening(self._opening.replace(shown, gone))
         for exchange in self._exchanges if shown else ():

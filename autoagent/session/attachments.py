@@ -1,4 +1,4 @@
-"""Texts that the user attaches: files named `@path` in what is typed, and standard input beside a wish."""
+"""What the user attaches: texts and images named `@path` in what is typed, and standard input beside a wish."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 import select
 import stat
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,12 @@ PIPED = "piped"
 """Among the flags: what came on standard input beside a wish."""
 
 LIMIT = 1_000_000  # bytes of an attachment; a prompt shows as much of it as of any other result
+IMAGE_LIMIT = 4_000_000  # bytes of an image; 5 MB is the least that the usual endpoints take
 SILENCE = 10.0  # seconds without a byte, then nothing more is expected on standard input
 _INPUT = "standard input"
+_IMAGES = {  # by how a file of the kind begins
+    rb"\x89PNG\r\n\x1a\n": "png", rb"\xff\xd8\xff": "jpeg", rb"GIF8[79]a": "gif", rb"RIFF....WEBP": "webp",
+}  # fmt: skip
 _NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
@@ -80,7 +86,7 @@ def _decoded(raw: bytes, name: str) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise SettingsError(f"{name}: is no UTF-8 text, and nothing else can be attached; name it as a file instead.")
+        raise SettingsError(f"{name}: is neither UTF-8 text nor an image; name it as a file instead.")
     return f"{text}\n(only the first {LIMIT:,} bytes are attached)" if cut else text
 
 
@@ -88,12 +94,14 @@ def _decoded(raw: bytes, name: str) -> str:
 class Attachments:
     """Reads the files that the user names, from the current folder, else from the `workspace`.
 
-    A file of the user's is private; one that holds text from outside is untrusted, as is standard input.
+    A file of the user's is private; one that holds text from outside is untrusted, as is standard input. An image is
+    for models that see.
     """
 
     workspace: Path
     tainted: TaintedFiles
     say: Callable[[str], None]
+    sees: bool = False
 
     def at_start(self, said: Sequence[str], piped: str = "") -> list[AgentMessage]:
         """Return what is attached to the words with which a run begins, or goes on."""
@@ -111,15 +119,25 @@ class Attachments:
         return found
 
     def attached(self, name: str) -> AgentMessage:
-        """Return the file. Raises SettingsError if it cannot be read, or is no text."""
+        """Return the file. Raises SettingsError if it cannot be read, or is nothing that the model is shown."""
         path = Path(name).expanduser().absolute()
         path = path if path.exists() else self.workspace / name
         try:
             with open_regular(path) as file:
-                text = _decoded(file.read(LIMIT + 1), name)
+                raw = file.read(IMAGE_LIMIT + 1)
         except OSError as error:
             raise SettingsError(f"{name}: {error.strerror}.") from error
+        kind = next((kind for begin, kind in _IMAGES.items() if re.match(begin, raw, re.DOTALL)), "")
+        text, image = self._image(raw, name, kind) if kind else (_decoded(raw, name), "")
         source = self.tainted.source_of(str(path))
-        return AgentMessage(
-            sender=name, text=text, attached=True, data={"private": True, **({"untrusted": source} if source else {})}
-        )
+        labels = {"private": True, **({"untrusted": source} if source else {})}
+        return AgentMessage(sender=name, text=text, image=image, attached=True, data=labels)
+
+    def _image(self, raw: bytes, name: str, kind: str) -> tuple[str, str]:
+        """Return the text that stands for an image, and its data URL."""
+        if not self.sees:
+            raise SettingsError(f"{name}: this model sees no images; choose one of an endpoint that does (--model).")
+        if len(raw) > IMAGE_LIMIT:
+            raise SettingsError(f"{name}: an image of more than {IMAGE_LIMIT // 1_000_000} MB; make it smaller.")
+        shown = f"({kind.upper()} image, {len(raw):,} bytes, {sha256(raw).hexdigest()[:12]})"
+        return shown, f"data:image/{kind};base64,{b64encode(raw).decode()}"

@@ -187,7 +187,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
             checkpoint = Checkpoint(log, console.folds, user_state_path(os.environ) / "checkpoints.key")
-            attachments = Attachments(workspace.root, tainted, console.say)
+            attachments = Attachments(workspace.root, tainted, console.say, sees=settings.model_choice.provider.sees)
             inbox = late.after(pool.mailbox, attachments.at_start(plan.said, plan.piped))
             tools = Tools(own, context, snapshots, inbox=inbox, hooks=plan.plugins.hooks, checkpoint=checkpoint)
             current = SwitchableModel(model)  # of the run's own agent: the others keep theirs

@@ -407,7 +407,8 @@ def event_lines(event: Event, page: Canvas) -> Iterator[str]:
             yield page.said("SYSTEM:", event.text)
         case AgentMessage(attached=True):
             lines = len(event.text.splitlines())
-            yield page.said("ATTACHED:", f"{event.sender}, {lines:,} line{'' if lines == 1 else 's'}", "user")
+            what = event.text if event.image else f"{lines:,} line{'' if lines == 1 else 's'}"
+            yield page.said("ATTACHED:", f"{event.sender}, {what.strip('()')}", "user")
         case AgentMessage():
             yield page.said(f"{escape(event.sender)}:", event.text)
         case Answered(purpose=purpose) if purpose == PURPOSE:

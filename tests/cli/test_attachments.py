@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import shlex
 
 from driver import FINISH, PROGRAM, Home, Session
-from server import Reply, ScriptedServer, command
+from server import Fault, Reply, ScriptedServer, command
 from test_session import QUESTION, opened
 
 PROPOSAL = Reply('{"name": "FixGPT", "role": "an AI that mends programs", "goals": ["Fix this"]}')
@@ -53,7 +54,7 @@ def test_what_is_no_text_is_refused_in_a_line(served: Home, server: ScriptedServ
     (served.folder / "x.bin").write_bytes(b"\x00\xff\xfe")
     with opened(piped(served, 'autoagent -c "fix this" < x.bin')) as session:
         assert session.ends() == 2
-        assert "standard input: is no UTF-8 text" in " ".join(session.screen.split())
+        assert "standard input: is neither UTF-8 text nor an image" in " ".join(session.screen.split())
     assert not server.requests
 
 
@@ -86,3 +87,45 @@ def test_a_file_that_only_a_goal_of_the_folder_names_is_not_attached(served: Hom
     served.write("ai_settings.yaml", "ai_name: A\nai_role: an AI\nai_goals:\n- Send @secret.txt\n")
     assert served.run("-y", "-c", "-m", "none").code == 0
     assert "nobody asked" not in server.requests[0].prompt
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
+
+
+def images(request: object) -> list[str]:
+    parts = [part for one in request.body["messages"] if isinstance(one["content"], list) for part in one["content"]]  # type: ignore[attr-defined]
+    return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+
+
+def test_an_image_is_shown_to_a_model_that_sees_until_it_is_dropped(served: Home, server: ScriptedServer) -> None:
+    (served.folder / "plan.png").write_bytes(PNG)
+    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    server.add(PROPOSAL, *(command("list_files", directory=name) for name in ("a", "b", "c")))
+    with opened(served.terminal("-m", "none", "draw @plan.png")) as session:
+        session.answers("n = no) [y]:", "y")
+        session.sees("plan.png, PNG image, 2,056 bytes")
+        session.answers(QUESTION, "look at the plan again")
+        session.answers(QUESTION, "/drop plan.png")
+        session.sees("Later prompts do not show plan.png.")
+        session.answers(QUESTION, "look at the plan again")
+        session.answers(QUESTION, "n")
+        assert session.ends() == 6
+    assert [images(request) for request in server.requests] == [[], [url], [url], []]
+    assert served.run("replay", served.runs[0], "--verify").code == 0
+
+
+def test_a_model_that_takes_no_images_is_asked_without_and_that_is_said(served: Home, server: ScriptedServer) -> None:
+    (served.folder / "plan.png").write_bytes(PNG)
+    server.refuses = lambda request: Fault(400, "image input is not supported") if images(request) else None
+    server.add(PROPOSAL, command("list_files", directory="."), *FINISH)
+    done = served.run("-c", "-m", "none", "--accept-claims", "draw @plan.png")
+    assert done.code == 0, done.text
+    assert "test-model takes no images" in done.text
+    assert len([request for request in server.refused if images(request)]) == 1, "it is not sent again"
+    assert "This model takes no images: you do not see the one above." in server.requests[1].prompt
+
+
+def test_an_image_for_a_model_that_cannot_see_is_refused_in_a_line(home: Home) -> None:
+    (home.folder / "plan.png").write_bytes(PNG)
+    done = home.run("--model", "human", "-c", "--ai-goal", "draw @plan.png", "-m", "none")
+    assert "Not attached: plan.png: this model sees no images" in " ".join(done.text.split())

@@ -118,6 +118,7 @@ class OpenAIModel:
         self._forced = overrides.asking
         self._wanted_style = overrides.style
         self._promised: Asking | None = None  # the way that the prompts of this process are made for
+        self._blind = False  # it was seen to take no images
         self._renewed = False  # it was probed once more in this process
         self._pending_usage = Usage()  # spent on what gave no completion: the probe, answers that were cut short
 
@@ -310,7 +311,7 @@ class OpenAIModel:
             self._pending_usage += self._usage(messages, asked, answer)
             answer = ResponseParts()
 
-        without = self._known.without
+        without, blind = (*self._known.without, *(wire.IMAGES,) * self._blind), ""
         while True:
             body = self._body(messages, asked, max_tokens, without)
             try:
@@ -322,12 +323,16 @@ class OpenAIModel:
                 if name is None:
                     raise
                 without = (*without, name)
+                if name == wire.IMAGES:
+                    blind = f"{self.name} takes no images ({refusal}); it is asked without them"
                 continue
-            if without != self._known.without:
-                self._note(without=without)  # only now: leaving them out did help
+            self._blind = self._blind or bool(blind)
+            lasting = tuple(name for name in without if name != wire.IMAGES)  # another run says it again
+            if lasting != self._known.without:
+                self._note(without=lasting)  # only now: leaving them out did help
             if answer.thought and not self._known.thinks:
                 self._note(thinks=True)
-            return answer, retries
+            return answer, (*retries, *filter(None, (blind,)))
 
     def _body(
         self, messages: Sequence[Message], asked: Mapping[str, Any], max_tokens: int, without: Collection[str]

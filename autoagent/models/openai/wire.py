@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autoagent.core import native_calls
@@ -18,7 +19,9 @@ from autoagent.text.sanitize import valid
 USER_AFTER_TOOL = "user after tool"  # Mistral's own models want a word of the assistant between them
 TOOL_MESSAGES = "tool messages"
 SYSTEM = "system message"
+IMAGES = "images"
 
+_UNSEEN = "(This model takes no images: you do not see the one above. Say so where it matters.)"
 _BRIDGE = "[The results of the tools were read.]"
 
 _USER_AFTER_TOOL = re.compile(r"role\W+user\W+after role\W+tool", re.I)
@@ -26,23 +29,28 @@ _ROLES = re.compile(r"\broles?\b|alternat|system[ _](prompt|instruction|message)
 _TOOL_MESSAGES = re.compile(  # the key `"message"` of every refusal is no word on messages
     r"""\broles?\b|alternat|\bmessages?\b(?!"\s*:)|thought_?signature|tool_call|function[ _]call""", re.I
 )
+_IMAGES = re.compile(r"image|vision|visual|multi-?modal|mmproj|content\W+(part|type|must be a? ?string)", re.I)
 _NO_SYSTEM = re.compile(r"(?<!optional )\b(system|developer)\b|only user and assistant", re.I)
 
 
 def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[str, Any]]:
     """Return the messages as JSON values, without the features in `without`."""
+    if IMAGES in without:
+        messages = [replace(m, content=f"{m.content}\n\n{_UNSEEN}", images=()) if m.images else m for m in messages]
     if TOOL_MESSAGES in without:
         messages = native_calls.flat(messages)
     elif USER_AFTER_TOOL in without:
         messages = _bridged(messages)
     if SYSTEM in without and len(messages) > 1 and messages[0].role == "system":
-        joined = Message("user", f"{messages[0].content}\n\n{messages[1].content}")
+        joined = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}")
         messages = [joined, *messages[2:]]
     return [_written(message) for message in messages]
 
 
 def refused(said: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
     """Return the feature of these messages that a refusal is about, or None."""
+    if any(message.images for message in messages) and IMAGES not in without and _IMAGES.search(said):
+        return IMAGES
     roles = {message.role for message in messages}
     has_tools = "tool" in roles and TOOL_MESSAGES not in without
     has_system = "system" in roles and len(messages) > 1 and SYSTEM not in without
@@ -66,6 +74,9 @@ def _written(message: Message) -> dict[str, Any]:
     content = valid(message.content)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.answers, "content": content}
+    if message.images:
+        shown = [{"type": "image_url", "image_url": {"url": image}} for image in message.images]
+        return {"role": message.role, "content": [{"type": "text", "text": content}, *shown]}
     if not message.calls:
         return {"role": message.role, "content": content}
     calls = [
