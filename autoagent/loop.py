@@ -127,6 +127,7 @@ class Agent:
                     text=written(completion),
                     truncated=completion.truncated,
                     command=error.command,
+                    off=error.off,
                     usage=completion.usage,
                 )
             )

@@ -62,6 +62,7 @@ ARGUMENT_ALIASES: Mapping[str, str] = {
     "dir": "directory",
     "folder": "directory",
     "basename": "name",
+    "tip": "question",
 }
 
 
@@ -329,7 +330,9 @@ class Registry:
         if reason := self.switched_off.get(spelled):
             if (stand_in := self.stand_ins.get(spelled, "")) in self._commands:
                 return self._commands[stand_in]
-            raise ReplyError(f"The command {wanted!r} cannot be used here: {reason}. The commands are: {offered}.")
+            raise ReplyError(
+                f"The command {wanted!r} cannot be used here: {reason}. The commands are: {offered}.", off=True
+            )
         meant = next((one for one in self._commands.values() if spelled in one.spec.meant_by), None)
         near = difflib.get_close_matches(spelled, self._named, n=1, cutoff=0.6)
         meant = meant or (self._named[near[0]] if near else None)

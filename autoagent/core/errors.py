@@ -35,12 +35,13 @@ class CommandError(ForModel):
 class ReplyError(ForModel):
     """The model's reply is not one valid command. The text says why and where.
 
-    `command` names a command that was given placeholders instead of values.
+    `command` names a command that was given placeholders instead of values. `off`: it is one of the program's commands,
+    which this agent does not have, such as one of another level.
     """
 
-    def __init__(self, problem: str, command: str = "") -> None:
+    def __init__(self, problem: str, command: str = "", *, off: bool = False) -> None:
         super().__init__(problem)
-        self.command = command
+        self.command, self.off = command, off
 
 
 class ForUser(AutoagentError):

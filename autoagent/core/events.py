@@ -171,7 +171,7 @@ class Thought(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(Event):
-    """An unusable reply, its problem and its cost."""
+    """An unusable reply, its problem and its cost. `off`: it asks for a command that this agent does not have."""
 
     type: ClassVar[str] = "rejected"
     problem: str
@@ -179,6 +179,7 @@ class Rejected(Event):
     usage: Usage
     truncated: bool = False
     command: str = ""
+    off: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

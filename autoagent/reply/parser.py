@@ -106,7 +106,7 @@ def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Repl
             if len(calls) == 1:
                 raise
             text = f"None of the {len(calls)} commands of the reply was used, because of one of them. {error}"
-            raise ReplyError(text, command=error.command) from error
+            raise ReplyError(text, command=error.command, off=error.off) from error
     return replace(replies[0], more=tuple(reply.text for reply in replies[1:]))
 
 

@@ -63,7 +63,8 @@ class ResumeState:
                 self.call, self.started, self.returned, self.unusable = event.call, False, None, 0
                 self.distilled = None
             case Rejected():
-                self.call, self.started, self.returned, self.unusable = None, False, None, self.unusable + 1
+                self.call, self.started, self.returned = None, False, None
+                self.unusable = 0 if event.off else self.unusable + 1  # well formed: the standstill ends it
             case Decided(allowed=True, args=args) if self.call and args is not None:
                 self.call = replace(self.call, args=args)
             case Started():

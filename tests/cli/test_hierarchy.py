@@ -86,14 +86,14 @@ def test_each_level_has_its_model_its_commands_and_hands_up_its_result_alone(
 def test_what_a_level_may_not_is_refused_by_the_program(levels: Callable[..., Home]) -> None:
     tried = [command("ask_user", question="?"), command("sleep"), TASK]
     home = levels(
-        Planner=[command("write_to_file", filename="a.txt", text="x"), TASK, DONE],
+        Planner=[*[command("write_to_file", filename="a.txt", text="x")] * 3, TASK, DONE],
         Executor=[*tried[:2], THINK, DONE],
         Thinker=[tried[1], command("think", question="?"), THOUGHT],
     )
     done = home.run(*LEVELS, *GOAL)
     assert done.code == 0, done.text
     rejected = [(e["agent"], e["problem"]) for e in home.log() if e["type"] == "rejected"]
-    assert [agent for agent, _ in rejected] == ["", "2", "2", "2.3", "2.3"]
+    assert [agent for agent, _ in rejected] == ["", "", "", "4", "4", "4.3", "4.3"]
     assert all("not handed on" in problem or "the planner has it done" in problem for _, problem in rejected), rejected
 
 
@@ -107,7 +107,7 @@ def test_the_run_goes_on_without_an_answer_and_takes_a_late_one(
         time.sleep(0.3)
         return command("recall", query="colours")
 
-    home = levels(Planner=[command("ask_user", question="Which colour?", timeout=0.2), after, *FINISH])
+    home = levels(Planner=[command("ask_user", tip="Which colour?", timeout=0.2), after, *FINISH])
     process = home.start(*LEVELS, *GOAL)
     while len(server.requests) < 2:
         time.sleep(0.02)
