@@ -82,6 +82,7 @@ def test_a_debate_as_version_0_4_wrote_it(place: Path, server: ScriptedServer) -
 def test_a_debate_without_a_class(place: Path, server: ScriptedServer) -> None:
     words(server)
     small, large = Config.default(), Config.default()
+    small.llm.model = "m-small"
     one = Action(config=small, name="AnnSays", instruction="Say it in your own words.")
     two = Action(config=large, name="BenSays", instruction="Say it in your own words.")
     ann = Role(name="Ann", profile="Left", goal="win", actions=[one], watch=[two])
@@ -90,6 +91,7 @@ def test_a_debate_without_a_class(place: Path, server: ScriptedServer) -> None:
     asyncio.run(team.run(idea="Tea or coffee", send_to="Ann", n_round=2))
     first, second = (request.prompt for request in server.requests)
     assert "named Ann, your goal is win. You are in a radio studio, with Ben." in first and "Tea or coffee" in first
+    assert [request.body["model"] for request in server.requests] == ["m-small", "test-model"]
     assert "Tea or coffee" not in second and "Ann (Left): word 1" in second
 
 

@@ -22,6 +22,7 @@ class Task:
     """The agent's name, role and goals, as in `ai_settings.yaml`. `budget` is in USD, 0 for none.
 
     With a `file`, the agent writes only that file: each reply is its text, and the run ends when its checks pass.
+    `model` is the endpoint's model that is to do it, empty for the run's own.
     """
 
     name: str
@@ -29,3 +30,4 @@ class Task:
     goals: tuple[Goal, ...]
     budget: float = 0.0
     file: str = ""
+    model: str = ""

@@ -125,17 +125,18 @@ def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
     return Console(out, sys.stderr, sys.stdin, style=style, replays=True, mask=mask_of(settings), hooks=hooks)
 
 
-def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "") -> Model:
+def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "", named: str = "") -> Model:
     """Open the model that thinks; a recorded one continues after the replies it gave before (`answered`).
 
-    `agent` is the key of the sub-agent that thinks with it, '' for the run's own.
+    `agent` is the key of the sub-agent that thinks with it, '' for the run's own; `named` is the endpoint's model that
+    it wants, which counts where the user has named none for all.
 
     Raises SetupError if it cannot be used, SettingsError or StateError if there is no such recording.
     """
     choice = settings.model_choice
     argument = choice.argument
-    if settings.hierarchical and choice.provider.endpoint and not argument:
-        argument = _name_at_level(settings, agent)
+    if choice.provider.endpoint and not argument:
+        argument = named or (_name_at_level(settings, agent) if settings.hierarchical else "")
     return hooked_model(choice.provider.open(_opening(settings, console, argument, answered, agent)))
 
 
@@ -154,9 +155,9 @@ def distils(settings: Settings) -> bool:
     return settings.memory_distil and remembers and provider.proposes and not provider.recorded
 
 
-def model_of_worker(settings: Settings, console: Console, model: Model, key: str) -> Model:
+def model_of_worker(settings: Settings, console: Console, model: Model, key: str, named: str = "") -> Model:
     """Return the model that a sub-agent thinks with: `model` itself where one serves all threads, or one of its own."""
-    return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key)
+    return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key, named=named)
 
 
 def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:

@@ -50,7 +50,7 @@ def builder(
 
     @contextmanager
     def build(order: WorkerSpec) -> Iterator[Worker]:
-        own = run_factory.model_of_worker(settings, console, model, order.key)
+        own = run_factory.model_of_worker(settings, console, model, order.key, order.task.model)
         embedder = parts.embedder if settings.embedder[0].shared else None
         ranker = run_factory.open_ranker(settings, console, own)
         offered = registry.only(order.commands, "it was not handed on to this agent")

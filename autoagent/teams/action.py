@@ -29,7 +29,8 @@ class Action:
     One with an `instruction` needs no class: it asks the model with that. With `commands` it works as an agent instead,
     with these commands alone, until it says that it is done; what it says then is its result. With a `file` the answer
     is the text of that, which the program writes as if by write_to_file, and is the result. A `check` is a shell
-    command that exits 0 once the work is done: as long as it does not, the agent goes on.
+    command that exits 0 once the work is done: as long as it does not, the agent goes on. `model` is that of the
+    endpoint which does it, empty for the role's.
     """
 
     name: str = ""
@@ -37,6 +38,7 @@ class Action:
     commands: tuple[str, ...] = ()
     file: str = ""
     check: str = ""
+    model: str = ""
     desc: str = ""
 
     config: Any = None
@@ -50,6 +52,7 @@ class Action:
         take_over(self, {"name": name, **given})
         self.name = self.name or type(self).__name__
         self.commands = tuple(self.commands)
+        self.model = self.model or model_in(self.config)
         if leaves_workspace(self.file):
             raise SettingsError(f"The file {self.file!r} of {self.name} {OUTSIDE}")
 
@@ -80,7 +83,7 @@ class Action:
         sandbox without a question.
         """
         goal = Goal(task, (self.check if check is None else check) or None)
-        return self._hired.turn.use_commands(goal, tuple(commands or self.commands), self.name)
+        return self._hired.turn.use_commands(goal, tuple(commands or self.commands), self.name, model=self.model)
 
     async def write_file(self, task: str, file: str | None = None, check: str | None = None) -> str:
         """Ask the model for the text of a file, this one or that of the action; return the name and the text.
@@ -89,7 +92,7 @@ class Action:
         as the `check`, or that of the action, does not pass, the model is asked again.
         """
         goal = Goal(task, (self.check if check is None else check) or None)
-        return self._hired.turn.use_commands(goal, (), self.name, file=file or self.file)
+        return self._hired.turn.use_commands(goal, (), self.name, file=file or self.file, model=self.model)
 
     async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
         """Ask the model of the role, who it is in front; `system_msgs` take the place of that."""
@@ -98,7 +101,7 @@ class Action:
     @property
     def llm(self) -> Llm:
         """The model of the role, asked in the name of this action."""
-        return self._llm or self._hired.llm_for(self.name)
+        return self._llm or self._hired.llm_for(self.name, self.model)
 
     @property
     def _hired(self) -> Role:
@@ -126,6 +129,11 @@ class Action:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+def model_in(config: Any) -> str:
+    """Return the model that a configuration of MetaGPT's form names, '' for none."""
+    return str(getattr(getattr(config, "llm", None), "model", "") or "")
 
 
 def leaves_workspace(file: str) -> bool:

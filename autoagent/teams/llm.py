@@ -24,9 +24,10 @@ class Llm:
     """The model of a role as its actions ask it. Its methods raise StopRun if the team is to end, ForUser if the model
     cannot answer."""
 
-    def __init__(self, role: Role, purpose: str) -> None:
+    def __init__(self, role: Role, purpose: str, model: str = "") -> None:
         self._role = role
         self._purpose = purpose
+        self._model = model
 
     async def aask(self, msg: str, system_msgs: Sequence[str] | None = None, **_: Any) -> str:
         """Return the answer to a prompt."""
@@ -53,7 +54,7 @@ class Llm:
         return SimpleNamespace(choices=[SimpleNamespace(message=said)])
 
     async def _ask(self, prompt: str, system: str) -> str:
-        return self._role.turn.ask(prompt, system or self._role.prefix, self._purpose)
+        return self._role.turn.ask(prompt, system or self._role.prefix, self._purpose, self._model)
 
 
 @dataclass(slots=True)

@@ -51,12 +51,13 @@ _CARRIED_ON = (*DECIDED, Status.FAILED)  # ends of an agent that its role can te
 class Office:
     """What all roles of a team share.
 
-    `commands` finds those of these names, `writing` are those of an agent that writes one file alone.
-    `ask_person(role, prompt)` asks whoever sits at the terminal.
+    `open_model` opens the model for a role's key, by the name that the role wants. `commands` finds those of these
+    names, `writing` are those of an agent that writes one file alone. `ask_person(role, prompt)` asks whoever sits
+    at the terminal.
     """
 
     pool: WorkerPool
-    open_model: Callable[[str], Model]
+    open_model: Callable[[str, str], Model]
     commands: Callable[[Sequence[str]], tuple[Any, ...]]
     writing: tuple[CommandSpec, ...]
     ask_person: Callable[[Role, str], str]
@@ -96,7 +97,7 @@ class Member:
         self._office = office
         self._rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()
         self._order: WorkerSpec | None = None
-        self._model: Model | None = None
+        self._models: dict[str, Model] = {}  # by the name that is wanted
         self._round: Round | None = None
         self._named = self._agents = 0  # messages and agents of this turn
 
@@ -161,7 +162,7 @@ class Member:
         message.content = recorded.content  # as it is in the log: without secrets
         self.now.written[message.id] = message
 
-    def ask(self, prompt: str, system: str, purpose: str) -> str:
+    def ask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
         assert self.worker is not None
         self.worker.check()
         prompt, system = self.order.log.masked(prompt), self.order.log.masked(system)
@@ -174,7 +175,7 @@ class Member:
             return answer.text
         if self.role.is_human:
             return self._ask_person(prompt, purpose, sha256)
-        completion = self._complete(prompt, system)
+        completion = self._complete(prompt, system, model or self.role.model)
         recorded = self.record(
             Answered(
                 purpose=purpose,
@@ -185,10 +186,11 @@ class Member:
             )
         )
         assert isinstance(recorded, Answered)
-        self._charge()
         return recorded.text
 
-    def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "") -> str:
+    def use_commands(
+        self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "", model: str = ""
+    ) -> str:
         if self.role.is_human:
             yours = f"\n\n{file} is yours to write, in the workspace." if file else ""
             return self.ask(f"{goal.text}{yours}", self.role.prefix, purpose)
@@ -199,7 +201,7 @@ class Member:
         state = self._office.pool.former(key)
         outcome = state.outcome if state else None
         if state is None or outcome is None or outcome.status not in DECIDED:
-            worker = self._hire(key, goal, commands, file)
+            worker = self._hire(key, goal, commands, file, model or self.role.model)
             assert worker.thread is not None
             worker.thread.join()
             assert worker.outcome is not None
@@ -251,9 +253,9 @@ class Member:
         assert isinstance(recorded, Answered)
         return recorded.text
 
-    def _complete(self, prompt: str, system: str) -> Completion:
-        """Ask the model within what the limits leave."""
-        model = self._model = self._model or self._office.open_model(self.key)
+    def _complete(self, prompt: str, system: str, named: str) -> Completion:
+        """Ask the model of this name within what the limits leave."""
+        model = self._models[named] = self._models.get(named) or self._office.open_model(self.key, named)
         budget, count = self.now.budget, counter(model.name)
         messages = [PromptMessage("system", system)] * bool(system) + [PromptMessage("user", prompt)]
         sent = sum(count(message.content) + PER_MESSAGE for message in messages)
@@ -266,36 +268,33 @@ class Member:
         reply = min(room + model.reasoning_room, budget.expected_reply)
         budget.check(sent, reply, model.price, time.time())
 
+        def charge() -> None:
+            """Record what was paid beside the answers."""
+            if (usage := model.take_usage()) != Usage():
+                self.record(Spent(purpose=CUT_SHORT, usage=usage))
+
         def before_retry() -> None:
-            self._charge()
+            charge()
             budget.check_size(sent, reply, model.price)
 
         try:
-            completion = model.complete(
+            return model.complete(
                 messages,
                 max_tokens=room,
                 at_most=budget.allowance(sent, model.price),
                 listener=Watch(self.order.listener, lambda: budget.check_time(time.time()), before_retry),
             )
-        except BaseException:  # a stop counts, too: what it cut short was paid for
-            self._charge()
-            raise
-        return completion
+        finally:  # a stop counts, too: what it cut short was paid for
+            charge()
 
-    def _charge(self) -> None:
-        """Record what was paid beside the answers."""
-        assert self._model is not None
-        if (usage := self._model.take_usage()) != Usage():
-            self.record(Spent(purpose=CUT_SHORT, usage=usage))
-
-    def _hire(self, key: str, goal: Goal, commands: Sequence[str], file: str) -> RunningWorker:
+    def _hire(self, key: str, goal: Goal, commands: Sequence[str], file: str, model: str) -> RunningWorker:
         """Start an agent under this role, with all that is left of the turn's budget."""
         budget = self.now.budget.share(1.0, time.time())
         if budget is None:
             raise NoMoneyException(NOTHING_LEFT)
         offered = self._office.writing if file else self._office.commands(commands)
         role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
-        described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file)
+        described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file, model)
         try:
             return self._office.pool.start(
                 self.order.mailbox, key, described, offered, budget, self.role.rc.memory.origin

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from autoagent.core.errors import NoMoneyException
-from autoagent.teams.action import Action, UserRequirement
+from autoagent.teams.action import Action, UserRequirement, model_in
 from autoagent.teams.action import UserRequirement as BossRequirement
 from autoagent.teams.environment import Environment as _Environment
 from autoagent.teams.llm import WORKING, ActionNode, ActionOutput, Llm
@@ -60,7 +60,7 @@ class Context:
 
 
 class Config(Context):
-    """A configuration, as MetaGPT's programs make it; nothing here counts either."""
+    """A configuration as MetaGPT's programs make it; its `llm.model` counts for the role or action it is given to."""
 
     @classmethod
     def default(cls) -> Config:
@@ -111,6 +111,10 @@ class Role(_Role):
     config: Any = None
     observe_all_msg_from_buffer: bool = False
     enable_memory: bool = True
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.model = self.model or model_in(self.config)
 
     def put_message(self, message: Message | None) -> None:
         """Give it a message that nobody else reads."""

@@ -77,7 +77,7 @@ class TeamPlan:
         settings, console, registry = self.session.settings, self.console, opened.plan.registry
         office = Office(
             pool=opened.pool,
-            open_model=lambda key: run_factory.model_of_worker(settings, console, opened.plan.model, key),
+            open_model=lambda key, named: run_factory.model_of_worker(settings, console, opened.plan.model, key, named),
             commands=lambda names: _specs(registry, names),
             writing=_writing(registry),
             ask_person=lambda role, prompt: ask_person(console, role, prompt, settings.unanswered_text),

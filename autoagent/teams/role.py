@@ -50,10 +50,12 @@ class RoleReactMode(StrEnum):
 class Turn(Protocol):
     """What a role can do in its turn, in a thread of its own. All methods raise StopRun if the team is to end."""
 
-    def ask(self, prompt: str, system: str, purpose: str) -> str:
-        """Return the answer of the role's model, or of the person in its place."""
+    def ask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
+        """Return the answer of this model, of the role's where none is named, or of the person in its place."""
 
-    def use_commands(self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "") -> str:
+    def use_commands(
+        self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "", model: str = ""
+    ) -> str:
         """Work on a goal as an agent; return what it says in the end, or the text of the `file` that it is to write."""
 
     def publish(self, message: Message) -> None:
@@ -97,6 +99,7 @@ class Role:
         actions, watch: as `set_actions` and `watch` take them.
         react_mode: `react`, `by_order` or `plan_and_act`.
         max_react_loop: how many actions it takes in a turn at most, by `react`.
+        model: the endpoint's model that answers; empty for that of the run.
     """
 
     name: str = ""
@@ -105,6 +108,7 @@ class Role:
     constraints: str = ""
     desc: str = ""
     is_human: bool = False
+    model: str = ""
     observe_all_msg_from_buffer: bool = True  # else it remembers only what it watches for, or what names it
 
     def __init__(
@@ -157,9 +161,9 @@ class Role:
         """Its model, asked in the name of what it is about to do."""
         return self.llm_for(self.rc.todo.name if self.rc.todo else self.profile)
 
-    def llm_for(self, purpose: str) -> Llm:
-        """Return its model, asked in the name of an action."""
-        return Llm(self, purpose)
+    def llm_for(self, purpose: str, model: str = "") -> Llm:
+        """Return its model, or the one that is named, asked in the name of an action."""
+        return Llm(self, purpose, model)
 
     def set_actions(self, actions: Iterable[Action | type[Action]]) -> None:
         """Give it its actions, numbered as its states."""

@@ -21,9 +21,9 @@ from autoagent.teams.role import Role, RoleReactMode
 from autoagent.teams.team import Team
 
 TEAM_KEYS = ("name", "idea", "investment", "n_round", "roles")
-ROLE_TEXTS = ("name", "profile", "goal", "constraints", "desc")
+ROLE_TEXTS = ("name", "profile", "goal", "constraints", "desc", "model")
 ROLE_KEYS = (*ROLE_TEXTS, "is_human", "may_be_human", "watch", "react_mode", "max_react_loop", "actions")
-ACTION_KEYS = ("name", "instruction", "commands", "file", "check")
+ACTION_KEYS = ("name", "instruction", "commands", "file", "check", "model")
 _YES, _NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
@@ -120,6 +120,8 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
     for key, value in action.items():
         if not value:
             raise SettingsError(f"{entry.place}: an action has no {key}; add `{key}: ...`.")
+    if "model" in found:
+        action["model"] = found["model"].text()
     if "commands" in found:
         action["commands"] = found["commands"].texts()
     if "file" in found:

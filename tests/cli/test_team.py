@@ -309,6 +309,20 @@ def test_an_action_uses_commands_that_are_authorized(team: Callable[..., Home], 
     assert refused.code == 6, "as at any question"
 
 
+def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Callable[..., Home], server: ScriptedServer) -> None:
+    named = WORKERS.replace("profile: Coder", "profile: Coder, model: m-role")
+    named = named.replace("instruction: Read it", "instruction: Read it, model: m-action")
+    home = team(named, working)
+    done = home.run("team", "team.yaml", "Save", "-m", "none", "-c", "--n-round", "2", env=WIDE)
+    assert done.code == 4, done.text
+    assert home.run("resume", home.runs[0], "-c").code == 0
+    models = [request.body["model"] for request in server.requests]
+    assert list(dict.fromkeys(models)) == ["m-role", "test-model", "m-action"]
+    server.requests.clear()
+    assert home.run("team", "team.yaml", "Save", "-m", "none", "-c", "--model", "m-all").code == 0
+    assert {request.body["model"] for request in server.requests} == {"m-all"}, "what the user says holds for all"
+
+
 def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Callable[..., Home]) -> None:
     script = [
         command("write_to_file", filename="a.txt", text="one\n"), command("task_complete", reason="done too early"),
