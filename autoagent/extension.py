@@ -1,4 +1,4 @@
-"""What an extension of autoagent is written against: one function, `register(host)`, and all that it needs by name.
+"""The interface for extensions of autoagent: one function, `register(host)`, and the names that it needs.
 
     from typing import Annotated
 
@@ -47,10 +47,10 @@ Shown = TypeVar("Shown", bound=Event)
 
 
 class Host(Protocol):
-    """What `register` is given. Whatever it does not register there, an extension does not do.
+    """The host passed to `register`. An extension does only the things that it registers here.
 
-    A hook that raises is named to the user once and passed over, but for the two that decide: then the call is refused.
-    Sub-agents have threads of their own, from which hooks are called as well.
+    A hook that raises is reported to the user once and skipped; if it is one of the two that decide, the call is
+    refused. Hooks are also called from the threads of sub-agents.
     """
 
     def command(self, *commands: Command) -> None:
@@ -78,26 +78,26 @@ class Host(Protocol):
         """Hear every event of a run, of its sub-agents too, once it is in the log, without secrets."""
 
     def renderer(self, event: type[Shown], render: Callable[[Shown], str | None]) -> None:
-        """Show events of a type as this text; None shows it as ever. Not those that ask, decide or say what runs."""
+        """Show events of a type as this text, None: as usual. Questions, decisions and commands stay as they are."""
 
     def around_think(self, hook: Callable[[Sequence[Message], Callable[[], Completion]], Completion]) -> None:
         """Stand around the model's turn: the prompt, which stays as it is, and how to ask; return the completion."""
 
     def around_authorize(self, hook: Callable[[Proposal, Callable[[], Verdict]], Verdict]) -> None:
-        """Stand around the verdict on a call. It may refuse what was allowed, and not allow what was refused."""
+        """Wrap the verdict on a call. The wrapper may refuse an allowed call, but never allow a refused one."""
 
     def around_execute(self, hook: Callable[[Call, Callable[[], Result]], Result]) -> None:
-        """Stand around a command that was authorized: how to run it, once; return the result.
+        """Wrap an authorized command: run it once and return the result.
 
-        What the result was labelled as, it stays; another text counts as text from outside and as private.
+        The labels of the result stay; a changed text counts as untrusted and private.
         """
 
     def around_store(self, hook: Callable[[str, Callable[[str], int | None]], int | None]) -> None:
-        """Stand around what is remembered: the text, and how to keep it, or another one; return the memory's id."""
+        """Wrap the storing of a memory: store this text or another; return the memory's id."""
 
 
 def registered(register: Callable[[Host], Any]) -> Registrations:
-    """Return what a `register` registers, for the tests of an extension."""
+    """Return everything that a `register` function registers, for the tests of an extension."""
     added = Registrations()
     register(added)
     return added

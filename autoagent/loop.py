@@ -37,9 +37,9 @@ SECRET_GONE = (
 class Agent:
     """One agent at work on one run.
 
-    `start` says what shapes its prompts; a `Resumed` takes up the run that `log` already holds. `setup_usage` is what
-    the model was paid before the run began. `key` is that of a sub-agent, whose events stand in the log of the run
-    that started it.
+    `start` holds everything that shapes its prompts; a `Resumed` continues the run that `log` already holds.
+    `setup_usage` is the model's usage before the run began. `key` names a sub-agent, whose events are in the log of the
+    run that started it.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Agent:
         """Yield the events of the run as they happen; the last is an `Ended`.
 
         Raises:
-            StateError: the log, a snapshot or the record of tainted files cannot be written. What was yielded before is
-                on disk.
+            StateError: the log, a snapshot or the record of tainted files cannot be written. Events yielded before that
+                are on disk.
         """
         try:
             call = yield from self._begin()
@@ -143,7 +143,7 @@ class Agent:
         return reply.call
 
     def _understood(self, completion: Completion) -> Reply:
-        """Return what a reply asks for. Raises ReplyError."""
+        """Parse a reply into its command. Raises ReplyError."""
         file, check, call_id = self._state.start.task.file, self._registry.check, f"{self._state.step}"
         if not file:
             return parse(completion, check, call_id)
@@ -151,7 +151,7 @@ class Agent:
         return parse_file(completion, file, writer, check, call_id)
 
     def _rewritten(self, call: Call) -> Call:
-        """Return the call as plug-ins have it: what is authorized and run. Raises ReplyError if it cannot be run."""
+        """Return the call as the plug-ins change it, to be authorized and run. Raises ReplyError if invalid."""
         other = self._hooks.call(call)
         if (other.name, other.args) == (call.name, call.args):
             return call
@@ -165,7 +165,7 @@ class Agent:
         return (yield from self._user.authorize(call))
 
     def _execute(self, proposal: Proposal) -> Generator[Event, None, ResultMeta]:
-        """Run the command and return what its result carries."""
+        """Run the command and return the metadata of its result."""
         return (yield from self._execution.run(proposal))
 
     def _store(self, meta: ResultMeta) -> Events:
@@ -184,7 +184,7 @@ class Agent:
     # The beginning and the end -----------------------------------------------------------------------------------
 
     def _begin(self) -> Generator[Event, None, Call | None]:
-        """Record the start. Of a resumed run, take up what a crash left open: the call to ask about again, if any."""
+        """Record the start. After a crash, return the call that was left open, to be asked about again."""
         state = self._state
         if isinstance(state.start, Resumed):
             state.replay()
@@ -223,7 +223,7 @@ class Agent:
         return any(spec.name == call.name and spec.risk == "read" for spec in self._registry.specs)
 
     def _hear(self) -> Events:
-        """Record what other agents have to say to this one."""
+        """Record messages from other agents."""
         while self._inbox is not None:
             try:
                 arrived = self._inbox.take()
@@ -235,7 +235,7 @@ class Agent:
             return
 
     def _leave(self, outcome: Outcome) -> Events:
-        """Pay for what was cut short, end whom and what this agent has started, and record the end."""
+        """Record unbilled usage, stop the workers and programs that this agent started, and record the end."""
         yield from self._model.charge()
         for event in self._inbox.close() if self._inbox else ():
             yield self._state.record(event)

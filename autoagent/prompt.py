@@ -1,8 +1,8 @@
 """The prompt: pure functions from the task, the commands, the history and the recollections to messages.
 
-The order is made for the prefix cache of a provider: what never changes in a run comes first (the system message),
-then what only grows (the history), and last, in one message, all that is new at every step: recollections, the
-clock, what is left of the budget, the trigger.
+The order suits a provider's prefix cache: first the system message, which never changes in a run, then the history,
+which only grows, and last one message with everything that is new at each step: recollections, the clock, the
+remaining budget, the trigger.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ _CHECK_SHOWN = 160  # characters of what a failing check says, its end
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """What the user has to say in the system prompt: the lists that he may
-    replace (PROMPT_SETTINGS_FILE), what AGENTS.md says, and his skills.
-    """
+    """The user's part of the system prompt: the lists of PROMPT_SETTINGS_FILE, AGENTS.md, and the skills."""
 
     constraints: tuple[str, ...] = (
         "Your memory of this conversation is short: save what matters to files soon.",
@@ -63,7 +61,7 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent: at most as many tokens as it was built for."""
+    """The messages to send, within the number of tokens that they were built for."""
 
     messages: tuple[Message, ...]
     tokens: int
@@ -85,7 +83,7 @@ def _serialised(message: Message) -> str:
 
 
 def _tool_parts(message: Message) -> str:
-    """Return what a message with tool calls, or of a tool, holds besides its content."""
+    """Return the fields besides the content of a message with tool calls, or of a tool's result."""
     if message.calls:
         return f", {_quoted([[call.id, call.name, call.arguments] for call in message.calls])}"
     return f", {_quoted(message.answers)}" if message.answers else ""
@@ -99,7 +97,7 @@ def system_prompt(
 ) -> str:
     """Build the system message of a run, which does not change from step to step.
 
-    What all runs share comes first, so that one run finds the prefix of another in a provider's cache.
+    The part that all runs share comes first, so that a provider's cache serves one run with the prefix of another.
     """
     guidance = guidance or Guidance()
     if style.writes_file:
@@ -140,7 +138,7 @@ def _instructions(guidance: Guidance) -> list[str]:
 
 
 def _with_check(goal: Goal) -> str:
-    """Show how a goal will be checked: what it says of the result is more exact than most goals are."""
+    """Add the check to a goal: it describes the result more exactly than most goals do."""
     return f"{goal.text} (checked with: `{goal.check}`)" if goal.check else goal.text
 
 
@@ -153,15 +151,15 @@ def _skills(skills: Sequence[Skill]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """What a prompt says of the moment, after the history, and what stays for the run, before it.
+    """The facts of the moment, which follow the history in a prompt, and those of the run, which precede it.
 
     Attributes:
         goals: asked about at the very end, where a small model still has them in mind.
-        standing: what was done, failed and said, and what is left of the limits; cut to its share.
+        standing: past commands, failures and feedback, and the remaining limits; cut to its share.
         files: the line of the files in the workspace.
         met: the goals, counted from 0, that their checks find met.
-        failing: the goals that their checks find not met, and what these say; its end is shown.
-        lasting: the recollections by the goals; they open the first message after the system's, so that what stands
+        failing: the goals whose checks fail, with the output of each check; its end is shown.
+        lasting: the recollections by the goals; they open the first message after the system's, so that the text
             before the history stays the same.
         lasting_at: seconds since the epoch, when these were recalled: their ages are counted to then.
         now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC; None: as local time.
@@ -193,9 +191,9 @@ def build(
     """Put the prompt of one step together.
 
     Args:
-        history: messages that begin with the user's and end with what came of the newest step; or none.
+        history: messages that begin with the user's and end with the newest step's result; or none.
         recollections: best first; as many as fit their share.
-        fixed_tokens: what system and history count together, known from before.
+        fixed_tokens: the tokens of system and history together, counted before.
     """
     shown = time.localtime(facts.now) if facts.zone is None else time.gmtime(facts.now + facts.zone)
     parts = (
@@ -238,7 +236,7 @@ def _trigger(facts: StepFacts, *, begun: bool) -> str:
 
 
 def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str:
-    """Return what the check of a goal said last; '' if it has none or was not run."""
+    """Return the last output of a goal's check; '' if it has none or was not run."""
     if number in met:
         return " (met)"
     if number not in failing:
@@ -271,7 +269,7 @@ def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Co
 
 
 def _origin(memory: RetrievedMemory, now: float) -> str:
-    """Say when a memory was made, by whom and in which run, so that what was true then is not read as of now."""
+    """Describe when a memory was made, by whom and in which run: it may no longer be true."""
     made = ago(memory.made, now) + (", SUPERSEDED by a newer one" if memory.superseded else "")
     if memory.of_user:
         return f"{made}, from the user's own memory"

@@ -12,7 +12,7 @@ from autoagent.registry.plugins import Plugin, plugins
 
 @dataclass(frozen=True, slots=True)
 class AddedCommands:
-    """The commands of one plug-in, and in a line what is wrong with it, '' for nothing."""
+    """The commands of one plug-in, and its problem in a line, '' for none."""
 
     plugin: Plugin
     commands: tuple[Command, ...]
@@ -20,7 +20,7 @@ class AddedCommands:
 
 
 def added_commands(own: Collection[str]) -> Iterator[AddedCommands]:
-    """Yield what each plug-in adds. A name or alias already taken (`own` at first) keeps its meaning."""
+    """Yield the additions of each plug-in. A name or alias already taken (`own` at first) keeps its meaning."""
     taken = set(own)
     for plugin in plugins("commands"):
         try:

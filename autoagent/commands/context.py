@@ -18,7 +18,7 @@ from autoagent.workspace.gate import Workspace
 
 
 class _Absent:
-    """A stand-in for what a run was not given: any use of it is refused."""
+    """A stand-in for a missing service: any use of it is refused."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -40,22 +40,20 @@ def in_a_shell(line: str) -> Sequence[str]:
 class Context:
     """Handed to every command as its first argument.
 
-    `ask(question, timeout)` gives the user's answer, `timeout` in seconds or None to wait; it raises CommandError
-    where nobody can answer or nobody did in time. `run` names the run whose log tells where a memory came from.
-    `complete(prompt)` is the answer of the model that thinks, `summarise(prompt)` that of the fast one; they raise
-    ModelError, or CommandError without one. `take_usage()` says what both and the media have cost since it was last
-    asked. `progress` shows the user, in a line, how far a long command is. `pause(seconds)` lets time pass, and raises
-    StopRun where the run is to end meanwhile.
+    `ask(question, timeout)` returns the user's answer, `timeout` in seconds or None to wait; it raises CommandError
+    if nobody can answer or nobody did in time. `run` is the id of the run, kept with each memory as its source.
+    `complete(prompt)` asks the thinking model, `summarise(prompt)` the fast one; they raise ModelError, or CommandError
+    without one. `take_usage()` returns the usage of both and of media since its last call. `progress` shows the user a
+    line on the progress of a long command. `pause(seconds)` waits, and raises StopRun if the run is to end meanwhile.
 
-    `python` is the interpreter of Python programs. `shell_rule(line)` gives the arguments with which a shell line is
-    run, or raises CommandError if it is refused. `shown` is the preview on which this very call was allowed, for
-    commands that must do exactly what was shown; None if nothing was. `origin()` is what a text that the agent has
-    remembered now comes from, after all that this run has read. `mask` takes secrets out of a text that goes where
-    others may read it, such as the memory. `has_room` says whether a text fits into the share of the window that one
-    result may take, `returned` what came of an earlier step of this agent, None if it ran no command.
-    `dream(context, prompt)` makes a dream of fragments. `call` is the id of this call; `unanswered` is what a question
-    comes to that nobody answers, '' for a failure. `git_authorization` gives the Authorization header for cloning from
-    an address, '' if there is none.
+    `python` is the interpreter of Python programs. `shell_rule(line)` returns the arguments to run a shell line with,
+    or raises CommandError if it is refused. `shown` is the preview with which this very call was allowed, for commands
+    that must do exactly that; None if there was none. `origin()` is the source of a text that the agent remembers now,
+    given all that this run has read. `mask` removes secrets from a text that others may read, such as a memory.
+    `has_room` returns whether a text fits into one result's share of the window, `returned` the result of an earlier
+    step of this agent, None if it ran no command. `dream(context, prompt)` makes a dream of fragments. `call` is the id
+    of this call; `unanswered` is the answer to a question that nobody answers, '' for a failure. `git_authorization`
+    returns the Authorization header for cloning from an address, '' for none.
     """
 
     workspace: Workspace

@@ -1,4 +1,4 @@
-"""The commands on files of the workspace. Each path goes through its gate, which says what is refused."""
+"""The commands on files of the workspace. Each path goes through the gate, which may refuse it."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def search_in_files(
 
 
 def _searchable(context: Context, directory: str) -> tuple[dict[str, str], list[str]]:
-    """Return the texts of all text files up to the limit, by path, and in words what was left out."""
+    """Return the texts of all text files up to the limit, by path, and a note on the files left out."""
     found = context.workspace.find(directory)
     entries = [found] if found and found.kind == "file" else context.workspace.walk(directory, NOT_ENTERED)
     texts: dict[str, str] = {}
@@ -351,7 +351,7 @@ def _edited(context: Context, filename: str, old: str, new: str, everywhere: boo
 
 
 def _with_line_ends_of(existing: str, text: str) -> str:
-    r"""Give the text the line ends of the existing file: models write `\n` whatever it uses."""
+    r"""Give the text the line ends of the existing file: models always write `\n`."""
     return _with_crlf(text) if _ends_lines_in_crlf(existing) else text
 
 
@@ -364,7 +364,7 @@ def _with_crlf(text: str) -> str:
 
 
 def _nearest(old: str, text: str, filename: str) -> str:
-    """Describe the line most like the first line of the text that was not found, or what else may be meant."""
+    """Describe the line most like the first line of the missing text, or another likely meaning."""
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:200]
     lines = [line.strip()[:200] for line in text.splitlines()]
     near = difflib.get_close_matches(wanted, lines, n=1, cutoff=0.5)
@@ -426,7 +426,7 @@ def _diff(context: Context, filename: str, before: str, after: str) -> str:
 
 
 def _changed(context: Context, filename: str, done: str, now: str = "") -> CommandOutput:
-    """Say what was done to the file, and what is wrong with the text that it holds now."""
+    """Report the change of the file, and any problem of the text that it holds now."""
     name = context.workspace.display(filename)
     wrong = form_error(name, now)
     said = f"{done} {name}. It {wrong}." if wrong else f"{done} {name}."

@@ -72,7 +72,7 @@ END { printf "%%d %%.0f %%d\\n", n, size, links }'"""
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where git clones from: what it is told, and the Authorization header that goes with it, '' for none."""
+    """The source of a clone: the address, and the Authorization header for it, '' for none."""
 
     url: str
     protocol: str
@@ -217,7 +217,7 @@ def _fetch(context: Context, source: _Source, where: str) -> None:
 
 
 def _measure(context: Context, where: str) -> tuple[int, int, int]:
-    """Measure files, bytes and submodules of what is to be checked out. Raises CommandError if there is too much."""
+    """Measure files, bytes and submodules of a checkout. Raises CommandError if there are too many."""
     script = _MEASURE % (FILES_LIMIT, BYTES_LIMIT)
     done = context.sandbox.run(
         ["/bin/sh", "-c", script, "sh", *_options(()), *_repository(where)], env=_ENVIRONMENT, network=False

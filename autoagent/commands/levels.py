@@ -1,5 +1,5 @@
-"""Commands by which a level of a hierarchical run has the next one work. They change nothing themselves: what that one
-does is authorized by itself, and a call that a crash cut off is taken up where it was.
+"""Commands by which a level of a hierarchical run hands work to the next. They change nothing themselves: the other
+level's calls are authorized one by one, and a call interrupted by a crash continues.
 """
 
 from __future__ import annotations

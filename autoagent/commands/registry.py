@@ -1,7 +1,7 @@
-"""The registry: every command there is, which of them may be used here, and how one is checked and run.
+"""The registry: all commands, those usable here, and how a call is checked and run.
 
 A command is a plain typed function under `@command`; its name, label, arguments, prompt line and JSON schema all
-come from that one place. The first argument is the Context; the others are what the model passes.
+come from that one place. The first argument is the Context; the model passes the others.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ def command(
 ) -> Callable[[Callable[..., str | CommandOutput]], Command]:
     """Make a typed function a command. Its category is the name of its module where none is given.
 
-    `risk` "read" declares that it changes nothing: where a crash has hidden its result, it is simply run again.
-    `preview` takes the same arguments and gives what the call would change, as a diff or a note, and '' if that is
-    nothing; `assess`, with the same arguments, the risk of a call where that hangs on them (`risk` is the usual one);
-    `repeatable` says that the same call may give another result although nothing changed here. A command that does not
-    declare its `effects` is asked about at every call, and its results count as text from outside and as private.
+    `risk` "read" declares that it changes nothing: if a crash lost its result, it is simply run again. `preview` takes
+    the same arguments and returns the change that the call would make, as a diff or a note, '' for none; `assess`, with
+    the same arguments, returns its risk if that depends on them (`risk` is the usual one). `repeatable`: the same call
+    may give another result although nothing changed here. A command without declared `effects` is asked about at every
+    call, and its results count as untrusted and private.
     `always_offered`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels` are as in CommandSpec.
     """
 
@@ -286,7 +286,7 @@ class Registry:
         return self._commands[name].spec
 
     def propose(self, call: Call, context: Context) -> Proposal:
-        """Return a checked call with what it would change, as far as its command can foretell."""
+        """Return a checked call with its preview, if its command has one."""
         command = self._commands[call.name]
         risk = command.assess(context, **call.args) if command.assess else command.spec.risk
         guarded = tuple(_guarded(call, command.spec, context)) if risk != "read" else ()
@@ -363,7 +363,7 @@ def _present_name(spec: CommandSpec, name: str) -> str:
 
 
 def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:
-    """Convert the value to the parameter's type; a number or boolean written as a string is taken for what it says."""
+    """Convert the value to the parameter's type, also a number or boolean written as a string."""
     kind = parameter.kind
     if kind == "any":
         return value
@@ -410,7 +410,7 @@ def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
 
 
 def _from_text(kind: str, text: str) -> Any:
-    """Return what a text says of another type, or the text; one text is a list of one."""
+    """Parse a text as another type, else return the text; one text becomes a list of one."""
     word = text.strip().lower()
     if kind == "array":
         return _list_from_text(text)

@@ -35,7 +35,7 @@ def own_commands() -> tuple[Command, ...]:
 
 @cache
 def added() -> tuple[AddedCommands, ...]:
-    """Return what plug-ins add, with any problems they have."""
+    """Return the plug-ins' additions, with any problems."""
     specs = [command.spec for command in own_commands()]
     return tuple(added_commands({name for spec in specs for name in (spec.name, *spec.aliases)}))
 
@@ -98,10 +98,9 @@ def _reason(command: Command, settings: Settings) -> str:
 def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bool = False) -> Registry:
     """Return the commands of a run: those the user names (names or categories, `all`), else all.
 
-    If the window is small and the user names none, those that few runs need are loaded by group, when the agent asks.
-    So are those that distract a model which is `guided`.
-    What ends the run is always offered. Raises SettingsError for a wanted name that is neither a command nor a
-    category, or cannot be used here.
+    If the window is small and the user names none, commands that few runs need are loaded by group, when the agent asks.
+    So are commands that distract a `guided` model. The command that ends the run is always offered. Raises
+    SettingsError for a wanted name that is neither a command nor a category, or cannot be used here.
     """
     names = {spec.name for spec in registry.specs}
     chosen: set[str] = set()

@@ -1,8 +1,7 @@
 """The commands that MCP servers offer: `mcp__SERVER__TOOL`, with the arguments that their schemas name.
 
-They declare no effects, so that each call is asked about and each result counts as text from outside and as private.
-What a server says of its tools' effects changes nothing in that. Its words and schemas are bounded before a model reads
-them.
+They declare no effects, so that each call is asked about and each result counts as untrusted and private, whatever a
+server says of its tools' effects. Its texts and schemas are bounded before a model reads them.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ class _Simplified:
         self._nodes = 0
 
     def of(self, schema: Any, depth: int) -> dict[str, Any]:
-        """Return the schema of a value; `{}`, which says nothing, for what is too deep, too much or no schema."""
+        """Return the schema of a value; `{}`, which allows anything, if it is too deep, too large or not a schema."""
         self._nodes += 1
         if depth > _DEPTH or self._nodes > _NODES or not isinstance(schema, Mapping):
             return {}
@@ -154,7 +153,7 @@ class _Simplified:
         return simple
 
     def _referred(self, reference: str) -> Any:
-        """Return what a reference within the schema leads to; None for any other."""
+        """Resolve a reference within the schema; None for any other."""
         found: Any = self._root
         for part in reference.removeprefix("#/").split("/"):
             found = found.get(part) if isinstance(found, Mapping) else None

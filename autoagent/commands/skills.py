@@ -1,4 +1,4 @@
-"""The command that loads a skill: what its SKILL.md says, and a copy of its files where programs can run them."""
+"""The command that loads a skill: the text of its SKILL.md, and a copy of its files where programs can run them."""
 
 from __future__ import annotations
 

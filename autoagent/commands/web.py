@@ -144,7 +144,7 @@ def get_hyperlinks(context: Context, url: Url) -> CommandOutput:
 
 
 def _read(context: Context, url: str) -> tuple[WebPage, DocumentText]:
-    """Fetch a page, or a document, and read it. Raises CommandError, also for what is no text."""
+    """Fetch a page, or a document, and read it. Raises CommandError, also if it is not text."""
     page = context.web.render(url, limit=DOCUMENT_LIMIT)
     kind = documents.kind_of(page.body, page.media_type, unquote(urlsplit(page.url).path))
     if kind is None:
@@ -178,7 +178,7 @@ def _summary(context: Context, url: str, parts: list[str], question: str) -> tup
 
 
 def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *, links: int) -> CommandOutput:
-    """Return the text under the address and title, with its links and what a reader must know of it."""
+    """Return the text under the address and title, with its links and any notes for the reader."""
     lines = [page.url, *([f"Title: {reading.title}"] if reading.title else []), "", text]
     if not reading.text:
         lines.append("There is no text on it; it may need a browser to show (--browser-name chromium).")

@@ -48,11 +48,10 @@ An "entry" is a path whose command does something to what is called so itself, b
 class Parameter:
     """One argument of a command. `kind` is a JSON type ("any" for no constraint), `choices` the allowed values.
 
-    `schema`: its JSON schema, where the command is another program's and says more of it; a kind "any" says nothing.
-    `existing`: it names a file that is in the workspace already. `detail`: a small model is better off without it.
-    `suffix`: what the name of that file ends with.
+    `schema`: its JSON schema, if another program provides the command. `existing`: it names an existing file of the
+    workspace. `detail`: small models are not offered it. `suffix`: the ending of that file's name.
     `code`: its value is the code of a program, or the text of the "file" that another argument names.
-    `item`: the type of what a list holds.
+    `item`: the type of the items of a list.
     """
 
     name: str
@@ -93,14 +92,14 @@ class Effects:
     Reads of workspace files are not declared: the workspace records every access.
 
     Attributes:
-        runs_programs: its result holds what programs print, and they may have read any file of the workspace.
+        runs_programs: its result holds the output of programs, which may have read any file of the workspace.
         from_outside: its result, a failure too, may hold text from outside, and so may the files it writes.
         asks_user: its result holds an answer of the user; only the run's own agent can have it.
-        tells_agents: what it is given, another agent reads, which may do anything that agent can.
-        amends: the files that it changes stay whose they were: not all of their content is this run's.
-        ends_run: the run ends with it, so that every agent has it.
+        tells_agents: another agent reads its arguments, and may act on them.
+        amends: it changes a part of a file, so the rest may still come from elsewhere.
+        ends_run: it ends the run, so every agent has it.
         loads_commands: it makes the group of commands that its argument names available.
-        pages_results: it shows parts of an earlier step's result, which carry what that result does.
+        pages_results: it shows parts of an earlier step's result, with the labels of that result.
         writes_whole: it writes its second argument, a text, to the file that its first one names, as all of it.
     """
 
@@ -175,11 +174,11 @@ class ResultMeta:
         given_up: the goals, counted from 1, that the agent says cannot be met.
         untrusted: where text from outside came from, such as its URL; '' for none.
         quoted: the same, where the text has marks around it already.
-        tainted_by: what the files that a crashed command changed may come from; the run has read none of it.
-        private: it holds what is the user's.
+        tainted_by: where the content of files changed by a crashed command may come from; the run has read none of it.
+        private: it holds the user's own data.
         masked: a secret in the arguments or in the text is not shown.
-        failed: what the command did failed, though the command itself did not.
-        waits: it waited for something, or looked how it goes on: whether it still does; None for neither.
+        failed: the program that the command ran failed, though the command itself did not.
+        waits: for a command that waits or polls: whether it is still waiting; None for any other.
         page: the text is a part of a longer one: its first line, its last, and how many there are.
         put_off: the command was to end the run, but a goal is not met.
         repeat: it shows nothing but the step that has shown the same.

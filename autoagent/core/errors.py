@@ -1,8 +1,8 @@
 """Every error of the program, named by who must act on it.
 
     AutoagentError
-    ├── ForModel            the model can mend it: the text becomes what it reads next
-    │   ├── CommandError    a command could not do what was asked
+    ├── ForModel            the model can correct it: the text is the next thing it reads
+    │   ├── CommandError    a command failed
     │   └── ReplyError      a reply that holds no single valid command
     ├── ForUser             the user can mend it: one line that names the thing and says what to do
     │   ├── SettingsError   a flag, variable or file holds a value that cannot be used      (exit 2)
@@ -45,7 +45,7 @@ class ReplyError(ForModel):
 
 
 class ForUser(AutoagentError):
-    """An error for the person at the terminal: one line that says what is wrong and how to fix it."""
+    """An error for the person at the terminal: one line that names the problem and the fix."""
 
     run_began = False  # a log exists and holds all events so far
     exit_code = 1

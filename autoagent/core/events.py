@@ -129,9 +129,9 @@ class Dropped(Event):
 class Prompted(Event):
     """A prompt is about to be sent: its sha256, size, displayed time and estimated cost in USD.
 
-    `left` is its line of what is left of the limits: what sub-agents have spent by then, their own events alone say.
-    `zone` are the seconds by which its local time is ahead of UTC; older logs do not say. `files` is what it says
-    of the workspace, where it does.
+    `left` is its line on the remaining limits, without the spending of sub-agents, which their own events record.
+    `zone` is the offset of its local time from UTC in seconds, missing in older logs. `files` is its description of the
+    workspace, if it has one.
     """
 
     type: ClassVar[str] = "prompted"
@@ -427,7 +427,7 @@ class Published(Labelled):
 
     `id` is the message's own id, `role` the writer's profile, `sent_from` the writer's name, `cause_by` the action, and
     `send_to` the recipients. `data` holds the labels of everything the writer had read: `untrusted`, `private`.
-    `extra` is what a Python program hands on besides: `instruct_content`, `metadata`, each its `value` and `class`.
+    `extra` holds the `instruct_content` and `metadata` of a Python program, each with its `value` and `class`.
     """
 
     type: ClassVar[str] = "published"

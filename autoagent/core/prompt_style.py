@@ -1,4 +1,4 @@
-"""How a model is prompted, by what it can do: the one place where styles differ."""
+"""How a model is prompted, according to its abilities. Styles differ nowhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PromptStyle:
     """A way of prompting that suits a kind of model. The provider of the model chooses it.
 
     Attributes:
-        name: what the setting and the log call it.
+        name: its name in the setting and the log.
         thinks: ask for thoughts before the command. Small models repeat the thoughts that they are shown.
         guided: describe the workspace in each prompt and offer only arguments and commands that fit it.
         blocks: code follows the reply in a Markdown block instead of a JSON string; the provider's grammar must bind

@@ -87,9 +87,9 @@ class Model(Protocol):
 
         Without commands, the answer is bound to the JSON `schema` where the model can be bound to one.
 
-        The reply has at most `max_tokens`, thoughts that are not shown aside; and `at_most`, these with it.
+        The reply has at most `max_tokens`, not counting hidden reasoning; with that it has at most `at_most`.
 
-        Retries what deserves it, saying so to the listener. The completion is whole, or marked `truncated`.
+        Retries transient failures, telling the listener. The completion is whole, or marked `truncated`.
 
         Raises:
             SetupError: no key, a refused key, an unknown model.
@@ -309,9 +309,9 @@ class Authorizer(Protocol):
         """
 
     def accepts(self, claims: str) -> Verdict:
-        """Ask whether goals that nobody could verify count as met; `claims` shows them with what is known.
+        """Ask whether unverified goals count as met; `claims` lists them with the evidence.
 
-        Allowed: they do. A reason is feedback to the agent, which goes on. Neither: they do not, or nobody can say.
+        Allowed: they do. A reason is feedback to the agent, which continues. Neither: they do not, or nobody answered.
         """
 
 
@@ -500,7 +500,7 @@ class Snapshots(Protocol):
         """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
 
     def read(self, tree: str, path: str) -> bytes | None:
-        """Return what a file held when a tree was taken, None if it was not there or not kept. Raises StateError."""
+        """Return the content of a file in a tree; None if it did not exist or was not kept. Raises StateError."""
 
 
 class Recorder(Protocol):

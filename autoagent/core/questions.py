@@ -17,7 +17,7 @@ class Question:
 
     `yes` and `no` are the keys to run and to stop. `warned`: only a new answer allows this very `proposal`. `text` is
     the question without surrounding output. If it `stays_open`, it can still be answered after the run has gone on.
-    `words` are what may be asked for with a slash in front.
+    `words` are the commands that begin with a slash.
     """
 
     kind: QuestionKind = "text"

@@ -16,7 +16,7 @@ Finding = Literal["met", "not met", "cannot tell"]
 
 @dataclass(frozen=True, slots=True)
 class GoalVerdict:
-    """The verdict on one goal, counted from 0. `evidence` is a quote that was found in what the verifier saw."""
+    """The verdict on one goal, counted from 0. `evidence` is a quote that was found in the verifier's prompt."""
 
     goal: int
     finding: Finding

@@ -1,12 +1,11 @@
 """The budget: hard ceilings on money, tokens, seconds, commands and requests to the model, as a fold over the log.
 
-Every call counts, also one whose reply could not be used. A ceiling is checked before a call, including the reply
-expected from earlier ones, so that it is not noticed too late; a reply that grows longer is cut where the ceiling is
-(`allowance`). Money cannot be counted where the price is unknown: that is said once, and the other ceilings hold, as
-does this one for what is known.
+Every call counts, even if its reply could not be used. A ceiling is checked before a call, with a reply of the length
+expected from earlier ones; a longer reply is cut at the ceiling (`allowance`). If a price is unknown, the user is told
+once, and the ceiling on money covers known prices only; the other ceilings hold.
 
-A sub-agent has a share of what its starter has left. It is kept back there in whole while the sub-agent runs, and
-counts with what was really spent once it is given back, so that no ceiling is passed however many run at once.
+A sub-agent gets a share of its starter's remaining budget. The whole share is reserved while the sub-agent runs; once
+it is returned, only the amount actually spent counts. So no ceiling is exceeded, however many agents run at once.
 """
 
 from __future__ import annotations
@@ -84,14 +83,14 @@ class Budget:
                 self._own_requests += 1
 
     def add_former(self, event: Event) -> None:
-        """Take up an event of a sub-agent of an earlier process: what it spent counts here."""
+        """Add an event of a sub-agent of an earlier process: its spending counts here."""
         if isinstance(event, (Thought, Rejected, Spent, Answered)):
             self._own += event.usage
             self._own_usd += event.usage.cost or 0.0
 
     @property
     def usage(self) -> Usage:
-        """What was spent, including by the shares."""
+        """The usage so far, including the shares."""
         return sum((share.usage for share in self._shares), self._own)
 
     @property
@@ -113,7 +112,7 @@ class Budget:
         return self._own_requests + sum(share.requests for share in self._shares)
 
     def share(self, part: float, now: float) -> Budget | None:
-        """Return a sub-agent's budget: this part of what is left, and all of the time; None if nothing is left."""
+        """Return a sub-agent's budget: this fraction of the remainder, but all of the time; None if nothing remains."""
         self._absorb()
         limits, committed = self.limits, self._committed
         left = limits.commands - committed.commands
@@ -146,7 +145,7 @@ class Budget:
         self._replies.extend(earlier._replies)
 
     def _absorb(self) -> None:
-        """Count as this budget's own what shares have spent that were given back: there may be thousands."""
+        """Add the spending of returned shares to this budget's own: there may be thousands of shares."""
         for share in self._shares:
             if not share._is_open:
                 self._own += share.usage
@@ -157,7 +156,7 @@ class Budget:
 
     @property
     def _committed(self) -> RunLimits:
-        """What is spent or reserved, except time, which passes for all at once."""
+        """The amounts spent or reserved, except time, which passes for all agents alike."""
         kept = [share._kept_back for share in self._shares]
         own = self._own
         return RunLimits(
@@ -250,7 +249,7 @@ class Budget:
             raise StopRun(Outcome(Status.LIMIT, f"The limit of {number} {noun} (-l) is reached."))
 
     def left(self, now: float) -> str:
-        """Describe what is left in a line for the prompt; '' without limits."""
+        """Describe the remaining limits in a line for the prompt; '' without limits."""
         limits, committed = self.limits, self._committed
         parts = []
         if limits.commands:

@@ -1,12 +1,11 @@
-"""What the folds of a run have come to by a point of its log, kept beside that so that a long run goes on at once.
+"""A checkpoint: the state of a run's folds at a point of its log, so that a long run resumes at once.
 
-It is a cache: without it, all is folded anew, to the same state. It is believed only where it is sealed with this
-user's key, so that none comes with a folder, was made by this very program, for the same commands and model, and where
-the log still begins with the bytes it was made from. Runs with sub-agents, and those taken back to a step, have none.
+It is a cache: without it, all events are folded again, to the same state. It is used only if it is sealed with this
+user's key, so that a folder cannot bring one, if this very program made it for the same commands and model, and if the
+log still begins with the same bytes. Runs with sub-agents, and runs rewound to a step, have none.
 
-The state of a fold is its attributes but those in NOT_KEPT: what it is handed, and what no replay would bring back.
-It is pickled, as it may be any records in any containers, and unpickled only once its seal is found to be right, and
-the program that made it to be this one: another may have had other records, or had them elsewhere.
+The state of a fold is its attributes, except for those in NOT_KEPT: its arguments, and state that no replay restores.
+It is pickled, as it may hold any records, and unpickled only after its seal and the program that made it are verified.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Checkpoint:
         log.listen(self._hear)
 
     def keep(self, folds: Folds, fingerprint: Callable[[], str]) -> None:
-        """Keep what the folds have come to, if the newest is old; it is of use where the `fingerprint` is the same."""
+        """Save the state of the folds, if the last checkpoint is old. It is valid for the same `fingerprint` only."""
         size, events = self._log.position
         if not self._is_alone or self._log.was_rewound or events - self._covered.events < EVERY:
             return
@@ -112,7 +111,7 @@ class Checkpoint:
             return None
 
     def _of_this_log(self, covered: _Covered, states: dict[str, Any]) -> tuple[_Covered, dict[str, Any]] | None:
-        """Return what was kept if the log still begins with what it covers. Raises OSError."""
+        """Return the saved state if the log still begins with the bytes that it covers. Raises OSError."""
         if covered.size <= self._log.position[0] and self._cover(covered.size, covered.events) == covered:
             return covered, states
         self._covered, self._hashed = _Covered(), hashlib.sha256()
@@ -130,7 +129,7 @@ class Checkpoint:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Return what is in a regular file; nothing of what is larger than any checkpoint. Raises OSError."""
+    """Return the content of a regular file; nothing if it is larger than any checkpoint. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)

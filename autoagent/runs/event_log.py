@@ -91,7 +91,7 @@ _PASSING = (
 class EventLog:
     """The log of one run, held by this process; satisfies the Recorder protocol.
 
-    `mask` sees every event before it is written, and what it returns is what everybody reads. Any thread may append.
+    `mask` is applied to every event before it is written; all readers see its result. Any thread may append.
     """
 
     def __init__(self, path: Path, run: str, seq: int, mask: Mask, clock: Callable[[], float]) -> None:
@@ -216,7 +216,7 @@ class EventLog:
         return self._mask(value)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
-        """Stamp the event and write it, synced where something acts on it; what is returned is what is written."""
+        """Stamp the event and write it, synced if something acts on it; return it as written."""
         with self._lock:
             if self._broken:
                 raise StateError(self._broken)
@@ -270,9 +270,9 @@ class EventLog:
                 yield event.agent, event.call
 
     def effective(self, offset: int = 0, before: int = 0) -> Iterator[Event]:
-        """Yield the events that a resumed run continues from: those that count, except what was recalled.
+        """Yield the events that a resumed run continues from: those that count, except recollections.
 
-        With an `offset`, in bytes, only those from there on, where so many came `before` and none was taken back.
+        With an `offset`, in bytes, only later ones; `before` is the number of earlier ones, none of them taken back.
         """
         kinds = EVENTS.keys() - {Recalled.type}
         for event in effective(events_in(self.path, kinds, begin=(offset, before)), self._rewinds):
@@ -334,7 +334,7 @@ class EventLog:
 
 
 def _keep_out_of_git(state_dir: Path) -> None:
-    """Have git leave out the state folder, which lies in a repository with `-w .`; what the user wrote there stays."""
+    """Have git ignore the state folder, which lies in a repository with `-w .`; a .gitignore of the user stays."""
     with suppress(FileExistsError):
         file = os.open(state_dir / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "w") as ignored:
@@ -344,7 +344,7 @@ def _keep_out_of_git(state_dir: Path) -> None:
 def _keep_private(state_dir: Path) -> None:
     """Restrict the logs to their user, even if a copy or another program has opened them to others.
 
-    Raises OSError, and StateError if they are another user's: what is written there would lock that one out.
+    Raises OSError, and StateError if they belong to another user, who would be locked out.
     """
     folder = runs_folder(state_dir)
     status = folder.stat()

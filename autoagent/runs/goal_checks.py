@@ -70,10 +70,9 @@ class GoalChecks:
                 )
 
     def change_notice(self, event: Checked, quote: Callable[[str], str] = str) -> str:
-        """Describe what is new in an outcome not yet added: a goal
-        whose state changed, or whose check prints something else.
+        """Describe the news in an outcome not yet added: a goal whose state changed, or whose check printed other text.
 
-        `quote` puts marks around what a program printed, where that may come from outside.
+        `quote` puts marks around the output of programs, which may come from outside.
         """
         before = self.met.get(event.goal)
         if event.met == before and (event.met or event.output == self._outputs[event.goal]):
@@ -85,7 +84,7 @@ class GoalChecks:
         return f"{named} {how}. Its check says: {quote(event.output)}"
 
     def failing(self, quote: Callable[[str], str] = str) -> str:
-        """Name in one line the goals whose checks fail, and what these print where that may stand without marks."""
+        """Name in one line the goals whose checks fail, with their output if it needs no marks."""
         numbers = [number for number, met in self.met.items() if not met]
         said = [f": {told}" if quote(told := self._outputs[number]) == told else "." for number in numbers]
         return " ".join(
@@ -94,9 +93,9 @@ class GoalChecks:
         )
 
     def unmet(self, quote: Callable[[str], str] = str, given_up: Collection[int] = ()) -> str:
-        """Explain why the run may not end yet, with what the checks printed, in marks as by `change_notice`.
+        """Explain why the run may not end yet, with the output of the checks, quoted as in `change_notice`.
 
-        It is '' if all passed but those of the goals that are `given_up`, counted from 0.
+        '' if all passed, not counting the goals `given_up`, by numbers from 0.
         """
         lines = [
             f"Goal {number + 1} ({goal.text}) is not met: its check `{goal.check}` says: {quote(self._outputs[number])}"
@@ -107,7 +106,7 @@ class GoalChecks:
 
 
 def _output(end: ProcessExit) -> str:
-    """Describe how a check ended, with the end of what it printed."""
+    """Describe how a check ended, with the end of its output."""
     how = (end.limit and f"stopped at the limit of {end.limit}") or end.signal or f"exit status {end.status}"
     printed = end.output.decode("utf-8", "replace").strip()
     cut = printed if len(printed) <= SHOWN else f"…{printed[-SHOWN:]}"

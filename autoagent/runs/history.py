@@ -1,17 +1,16 @@
 """The history: a fold over the events of a run that always fits its share of the prompt.
 
-Each step becomes a pair of messages, the reply and what came of it, rendered and counted once. When the pairs
-outgrow their share, the oldest go, two thirds at once, into a summary of one line a step: trimming seldom and in
-blocks keeps the beginning of the prompt the same from step to step, which is what a provider's prefix cache needs.
-The newest pair always stays; where it was rendered for a larger share than there is now (a smaller model took the run
-up, an endpoint found the prompt too long), it is rendered once more for the present one.
-The summary is made from the events alone, so it costs no call to a model and can be derived again from the log.
+Each step becomes a pair of messages, the reply and its result, rendered and counted once. When the pairs outgrow their
+share, the oldest two thirds are replaced by a summary of one line a step. Trimming seldom and in blocks keeps the
+beginning of the prompt the same from step to step, as a provider's prefix cache requires. The newest pair always stays;
+if its share has shrunk (a smaller model took over, an endpoint found the prompt too long), it is rendered again.
+The summary is made from the events alone, so it costs no model call and can be derived again from the log.
 
-A result that comes from outside is shown between marks that it cannot forge; in the summary and the standing lines,
-which have no room for marks, its source stands in place of its text.
+A result from outside is shown between marks that it cannot forge. The summary and the standing lines, which have no
+room for marks, name its source in place of its text.
 
-Where the model is asked by native tool calls, a step is a call and what its tool said; the steps of one reply are
-several calls of one message. What people and the program say to the model is the user's even then.
+With native tool calls, a step is a call and its tool message; the steps of one reply are several calls of one message.
+Feedback and notices are user messages even then.
 """
 
 from __future__ import annotations
@@ -71,11 +70,10 @@ _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 @dataclass(slots=True)
 class Exchange:
-    """One step as two messages; `tokens` counts both. `texts` is what they say to the model, without marks.
+    """One step as two messages; `tokens` counts both. `texts` are their texts without marks.
 
-    `run` is that of its events: the first steps of a fork are those of another run. `reply` is a native tool call, and
-    then `user` what its tool said and `beside` what else there was to say; it `goes_on` where the step before it is of
-    the same reply.
+    `run` is the run of its events: the first steps of a fork belong to another run. If `reply` is a native tool call,
+    `user` is the tool's message and `beside` the other texts; `goes_on`: the previous step is of the same reply.
     """
 
     run: str
@@ -93,7 +91,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What `_add_text` was given."""
+    """The arguments of `_add_text`."""
 
     text: str
     marks: Marks | None
@@ -106,10 +104,10 @@ class _Result:
 class History:
     """Add every event in order; read `messages` and `standing` before each prompt.
 
-    `read_on` is the command that shows what of a result is cut out, '' if there is none.
+    `read_on` is the command that shows the omitted parts of a result, '' if there is none.
 
-    `shares` says what each part of the prompt may take; it follows from the window that the first event names and
-    from what the server has counted since. Time and memory of an added event do not depend on how many came before.
+    `shares` are the limits of the parts of the prompt, computed from the window in the first event and the token counts
+    of the server. Time and memory for an added event do not depend on the number of earlier ones.
     """
 
     NOT_KEPT = ("_count", "_read_on", "lasting", "lasting_at")  # in a checkpoint
@@ -204,10 +202,10 @@ class History:
 
     @property
     def memorable(self) -> str:
-        """The newest step as a text to be remembered, thought and deed told apart; '' for one that is not worth it: a
-        reply or a call that was refused, what the memory holds already, the look before the end and the end.
+        """The newest step as a text to remember, with thought and command apart; '' if it is not worth it: a refused
+        reply or call, a result that the memory already holds, the review before the end, and the end.
 
-        Text from outside in it has no marks: whoever shows it puts them around the whole.
+        Text from outside in it has no marks: the caller puts them around the whole.
         """
         newest = self._exchanges[-1] if self._exchanges else None
         if newest is None or not newest.worth:
@@ -219,8 +217,9 @@ class History:
 
     @property
     def topic(self) -> str:
-        """What the newest step is about, to recall by: its words without their form, which all steps
-        share; '' before the first reply and after one that was not used.
+        """The topic of the newest step, to recall by: its words without the form that all steps share.
+
+        '' before the first reply and after an unused one.
         """
         if not isinstance(self._newest, Thought):
             return ""
@@ -228,7 +227,7 @@ class History:
         return "\n".join(text[:_TOPIC] for text in (*said, *(result.text for result in self._results)))
 
     def feedback_in(self, step: int) -> str:
-        """Return the feedback that the user gave in this step, and on what; '' for none."""
+        """Return the user's feedback in this step, with the call that it refers to; '' for none."""
         if not self._feedback or self._feedback[0] != step:
             return ""
         call = self._exchanges[-1].call if self._exchanges else None
@@ -241,12 +240,12 @@ class History:
 
     @property
     def reads_on(self) -> bool:
-        """Whether a message names the command that shows what of a result is cut out."""
+        """Whether a message names the command that shows the omitted parts of a result."""
         return any(f"{self._read_on}(step=" in message.content for message in self.messages)
 
     @property
     def standing(self) -> str:
-        """What must not be forgotten though it may have scrolled away: last feedback, last failures, what is done."""
+        """Facts to keep after they scroll away: the last feedback, the last failures, the commands done."""
         shown = self._exchanges[0].step if self._exchanges else 0
         lines = []
         if self._feedback and self._feedback[0] < shown:
@@ -435,11 +434,10 @@ class History:
         paged: bool = False,
         read_on: str = "",
     ) -> str:
-        """Add to what came of the newest reply, or was said `beside` it; what is said before any reply opens the run.
+        """Add a result of the newest reply, or a text `beside` it; before the first reply the text opens the run.
 
-        Returns it as it is shown: the text is cut to its room, which is larger where it is `paged` by its command;
-        `marks` around it, and the `heading` before them, stay whole. `read_on` is the command that shows what is cut
-        out, up to its arguments for it.
+        Returns it as shown: cut to its limit, which is larger if its command has `paged` it. The `marks` around it and
+        the `heading` before them stay whole. `read_on` is the beginning of the command that shows the omitted part.
         """
         result = _Result(text, marks, heading, beside, paged, read_on)
         if self._exchanges:
@@ -467,12 +465,12 @@ class History:
 
     @property
     def _half_of_the_rest(self) -> int:
-        """Half of the tokens there would be for what came of the newest reply, were it the only step left."""
+        """Half of the tokens left for the newest result if all other steps were dropped."""
         taken = self._exchanges[-1].tokens if self._exchanges else 0
         return (self.shares.history - self._opening_tokens - taken) // 2
 
     def has_room(self, text: str) -> bool:
-        """Return whether a page fits into what one result may take: at most a quarter of the window."""
+        """Return whether a page fits into the limit of one result: a quarter of the window."""
         room = min(self._page_limit, self._half_of_the_rest) - NOTE - _FRAME
         return fits(text, max(32, room), self._count)
 
@@ -566,8 +564,9 @@ class History:
     # Trimming ----------------------------------------------------------------------------------------------------
 
     def _trim(self, limit: int) -> None:
-        """Drop the oldest steps, once over the limit or what the run may spend on history, until two thirds of that are
-        free. The newest always stays, and takes what the limit leaves.
+        """Drop the oldest steps, once over the limit or the run's share for history, until two thirds of that are free.
+
+        The newest always stays, in the room that the limit leaves.
         """
         kept = min(limit, self._kept)
         if self.tokens <= kept:
@@ -633,7 +632,7 @@ def _replies(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
 
 
 def _with_calls(reply: Sequence[Exchange]) -> Iterator[Message]:
-    """Return the calls of one reply, what the tool of each said, and what else there was to say."""
+    """Yield the calls of one reply, the message of each tool, and the other texts."""
     calls = [exchange.reply for exchange in reply if isinstance(exchange.reply, ToolCall)]
     yield Message("assistant", "", tuple(calls))
     for call, exchange in zip(calls, reply, strict=True):

@@ -1,7 +1,7 @@
-"""Reading the log of a run: by whom it is held does not matter, and a line that a crash tore at the end is skipped.
+"""Reads the log of a run, whichever process holds it. A last line torn by a crash is skipped.
 
-Damage anywhere else is an error that names the line. A long log is looked through once, and of the lines that nobody
-asked for only the beginning is read.
+Damage anywhere else is an error that names the line. A long log is scanned once; of lines that are not wanted, only the
+beginning is parsed.
 """
 
 from __future__ import annotations
@@ -88,8 +88,9 @@ def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iter
 
 
 def effective(events: Iterable[Event], rewinds: Sequence[Rewound]) -> Iterator[Event]:
-    """Return the events that count: those not taken back by one of the
-    `rewinds` among them. What those cost, in money and time, still counts.
+    """Return the events that count: those not taken back by one of the `rewinds` among them.
+
+    The money and time of events taken back still count.
     """
     ahead, step = deque(rewinds), 0
     for event in events:
@@ -128,7 +129,7 @@ def events_in(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look through a log tells: the number of its events, those of _TURNS, and whether others have any."""
+    """The result of one scan of a log: the number of events, those of _TURNS, and whether others have any."""
 
     events: int
     turns: tuple[Event, ...]
@@ -229,7 +230,7 @@ class LogHolder:
         self.count(self.counted)
 
     def count(self, events: int) -> None:
-        """Replace what the file says, by as many bytes, in one write."""
+        """Overwrite the number in the file, with as many bytes, in one write."""
         with suppress(OSError):  # a count that is too low does no harm
             os.pwrite(self._file, b"process %-10d\n%-20d\n" % (os.getpid(), events), 0)
 

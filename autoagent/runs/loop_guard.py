@@ -56,9 +56,9 @@ def shown_before(earlier: Earlier, failing: str = "") -> str:
 class LoopGuard:
     """Add every event in order; ask `barred` before a call is authorized, `same` after it ran.
 
-    `barred_names`: commands with which the agent insists on a repeat, on what has failed just so before, or on an end
-    that was put off. They are not offered again until another has run: a small model that is bound to what is offered
-    gets out of its circle that way.
+    `barred_names`: commands with which the agent insists on a repeat, on a call that failed the same way before, or on
+    an end that was put off. They are not offered again until another command has run: this gets a small model, which
+    is bound to the offered commands, out of its loop.
     """
 
     NOT_KEPT = ("_specs",)  # in a checkpoint
@@ -103,7 +103,7 @@ class LoopGuard:
     def offered(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands to offer next, all if none would be left.
 
-        An agent that does again what it has done is through or mistaken: it may look, or end the run.
+        An agent that repeats itself is done or mistaken: it may look, or end the run.
         """
         kept = [spec for spec in specs if spec.name not in self.barred_names]
         if self._done_again:

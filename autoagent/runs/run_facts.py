@@ -1,4 +1,4 @@
-"""What a run found out, in a few facts for later runs: what a model is shown of its steps. Pure."""
+"""The prompt that asks a model for the facts of a run, for later runs. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ What it did:
 def facts_prompt(task: Task, came_to: str, events: Iterable[Event], room: int, count: Count) -> str:
     """Ask for the facts of a run, given its events; its steps take at most `room` tokens, some are left out if need be.
 
-    What comes from outside stands between marks.
+    Text from outside stands between marks.
     """
     return _ASKED.format(
         most=MOST,
@@ -48,7 +48,7 @@ def facts_prompt(task: Task, came_to: str, events: Iterable[Event], room: int, c
 
 
 def _steps(events: Iterable[Event]) -> Iterator[str]:
-    """Yield a line or two for each step that was worth it, and for what was said to the agent."""
+    """Yield a line or two for each notable step, and for feedback and notices."""
     asked: Thought | None = None
     for event in events:
         match event:

@@ -1,13 +1,12 @@
 """Standstill detection: whether the agent makes progress, as a fold over the log. docs/runs.md has its rules.
 
-A step is progress where it brings something new: a text that was not read before, a state of the workspace that was
-not there before, other words to somebody, a goal whose check passes now. Every other step counts as one step without
-progress, whatever it is, so that no mix of them goes on for ever; a step of progress, a word of the user and a wait of
-a minute start the count again: who watches over something does the same each time. Results are compared with what
-varies by itself set aside: times, durations, addresses, pids.
+A step is progress if it brings something new: a text not read before, a new state of the workspace, a new message to
+somebody, a goal whose check now passes. Every other step counts as one without progress, so that no mix of them goes on
+for ever. Progress, feedback of the user and a wait of a minute reset the count: an agent that watches something does
+the same each time. Results are compared without times, durations, addresses and pids, which vary by themselves.
 
-Not covered: a loop each round of which brings something new, such as a line that is longer every time, a call with
-other arguments that succeeds, or the words of another model.
+Not covered: a loop that brings something new each round, such as a line that grows, a call with other arguments that
+succeeds, or the words of another model.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Standstill:
-    """Add every event in order; after each step, `alarm` says whom to tell of a standstill, and `says` what."""
+    """Add every event in order; after each step, `alarm` names who is to hear of a standstill, `says` the text."""
 
     NOT_KEPT = ("_specs",)  # in a checkpoint
 
@@ -137,7 +136,7 @@ class Standstill:
             self._compare(call, event)
 
     def _compare(self, call: Call, event: Returned) -> None:
-        """Tell by what came of earlier steps whether this one has brought anything new."""
+        """Return whether this step brought anything that earlier ones had not."""
         meta, changed = event.meta, event.meta.changed
         has_failed = not event.ok or meta.failed
         about = call.name if has_failed else call.key  # the same failure of another call is nothing new
@@ -167,7 +166,7 @@ class Standstill:
         self._newest[call.key] = outcome
 
     def _count_outside(self, outside: Hashable) -> None:
-        """Count what arrives between steps as progress the first time only."""
+        """Count a message between steps as progress the first time only."""
         if outside not in self._changes:
             self._changes.add(outside)
             self._start_again()
@@ -185,7 +184,7 @@ class Standstill:
         self.alarm = ALARMS[self._level] if self._level > before else ""
 
     def _start_again(self, what: Hashable = "") -> None:
-        """Note progress: of all that may come again, `what` has come once."""
+        """Note progress: reset the count, with `what` seen once."""
         self._times = Counter({what: 1} if what else {})
         self._last = what
         self._steps = self._weight = self._level = 0

@@ -37,7 +37,7 @@ EMBEDDING = "embedding"  # the purpose of what an embedder was paid
 class RunStats:
     """Add every event in order; for a run that is resumed, those of its log first.
 
-    Sub-agents count in what was spent, run and changed; steps, goals and the end are the run's own.
+    Sub-agents count in spending, commands and changed files; steps, goals and the end are the run's own.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class RunStats:
                 self.ended, self.proofs = event, event.goals
 
     def _share_out(self, event: Event) -> None:
-        """Count what an event says was spent for the model that it was spent on."""
+        """Add the usage in an event to its model."""
         if isinstance(event, RunStarted):
             self._models[event.agent] = event.model
         elif isinstance(event, (Thought, Rejected, Answered, Spent)) and event.usage != Usage():

@@ -1,4 +1,4 @@
-"""The work of a run so far: the files it has handled, the programs it has run, and what a verifier said of it."""
+"""The work of a run so far: the files it handled, the programs it ran, and the verifier's verdicts."""
 
 from __future__ import annotations
 

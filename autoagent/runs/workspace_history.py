@@ -1,4 +1,4 @@
-"""The history of the workspace through a run: a fold over the log that knows each state and what can be undone.
+"""The history of the workspace through a run: a fold over the log that knows each state and which steps can be undone.
 
 Steps are the run's own, and the rounds of a team; changes by a sub-agent are part of the step during which they
 happened.
@@ -24,7 +24,7 @@ class Turn:
 
 
 class WorkspaceHistory:
-    """Add every event in order, even those that no longer count: what they led to can still be restored.
+    """Add every event in order, even those that no longer count: the states after them can still be restored.
 
     `tree` is the newest snapshot, `first` the oldest one, '' if there is none. `level` is the last step whose
     changes are in the workspace, `turns` are those that changed it, also the ones that were undone and may come back.

@@ -1,6 +1,6 @@
-"""What a folder tells an agent: the nearest AGENTS.md, and skills, folders with a SKILL.md in the open standard.
+"""A folder's instructions for an agent: the nearest AGENTS.md, and skills, which are folders with a SKILL.md.
 
-Both are trusted by what they hold: a skill by all of its files.
+Both are trusted by content: a skill by all of its files.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def nearest_agents_file(folder: Path, workspace: Path) -> Path | None:
 
 
 def untrusted_agents_file(path: Path, folder: Path) -> UntrustedValue:
-    """Return an AGENTS.md as what the user is asked about. Raises SettingsError for one that cannot be read."""
+    """Return an AGENTS.md as a value to ask the user about. Raises SettingsError if it cannot be read."""
     about = "what the agent is told in this folder"
     return UntrustedValue(file=_shown(path, folder), name="", value=read_text(path), about=about, additive=True)
 
 
 def untrusted_skill(skill: Skill, folder: Path) -> UntrustedValue:
-    """Return a skill as what the user is asked about."""
+    """Return a skill as a value to ask the user about."""
     value = f"{skill.description} [{len(skill.files)} further files, SHA-256 {skill.digest}]"
     return UntrustedValue(
         file=_shown(skill.place, folder), name="", value=value, about="how the agent does something", additive=True
@@ -57,7 +57,7 @@ def untrusted_skill(skill: Skill, folder: Path) -> UntrustedValue:
 
 
 def untrusted_texts(folder: Path, workspace: Path) -> Iterator[UntrustedValue]:
-    """Yield all that a folder tells an agent; nothing for what cannot be read, which is reported later."""
+    """Yield a folder's instructions for an agent; nothing for unreadable ones, which are reported later."""
     path = nearest_agents_file(folder, workspace)
     try:
         if path is not None:
@@ -70,7 +70,7 @@ def untrusted_texts(folder: Path, workspace: Path) -> Iterator[UntrustedValue]:
 
 
 def skills_in(place: Path, folder: Path, tell: Callable[[str], None]) -> list[Skill]:
-    """Return the skills of a folder of skills that lies in `folder`; `tell` hears what is wrong with the others."""
+    """Return the skills of a folder of skills inside `folder`; `tell` hears the problems of the others."""
     try:
         names = sorted(entry.name for entry in os.scandir(place) if entry.is_dir())
     except OSError:
@@ -118,7 +118,7 @@ def digest_of(contents: Mapping[str, bytes]) -> str:
 
 
 def skill_contents(place: Path) -> dict[str, bytes]:
-    """Return all files of a skill with what they hold; links are left out.
+    """Return all files of a skill with their contents; links are left out.
 
     Raises SettingsError for one that is too large or cannot be read.
     """

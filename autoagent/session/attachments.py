@@ -1,4 +1,4 @@
-"""What the user attaches: texts and images named `@path` in what is typed, and standard input beside a wish."""
+"""Attachments: texts and images that the user names as `@path`, and standard input beside a wish."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the flags, and among them the text on standard input where that is meant as an attachment.
 
-    It is one beside a wish, if nobody is asked (-c) or a terminal can be asked instead, which then takes its place.
-    What begins with an answer (`yes | autoagent ...`) is read as answers. Raises SettingsError if it is no text.
+    It is one beside a wish, if nobody is asked (-c) or a terminal can be asked in its place. Input that begins with an
+    answer (`yes | autoagent ...`) is read as answers. Raises SettingsError if it is not text.
     """
     if not given.get("wish") or PIPED in given or sys.stdin.closed or sys.stdin.isatty():
         return given
@@ -59,7 +59,7 @@ def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _terminal() -> int | None:
-    """Open the terminal of a person who reads what is shown."""
+    """Open the terminal, if a person reads stderr there."""
     try:
         return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC) if sys.stderr.isatty() else None
     except OSError:
@@ -104,12 +104,12 @@ class Attachments:
     sees: bool = False
 
     def at_start(self, said: Sequence[str], piped: str = "") -> list[AgentMessage]:
-        """Return what is attached to the words with which a run begins, or goes on."""
+        """Return the attachments of the words with which a run begins or continues."""
         found = [AgentMessage(sender=_INPUT, text=piped, attached=True, data={"untrusted": _INPUT})] if piped else []
         return [*found, *self.named_in("\n".join(said))]
 
     def named_in(self, text: str) -> list[AgentMessage]:
-        """Return the files named `@path` in a text; what cannot be attached is said, and stays a word."""
+        """Return the files named `@path` in a text; one that cannot be attached is reported, and stays a word."""
         found = []
         for name in dict.fromkeys(match[1] or match[2] for match in _NAMED.finditer(text)):
             try:

@@ -1,7 +1,7 @@
 """The commands, for other agents: each call is a step of a run, authorized, guarded, undoable and in its log.
 
-Nobody can be asked here, as the standard streams belong to the protocol: without `-c` only what a rule allows is run,
-and with it all but what the guard warns of, which only a rule allows.
+Nobody can be asked here, as the standard streams belong to the protocol: without `-c` only calls that a rule allows
+run; with it all do, except those that the guard warns of, which need a rule.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class CommandService:
 
 
 class Unattended:
-    """Refuses what no rule allows, as nobody can be asked."""
+    """Refuses calls that no rule allows, as nobody can be asked."""
 
     def decide(self, proposal: Proposal) -> Verdict:
-        """Refuse, and say what to do."""
+        """Refuse with advice."""
         reason = (
             f"{proposal.warning} Nobody can be asked here. Start `autoagent mcp serve` with --allow "
             f"{proposal.call.name} for this command, or with -c for all that the guard does not warn of."
@@ -119,7 +119,7 @@ class Unattended:
 
 
 class ModelWhenAsked:
-    """The model that commands may ask, opened when one does; what is wrong with it fails that command."""
+    """The model for commands that ask one, opened on first use; its errors fail the command."""
 
     def __init__(self, open_model: Callable[[], Model]) -> None:
         self._open = open_model
@@ -134,7 +134,7 @@ class ModelWhenAsked:
             raise CommandError(f"The model that this command asks cannot be used: {error}") from error
 
     def take_usage(self) -> Usage:
-        """Return what was spent besides completions since the last call."""
+        """Return the usage besides completions since the last call."""
         return self._model.take_usage() if self._model else Usage()
 
 
@@ -168,7 +168,7 @@ def offer_of(spec: CommandSpec) -> ServerTool:
 def serve_commands(session: Session, console: Console) -> None:
     """Serve the commands on standard input and output until the client leaves.
 
-    Raises ForUser for what cannot be opened; StopRun if a limit or a signal ends it.
+    Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
     from autoagent.runs.event_log import EventLog
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """What the memory of an agent works with; without an embedder it opens its own.
+    """The parts of an agent's memory; without an embedder it opens its own.
 
-    `ranker` puts in order what it finds; `ticks`, shared by the agents of a run, takes the place of the time of day.
-    `user` is the user's own memory, where the agent has it beside the folder's; `consent` asks him before the first
-    text that an agent puts into it, None where nobody can. With `trusted_only` nothing from outside is recalled.
+    `ranker` orders its results; `ticks`, shared by the agents of a run, replace the time of day. `user` is the user's
+    own memory, if the agent has it beside the folder's; `consent` asks the user before the first text that an agent
+    stores there, None if nobody can be asked. With `trusted_only` nothing from outside is recalled.
     """
 
     embedder: Embedder | None = None
@@ -57,7 +57,7 @@ def open_context(
     """Open a context that names neither its run nor any agents; `ask` is as Context has it.
 
     `guard` is told whether programs are confined. `model` thinks, `fast` summarises; `parts` are the memory's. Raises
-    SettingsError, SetupError, StateError for what cannot be opened.
+    SettingsError, SetupError, StateError if something cannot be opened.
     """
     from autoagent.commands.context import Context
     from autoagent.session.memory_factory import open_memory

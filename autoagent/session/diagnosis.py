@@ -78,7 +78,7 @@ def _python() -> Finding:
 
 
 def _trust(here: Session) -> Iterator[Finding]:
-    """Report what does not count in an untrusted folder, and which keys are not sent to an address that it sets."""
+    """Report the ignored settings of an untrusted folder, and the keys not sent to an address that it sets."""
     for line in (*notices(here), *here.loaded.unsent):
         yield Finding("trust", "warn", line, "autoagent trust" if here.waiting else "")
 
@@ -141,7 +141,7 @@ def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    """Report what other distributions add, and why some of it cannot be used."""
+    """Report the extensions by other distributions, and why some cannot be used."""
     tables: tuple[Table[Any], ...] = (PROVIDERS, BACKENDS, EMBEDDERS, KINDS)
     for table in tables:
         for plugin, record in table.added():
@@ -181,7 +181,7 @@ def _guarded(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
-    """Report what the settings ask for and is not installed: the commands that need it are not offered."""
+    """Report missing packages that the settings ask for: the commands that need them are not offered."""
     from autoagent.commands.support.extras import EXTRAS
 
     for extra in EXTRAS:
@@ -202,7 +202,7 @@ def _encodings() -> Iterator[Finding]:
 
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:
-    """Report what a start would find in an empty workspace: the kind of sandbox, its gaps, and Python in it."""
+    """Report the sandbox of a run in an empty workspace: its kind, its gaps, and Python in it."""
     from autoagent.session.services_factory import open_sandbox
 
     python = settings.python or sys.executable

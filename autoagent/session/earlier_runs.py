@@ -37,7 +37,7 @@ class EarlierRun:
 
 def session_of_run(began: RunStarted, session: Session) -> Session:
     """Return the session a run continues in. Flags override the run's own settings, and so does what the environment,
-    `.env` or the user's config say now and did not say when it last began: the user has set them since.
+    `.env` or the user's config say now but did not when it last began: the user has changed them since.
     """
     own = {name: tuple(value) if isinstance(value, list) else value for name, value in began.settings.items()}
     if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
@@ -49,7 +49,7 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
 
 
 def last_start(state_dir: Path, run: str) -> RunStarted:
-    """Return the newest event that says what shapes the run. Raises StateError if there is none."""
+    """Return the newest RunStarted or Resumed. Raises StateError if there is none."""
     return ends(state_dir, run)[0]
 
 
@@ -90,9 +90,9 @@ def answered(settings: Settings, run: str, step: int | None = None) -> int:
 
 
 def tell_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
-    """Tell the user what is not as it was in the run so far; the events that tell the agent.
+    """Tell the user what has changed since the run began; return the events that tell the agent.
 
-    With a `wish` of his the user knows what the task is now.
+    With a new `wish` the user knows the task already.
     """
     if replace(start.task, budget=began.task.budget) != began.task:
         goals = "; ".join(f"{number}. {goal}" for number, goal in enumerate(start.task.goals, 1))
@@ -110,7 +110,7 @@ def tell_changes(began: RunStarted, start: RunStarted, console: Console, wish: s
 
 
 def tell_lost(log: EventLog, warn: Callable[[str], None]) -> Iterator[Event]:
-    """Warn the user of what is missing at the end of a log; yield the events that tell the agent."""
+    """Warn the user of events missing at the end of a log; yield the events that tell the agent."""
     if log.lost:
         events = f"{log.lost:,} event{'s' if log.lost > 1 else ''}"
         text = f"Missing at the end of the log: {events}. What they stand for may have been done."
@@ -119,7 +119,7 @@ def tell_lost(log: EventLog, warn: Callable[[str], None]) -> Iterator[Event]:
 
 
 def _comparable(start: RunStarted) -> dict[str, Any]:
-    """Return the settings as the log has them, without what follows from where the program was started."""
+    """Return the settings as the log has them, without those that depend on the folder of the start."""
     shown = {name: value for name, value in start.settings.items() if name not in ("protected", "workspace", "said")}
     more = {"model": start.model, "window": start.window, "api_budget": start.task.budget}
     compared: dict[str, Any] = json.loads(json.dumps({**shown, **more}))

@@ -32,7 +32,7 @@ def hooks(place: str) -> Hooks:
 
 
 def tell_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Say which extensions take part in the run, by what, and which cannot be used."""
+    """Report the extensions of the run with their parts, and those that cannot be used."""
     for one in extensions():
         if one.problem:
             warn(one.problem)
@@ -61,7 +61,7 @@ def hooked_registry(registry: Registry) -> Registry:
 
 
 def hooked_memory(memory: Memory) -> Memory:
-    """Return the memory with the hooks around what is kept."""
+    """Return the memory with the hooks around its storing."""
     around = hooks("store")
     return cast(Memory, _HookedMemory(memory, around)) if around else memory
 
@@ -111,7 +111,7 @@ class _HookedModel:
 
 
 class _HookedAuthorizer(AuthorizerWrapper):
-    """Asks the authorizers of extensions first, and lets hooks refuse what was allowed. What they raise goes on."""
+    """Asks the authorizers of extensions first, and lets hooks refuse an allowed call. Their errors propagate."""
 
     def __init__(self, inner: Authorizer, deciding: Hooks, around: Hooks) -> None:
         super().__init__(inner)
@@ -141,12 +141,12 @@ class _HookedAuthorizer(AuthorizerWrapper):
 
 
 def _own(verdict: Verdict, name: str) -> Verdict:
-    """Return what an extension may decide: yes or no. The user alone edits a call, changes the run and answers."""
+    """Reduce an extension's verdict to yes or no. Only the user edits a call, changes the run and answers."""
     return Verdict(verdict.allowed, name, verdict.reason)
 
 
 class _HookedMemory:
-    """A memory in which hooks stand around what is kept."""
+    """A memory with hooks around its storing."""
 
     def __init__(self, memory: Memory, around: Hooks) -> None:
         self._memory = memory
@@ -179,7 +179,7 @@ class _HookedMemory:
 
 
 def _executed(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:
-    """Run a command with a hook around it; what the result is labelled as, it stays."""
+    """Run a command with a hook around it; the labels of the result stay."""
     inner: _Once[Result] = _Once(run)
     found = _passed_over(name, "execute", lambda: hook(call, inner), inner)
     if not isinstance(found, Result):
@@ -196,9 +196,9 @@ Value = TypeVar("Value")
 
 
 class _Once(Generic[Value]):
-    """Does something when it is first called, and returns or raises the same afterwards.
+    """Calls a function once, and returns or raises the same afterwards.
 
-    `value` is what it returned; None if it has not.
+    `value` is its result; None if it has not returned.
     """
 
     def __init__(self, do: Callable[[], Value]) -> None:
@@ -219,7 +219,7 @@ class _Once(Generic[Value]):
 
 
 def _passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callable[[], Any]) -> Any:
-    """Call a hook, or do without it if it fails. What is raised below it goes on: it is the program's own."""
+    """Call a hook, or do without it if it fails. Errors of the wrapped function propagate."""
     try:
         return hook()
     except (AutoagentError, OSError, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""What the agent of a run is told by the folder and the user: AGENTS.md and skills, as far as they are trusted."""
+"""Instructions for the agent from the folder and the user: AGENTS.md and skills, if trusted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def user_skills_path() -> Path:
 
 
 def folder_texts(session: Session, say: Callable[[str], None]) -> FolderTexts:
-    """Return what is trusted of what the folder tells, and the user's own; `say` hears what that is.
+    """Return the trusted instructions of the folder, and the user's own; `say` hears which.
 
     The nearest AGENTS.md counts alone: that of the workspace, of a folder above it, else the user's. A skill of the
     user's counts before one of the folder with the same name.
@@ -79,7 +79,7 @@ def folder_texts(session: Session, say: Callable[[str], None]) -> FolderTexts:
 
 
 def _trusted_contents(skill: Skill) -> Mapping[str, bytes]:
-    """Return the files of a skill. Raises CommandError if it is not what it was when the run began."""
+    """Return the files of a skill. Raises CommandError if it has changed since the run began."""
     try:
         contents = skill_contents(skill.place)
     except SettingsError as error:

@@ -12,7 +12,7 @@ from autoagent.terminal.console import Console
 
 
 class LateAnswers:
-    """Asks at the console, and hears later what was not answered in time. `unanswered` is what is said meanwhile."""
+    """Asks at the console, and passes late answers on. `unanswered` is the answer meanwhile."""
 
     def __init__(self, console: Console, unanswered: str) -> None:
         self._console = console
@@ -28,7 +28,7 @@ class LateAnswers:
             raise CommandError(self._unanswered) from None
 
     def after(self, inbox: Inbox, first: Sequence[Event] = ()) -> Inbox:
-        """Return an inbox that also brings what the user answers late, and before all else what is there `first`."""
+        """Return an inbox that also brings late answers of the user, and the messages in `first` before any others."""
         return _LateInbox(inbox, self._console, first)
 
 

@@ -60,9 +60,9 @@ TOOLS = (
 
 
 class MemoryService:
-    """Carries out the calls of another agent on the memory. What it adds counts as text from outside.
+    """Carries out the calls of another agent on the memory. Its additions count as text from outside.
 
-    `mask` takes secrets out of what is kept.
+    `mask` removes secrets before storing.
     """
 
     def __init__(self, memory: LivingMemory, mask: Callable[[str], str]) -> None:
@@ -70,7 +70,7 @@ class MemoryService:
         self._mask = mask
 
     def call(self, tool: str, args: Mapping[str, Any]) -> ServerAnswer:
-        """Carry out one call; what is wrong with it, or with the memory, is the answer."""
+        """Carry out one call; errors of the call or the memory are its answer."""
         try:
             return ServerAnswer(getattr(self, f"_{tool}")(**args))
         except (TypeError, ValueError) as error:

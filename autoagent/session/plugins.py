@@ -1,4 +1,4 @@
-"""AutoGPT's plug-ins in a run: which are enabled and trusted, their processes, and what they may ask of the program."""
+"""AutoGPT's plug-ins in a run: which are enabled and trusted, their processes, and their requests to the program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GIVEN = ("PATH", "LANG", "LC_ALL", "TZ")  # of the environment, to each
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A plug-in that was found, what is configured for it, and why it is not used ('' if it is)."""
+    """A plug-in that was found, its configuration, and why it is not used ('' if it is)."""
 
     plugin: FoundPlugin
     entry: PluginEntry
@@ -51,7 +51,7 @@ class State:
 
 @dataclass(slots=True)
 class RunPlugins:
-    """The plug-ins of a run. `commands` are what they add, once the prompt was shown to them."""
+    """The plug-ins of a run. `commands` are those they add, once the prompt was shown to them."""
 
     hooks: StepHooks = NO_HOOKS
     plugins: PluginHooks | None = None
@@ -60,7 +60,7 @@ class RunPlugins:
     commands: tuple[Command, ...] = ()
 
     def shape(self, task: Task, guidance: Guidance) -> tuple[Task, Guidance]:
-        """Return what they make of the task and of the lists of the prompt."""
+        """Return the task and the lists of the prompt as the plug-ins change them."""
         if self.plugins is None:
             return task, guidance
         from autoagent.commands.selection import all_specs
@@ -126,13 +126,13 @@ class RunPlugins:
         return self.chats and self.plugins is not None and self.plugins.handles(hook)
 
     def attach(self, context: Context, registry: Registry) -> None:
-        """Let them ask for what a run has."""
+        """Let plug-ins use the run's context and commands."""
         self.served.context, self.served.registry = context, registry
 
 
 @dataclass(slots=True)
 class _Served:
-    """Answers what plug-ins ask of the program (see plugins.process.Serve)."""
+    """Answers requests of plug-ins to the program (see plugins.process.Serve)."""
 
     context: Context | None = None
     registry: Registry | None = None
@@ -165,7 +165,7 @@ def _is_for_plugins(spec: CommandSpec) -> bool:
 
 @contextmanager
 def opened_plugins(session: Session, say: Callable[[str], None], warn: Callable[[str], None]) -> Iterator[RunPlugins]:
-    """Start the enabled plug-ins that the user trusts this folder with, and end them; say what each may reach.
+    """Start the enabled plug-ins that the user trusts this folder with, and end them; report what each can reach.
 
     Raises SettingsError for a plugins_config.yaml that cannot be read, SetupError if --install-plugin-deps fails.
     """
@@ -222,7 +222,7 @@ def states_of(session: Session) -> list[State]:
 def _tell_unused(
     entries: Mapping[str, PluginEntry], states: Sequence[State], place: Path, warn: Callable[[str], None]
 ) -> None:
-    """Say which enabled ones are not there or cannot be used, and what is missing."""
+    """Report enabled plug-ins that are missing or cannot be used, and why."""
     known = {name for state in states for name in state.plugin.names}
     for name in (entry.name for entry in entries.values() if entry.enabled and entry.name not in known):
         warn(f"The plug-in {name} is enabled, but there is none in {place} nor installed.")
@@ -316,7 +316,7 @@ def deps_python(folder: Path) -> Path:
 
 
 def install(states: Sequence[State], say: Callable[[str], None], seconds: float = INSTALL_SECONDS) -> None:
-    """Install what the used plug-ins are missing in an environment of their own, and say what happens.
+    """Install the missing packages of the used plug-ins in an environment of their own, and report progress.
 
     Raises SetupError if it fails, or takes longer than `seconds`.
     """
@@ -334,7 +334,7 @@ def install(states: Sequence[State], say: Callable[[str], None], seconds: float 
 
 
 def _installed(command: Sequence[str], say: Callable[[str], None], end: float) -> None:
-    """Run a command and say what it prints. Raises SetupError if it fails or has not ended by then."""
+    """Run a command and show its output. Raises SetupError if it fails or has not ended by then."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     process = subprocess.Popen(  # noqa: S603 - the user has asked for it
         command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -19,10 +19,10 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "
 
 @dataclass(frozen=True, slots=True)
 class PluginEntry:
-    """What the file says of a plug-in.
+    """The entry of a plug-in in the file.
 
-    `env`: the variables that it is given, with a value, or None for that of `.env` or the environment. `seconds`: the
-    longest that it may take for one thing. `requirements`: what it needs beside its requirements.txt.
+    `env`: its variables, each with a value, or None for the value in `.env` or the environment. `seconds`: the time
+    limit of one call. `requirements`: those that its requirements.txt lacks.
     """
 
     name: str
@@ -41,7 +41,7 @@ def read_plugins_config(path: Path) -> dict[str, PluginEntry]:
 
 
 def configured(settings: Settings, folder: Path) -> dict[str, PluginEntry]:
-    """Return what the settings say of plug-ins, by name. Raises SettingsError."""
+    """Return the entries of plug-ins in the settings, by name. Raises SettingsError."""
     entries = read_plugins_config(folder / settings.plugins_config_file)
     return with_lists(entries, settings.allowlisted_plugins, settings.denylisted_plugins)
 
@@ -49,7 +49,7 @@ def configured(settings: Settings, folder: Path) -> dict[str, PluginEntry]:
 def with_lists(
     entries: Mapping[str, PluginEntry], allowed: Sequence[str], denied: Sequence[str]
 ) -> dict[str, PluginEntry]:
-    """Return the entries with what ALLOWLISTED_PLUGINS and DENYLISTED_PLUGINS name; the latter win."""
+    """Apply ALLOWLISTED_PLUGINS and DENYLISTED_PLUGINS to the entries; the latter win."""
     found = {name: PluginEntry(name, enabled=True) for name in allowed} | dict(entries)
     return found | {name: PluginEntry(name) for name in denied}
 

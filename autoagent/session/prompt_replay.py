@@ -1,4 +1,4 @@
-"""Rebuilds prompts from the log: what went into each, whether it is what was sent, and what it is without a memory."""
+"""Rebuilds prompts from the log: the parts of each, whether it equals the one sent, and how it is without a memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Traced:
 
     @property
     def query(self) -> str:
-        """What was recalled by for this step."""
+        """The query of the recall for this step."""
         return "; ".join(recall.query for recall in (self.by_goals, self.recalled) if recall)
 
     def prompt(self, without: Collection[int] = ()) -> Prompt:
@@ -165,7 +165,7 @@ class _Sources:
             self._recalled = event
 
     def recalled_in(self, step: int) -> Recalled | None:
-        """Return what was recalled for a step, or None."""
+        """Return the recollections for a step, or None."""
         return self._recalled if self._recalled and self._recalled.step == step else None
 
     def prompt(self, prompted: Prompted) -> Prompt:

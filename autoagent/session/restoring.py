@@ -45,9 +45,7 @@ class RunWriter:
 
 
 def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
-    """Return the workspace of a run, or another folder in its
-    place, with what is out of reach there. Raises SettingsError.
-    """
+    """Return the workspace of a run, or another folder in its place, with its protected paths. Raises SettingsError."""
     if folder is None:
         hold_workspace(Path(began.workspace), os.environ, Path.cwd())
     return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])

@@ -44,7 +44,7 @@ LAST_WORDS_SECONDS = 10.0  # seconds the voice may take to finish once the run h
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """A run with all that is opened for it: whoever leads it has its log, its workers and the user's attention."""
+    """A run with all of its open parts: its leader has its log, its workers and the user's attention."""
 
     plan: RunPlan
     log: EventLog
@@ -65,13 +65,13 @@ def drive(
     setup_usage: Usage | None = None,
     lead: Lead | None = None,
 ) -> int:
-    """Run the agent to its end, show what happens, say how it ended and how to go on, and return the exit code.
+    """Run the agent to its end, show the events and the report, and return the exit code.
 
-    `lead` makes what leads the run in place of one agent.
+    `lead` makes the leader of the run in place of one agent.
 
     The log is opened last, so that a failure to open anything else leaves no empty run behind. Warnings are shown only
     then. `open_log` may change the workspace, which this process has locked by then, and mark files as tainted.
-    `setup_usage` is what the model was paid before. Raises ForUser.
+    `setup_usage` is the model's usage before. Raises ForUser.
     """
     settings, console = plan.settings, plan.console
     with _opened(plan, open_log) as opened:
@@ -139,7 +139,7 @@ def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
 
 @contextmanager
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
-    """Open all that the run works with; close it again, in the reverse order, whatever happens."""
+    """Open all parts of the run; close them in the reverse order in any case."""
     from autoagent.commands.selection import all_specs
     from autoagent.models.switchable import SwitchableModel
     from autoagent.runs.checkpoint import Checkpoint
@@ -203,7 +203,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
 
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
-    """Return what the memories of the run's agents are opened with."""
+    """Return the parts for the memories of the run's agents."""
     from autoagent.memory.tick_clock import TickClock
     from autoagent.session.context_factory import MemoryParts
     from autoagent.session.memory_factory import lazy_embedder
@@ -222,7 +222,7 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
 
 
 def _warn(settings: Settings, console: Console, context: Context) -> None:
-    """Say what the user should know before the first step."""
+    """Show warnings before the first step."""
     from autoagent.commands.selection import added
     from autoagent.session.extension_hooks import tell_extensions
     from autoagent.session.saved_rules import tell_old_rules

@@ -101,7 +101,7 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
 
 
 def _terms_of(settings: Settings) -> Terms:
-    """Return where questions are open to other terminals, and what comes of those that nobody answers."""
+    """Return the folder that opens questions to other terminals, and the outcome of unanswered ones."""
     places = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
     ends = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
     return Terms(questions_path(), settings.answer_timeout, ends, *places)
@@ -149,7 +149,7 @@ def _name_at_level(settings: Settings, agent: str) -> str:
 
 
 def distils(settings: Settings) -> bool:
-    """Return whether the model of a run may be asked, once that is over, for what it has found out."""
+    """Return whether the model may be asked for the facts of a run once that is over."""
     provider = settings.model_choice.provider
     remembers = BACKENDS.find(settings.memory_backend).open is not None
     return settings.memory_distil and remembers and provider.proposes and not provider.recorded
@@ -238,7 +238,7 @@ def protected_paths(settings: Settings) -> list[str]:
 
 
 def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
-    """Open the workspace of a run, with what is out of reach there. Raises SettingsError."""
+    """Open the workspace of a run, with its protected paths. Raises SettingsError."""
     from autoagent.session.tool_servers import programs_in
 
     hold_workspace(Path(start.workspace), os.environ, Path.cwd())
@@ -268,7 +268,7 @@ def describe(
 ) -> RunStarted:
     """Return the event that begins the run, or resumes the one that `began`: everything that shapes its prompts.
 
-    With `what` it is the event of a change to that within the run that `began`.
+    With `what` it is the event of a change of that within the run that `began`.
 
     Paths protected when the run began stay protected, wherever it is resumed. Raises SettingsError if the system prompt
     leaves no room for a history in the model's window.
@@ -342,7 +342,7 @@ def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, mode
 def kept_settings(
     settings: Settings, began: RunStarted | None, said: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what the log keeps of the settings, beside what the run that `began` has kept already.
+    """Return the settings for the log, besides those that the run that `began` has kept already.
 
     `said` are those that hold without flags, as said_settings has them.
     """
@@ -367,9 +367,9 @@ def as_kept(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
-    """Load the rules of what runs without a question, for all commands and those that are `offered` besides.
+    """Load the rules for calls that run without a question, for all commands and those `offered` besides.
 
-    Raises SettingsError, StateError for one that cannot be used.
+    Raises SettingsError, StateError for a rule that cannot be used.
     """
     from autoagent.commands.selection import all_specs
     from autoagent.safety.rules import Rulebook
@@ -407,9 +407,9 @@ def open_verifier(settings: Settings, console: Console, model: Model) -> Model |
 
 
 def open_ranker(settings: Settings, console: Console, model: Model) -> Model | None:
-    """Open the model that puts in order what the memory finds; `model` itself if it is that, None if none is named.
+    """Open the model that orders the memory's results; `model` itself if it is that, None if none is named.
 
-    Raises SettingsError for one that cannot.
+    Raises SettingsError if the model cannot do that.
     """
     if not settings.memory_rerank:
         return None
@@ -422,9 +422,9 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
 
 
 class ModelCaller:
-    """A model that answers a single prompt, for the commands that need one; keeps what that costs.
+    """A model that answers a single prompt, for the commands that need one; keeps its usage.
 
-    `mask` takes secrets out of the prompt, as the log does with those of the run.
+    `mask` removes secrets from the prompt, as the log does for prompts of the run.
     """
 
     def __init__(self, model: Model, mask: Callable[[str], str]) -> None:
@@ -438,7 +438,7 @@ class ModelCaller:
         return completion.text
 
     def take_usage(self) -> Usage:
-        """Return what was spent since the last call, replies that were cut short included."""
+        """Return the usage since the last call, including interrupted replies."""
         usage, self._usage = self._usage + self._model.take_usage(), Usage()
         return usage
 
@@ -469,7 +469,7 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
 def consent_of(console: Console, budget: Budget) -> Consent:
     """Return the function that asks the user whether agents may put something into his own memory; Enter means no.
 
-    It gives None where there is no terminal. What he thinks about costs no working time of the `budget`.
+    None where there is no terminal. Waiting for the user costs no working time of the `budget`.
     """
 
     def ask(question: str) -> bool | None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class RunPlan:
     """A run that is described and not yet begun. `attended`: a person is there to be asked.
 
-    `guidance` is what its system prompt says besides, None for the usual. At most `workers` agents run beside its own,
-    0 for what the settings say; with `workers_resume`, those that an earlier process left are started again by whoever
-    started them. `said` are the words with which the user has it begin, or go on, and `piped` is a text beside them.
+    `guidance` is the user's part of its system prompt, None for the usual. At most `workers` agents run beside its own,
+    0 for the setting; with `workers_resume`, those that an earlier process left are restarted by their starters. `said`
+    are the user's words that begin or continue it, `piped` is the text on standard input.
     """
 
     start: RunStarted
@@ -49,7 +49,7 @@ class RunPlan:
     piped: str = ""
 
     def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
-        """Make one for an agent of the run: whoever is asked before a command, and may change the run by `steering`."""
+        """Make the authorizer for an agent of the run; it may change the run by `steering`."""
         asked = run_factory.authorizer_of(
             self.settings, self.console, rulebook, attended=self.attended, steering=steering
         )
@@ -58,7 +58,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a run has beside the program's own: texts of the folder, commands of it and of MCP servers, plug-ins."""
+    """The parts of a run from outside the program: the folder's texts, commands of skills and MCP servers, plug-ins."""
 
     texts: FolderTexts
     commands: tuple[Command, ...]
@@ -67,7 +67,7 @@ class Parts:
 
 @contextmanager
 def opened_parts(session: Session, console: Console, plugins: RunPlugins | None = None) -> Iterator[Parts]:
-    """Open what the folder and the user bring into a run, and close it again; `plugins` if they are open already.
+    """Open the parts that the folder and the user add to a run, and close them; `plugins` if they are open already.
 
     Raises SettingsError, SetupError.
     """

@@ -1,4 +1,4 @@
-"""Opens what the commands of a run can reach besides their workspace: programs, the web, media."""
+"""Opens the services of a run's commands besides the workspace: programs, the web, media."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
 
 
 def tell_gaps(sandbox: Sandbox, say: Callable[[str], None]) -> None:
-    """Say what is not held back here, where something is not."""
+    """Warn of the sandbox's gaps, if there are any."""
     if sandbox.gaps:
         say(f"Programs run under the sandbox {sandbox.name!r}, which does not hold everything:")
         for gap in sandbox.gaps:

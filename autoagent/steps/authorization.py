@@ -21,7 +21,7 @@ LOGGED_PREVIEW = 100_000  # characters of what a call would change
 
 
 class Authorization:
-    """Asks before a call runs. What a person thinks about costs no working time."""
+    """Asks before a call runs. Waiting for a person does not count as working time."""
 
     def __init__(self, state: RunState, tools: Tools, policy: Policy, listener: Listener) -> None:
         self._state = state
@@ -81,7 +81,7 @@ class Authorization:
         return f"{path} is there already, and you have not read it. Read it first, or write to another file."
 
     def interrupted(self) -> Events:
-        """Forfeit what was allowed in advance and give the user the word, after Ctrl-C."""
+        """After Ctrl-C, drop any approvals given in advance and ask the user."""
         try:
             with self._asking():
                 feedback = self._authorizer.interrupted()
@@ -118,7 +118,7 @@ class Authorization:
         yield from recorded
 
     def _propose(self, call: Call) -> Proposal:
-        """Return the proposal for a checked call: what it would change, its risk, and any warnings."""
+        """Return the proposal for a checked call: its preview, its risk, and any warnings."""
         proposal = self._state.guard.examine(self._tools.registry.propose(call, self._tools.context))
         if not proposal.guarded:
             return proposal

@@ -26,9 +26,9 @@ Judge = Callable[[Sequence[int], Workspace, str], Generator[Event, None, tuple[G
 
 
 class Ending:
-    """Decides what comes of a command that ends the run.
+    """Decides whether a command may end the run.
 
-    `judge` is None if nothing is verified. `ask` asks the user about goals that nobody could verify.
+    `judge` is None if nothing is verified. `ask` asks the user about unverified goals.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class Ending:
         self._ask = ask
 
     def decide(self, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
-        """Return the result with how each goal stands, or in its place why the run may not end yet.
+        """Return the result with the status of each goal, or the reason why the run may not end yet.
 
-        An agent is told once that a goal seems unmet. What it does next is its last word: the run then ends, as true as
-        it is. A check that fails is the user's word, and holds unless the agent gives the goal up.
+        The agent is told once that a goal seems unmet; the next time, the run ends with the goals as they are. A
+        failing check always prevents the end, unless the agent gives the goal up.
         """
         meta, goals = result.meta, self._state.start.task.goals
         given_up = {number - 1 for number in meta.given_up if 0 < number <= len(goals)}
@@ -89,7 +89,7 @@ class Ending:
         return "checked" if self._state.goals.met.get(number) else "claimed"
 
     def _told(self, unmet: Sequence[GoalVerdict]) -> str:
-        """Tell the agent which goals seem unmet. What files and programs said may come from outside."""
+        """Tell the agent which goals seem unmet. Quotes of files and programs may come from outside."""
         quote = self._state.guard.quote
         goals, style = self._state.start.task.goals, self._state.start.style
         lines = [
@@ -102,7 +102,7 @@ class Ending:
         return "\n".join(["Not ended yet. A check of your work found:", *lines, way_out])
 
     def _claims(self, claimed: Sequence[int], verdicts: Sequence[GoalVerdict]) -> str:
-        """Show the user the goals that are only claimed, with what the verifier says and the files that changed."""
+        """Show the user the goals that are only claimed, with the verifier's findings and the files changed."""
         goals = self._state.start.task.goals
         said = {verdict.goal: f"{verdict.finding}: {verdict.why}" for verdict in verdicts}
         lines = [f"Goal {n + 1}: {goals[n].text}\n  {said.get(n, 'not verified')}" for n in claimed]

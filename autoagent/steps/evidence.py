@@ -26,8 +26,8 @@ _UNSEEN = NOT_ENTERED | {CODE_FOLDER}  # where code is kept that the agent ran, 
 class Evidence:
     """The evidence as `text` for a model. `changed`: whether files differ from when work began.
 
-    `fault` says what is plainly wrong, whoever judges: the last program that ran failed, or a changed file is not what
-    its name says; '' for nothing.
+    `fault` is an obvious problem that needs no judgement: the last program failed, or a changed file is not of the type
+    that its name says; '' for none.
     """
 
     text: str
@@ -136,9 +136,9 @@ def _failed(state: RunState) -> bool:
 
 
 def _fitted(sections: Sequence[_Section], room: int, state: RunState) -> list[str]:
-    """Render the sections in their order; what short ones leave of their share goes to longer ones.
+    """Render the sections in order; short ones leave the rest of their share to longer ones.
 
-    As many are shown as there is room for with the least of each; the number of the others is told.
+    Shows as many as fit with a minimum of each, and counts the others.
     """
     sections, others = sections[: room // _LEAST], sections[room // _LEAST :]
     sizes = {n: state.count(section.text) + state.count(section.title) + 6 for n, section in enumerate(sections)}

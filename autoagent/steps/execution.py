@@ -22,7 +22,7 @@ MAY_HAVE_RUN = (
 
 
 class Execution:
-    """Runs what was authorized, and records what came of it."""
+    """Runs authorized calls and records their results."""
 
     def __init__(
         self, state: RunState, tools: Tools, policy: Policy, user: Authorization, judge: Judge | None = None
@@ -75,7 +75,7 @@ class Execution:
         return (yield from self.ended(result.ok and not interrupted, result.meta))
 
     def ended(self, ok: bool, meta: ResultMeta) -> Generator[Event, None, ResultMeta]:
-        """Return what a result carries, the end with it where the one file of the task is written, as it is to be."""
+        """Return the metadata of a result; once the one file of the task is written and right, the end with it."""
         state = self._state
         file, goals = state.start.task.file, state.start.task.goals
         if not (file and ok):
@@ -86,7 +86,7 @@ class Execution:
         return replace(meta, finished=f"{file} is written.") if met else meta
 
     def cut_off(self, call: Call) -> Events:
-        """Record a call that was running when the program ended: nobody knows its result, but what it left is seen."""
+        """Record a call that was running when the program ended: its result is unknown, its file changes are seen."""
         state, before, changed = self._state, self._state.resume.before, []
         if self._snapshots is not None and before:
             yield from self.snapshot(passing=True)
@@ -99,9 +99,9 @@ class Execution:
         yield state.record(Returned(call_id=call.id, ok=False, text=MAY_HAVE_RUN, data=data, known=False))
 
     def snapshot(self, *, passing: bool = False) -> Events:
-        """Keep the workspace as it is, where it is not as it was when this was last done.
+        """Snapshot the workspace if it has changed since the last snapshot.
 
-        `passing`: an event that is synced follows at once, which says what the snapshot belongs to.
+        `passing`: a synced event follows at once, so that this one need not be synced.
         """
         if self._snapshots is not None and (tree := self._snapshots.take()) != self._state.resume.tree:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
@@ -143,7 +143,7 @@ class Execution:
         return replace(result, meta=replace(result.meta, changed=tuple(changed)))
 
     def _check_goals(self) -> Generator[Event, None, bool]:
-        """Run the checks of the goals, and tell model and user what is new; False where Ctrl-C cut them short."""
+        """Run the checks of the goals and report changes to model and user; False if Ctrl-C interrupted them."""
         state = self._state
         try:
             with self._user.interruptible():

@@ -25,7 +25,7 @@ CUT_SHORT = "replies that were cut short"
 
 
 class ModelTurn:
-    """Asks the model. `setup_usage` is what it was paid before the run began."""
+    """Asks the model. `setup_usage` is its usage before the run began."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ModelTurn:
         return completion
 
     def charge(self, purpose: str = CUT_SHORT) -> Events:
-        """Record what was paid beside the completions."""
+        """Record usage besides the completions."""
         pending, self._pending_usage = self._pending_usage + self._model.take_usage(), Usage()
         yield from self._state.charge(purpose, pending)
 
@@ -121,7 +121,7 @@ class ModelTurn:
         return int(prompt.tokens * history.scale), min(most, self._state.budget.expected_reply)
 
     def _complete(self, prompt: Prompt) -> Completion:
-        """Ask the model within what the limits leave; a retry that would pass them ends the run."""
+        """Ask the model within the remaining limits; a retry that would exceed them ends the run."""
         budget = self._state.budget
         sent, reply = self._expected(prompt)
 

@@ -1,7 +1,7 @@
-"""The long-term memory in a step: what is recalled before the model is asked, and what is kept of the step.
+"""The long-term memory in a step: recall before the model is asked, and storing afterwards.
 
-Two things are recalled, each with a quota and a room of its own: by the goals and the last feedback, which stays for
-the run and stands near the beginning of its prompts, and by the newest step, which is new each time.
+There are two recalls, each with its own quota and share of the prompt: by the goals and the last feedback, which stays
+near the beginning of all prompts of the run, and by the newest step, which changes each time.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class StepMemory:
 
 
 def _clauses(text: str) -> list[str]:
-    """Split what is wanted into its parts: a memory fits one of them, hardly ever all."""
+    """Split a goal into clauses: a memory fits one of them, hardly ever all."""
     parts = re.split(r"[.;:,\n]\s+|\s(?:and|und|et)\s", text)
     return [part for part in parts if len(part.split()) >= CLAUSE] or ([text] if text else [])
 

@@ -30,10 +30,10 @@ Events = Generator[Event, None, None]
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the agent works with.
+    """The agent's tools.
 
-    `snapshots` keeps the workspace as it was around each change, where that is wanted. `inbox` brings what other agents
-    have to say, `hooks` are what plug-ins do in the parts of a step. A long run goes on at once from its `checkpoint`.
+    `snapshots` keeps the workspace before and after each change, if wanted. `inbox` brings messages from other agents,
+    `hooks` are the plug-ins' parts of a step. `checkpoint` lets a long run resume at once.
     """
 
     registry: Registry
@@ -46,13 +46,12 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the agent may do, and what that may cost.
+    """The agent's permissions and limits.
 
     `interruptible` is entered around everything that may be cut short by Ctrl-C: model, command and question, never a
     write. `clock` gives seconds since the epoch. With `distils` the model is asked for the facts of a run that is over;
-    `verifier` is the model that judges the goals before the run ends, None if nothing is verified;
-    with `accept_claims` a goal that nobody could verify counts as met. `attached` reads the files that a word of the
-    user's names.
+    `verifier` is the model that judges the goals before the run ends, None if nothing is verified; with `accept_claims`
+    an unverified goal counts as met. `attached` reads the files that feedback names.
     """
 
     authorizer: Authorizer
@@ -108,9 +107,9 @@ class RunState:
         return stamped
 
     def replay(self) -> None:
-        """Take up what the log already holds of this agent.
+        """Restore this agent's state from the log.
 
-        What a worker has spent in an earlier process counts for its starter, of whose present budget it has a share.
+        A worker's spending in an earlier process counts for its starter, whose budget it shares.
         """
         folds = tuple(fold for fold in self._folds if not (self.key and fold is self.budget))
         kept = self._checkpoint
@@ -129,7 +128,7 @@ class RunState:
             self._checkpoint.keep(self._kept, self._fingerprint)
 
     def _fingerprint(self) -> str:
-        """Return what shapes the folds beside the events."""
+        """Return a digest of everything besides the events that shapes the folds."""
         return repr((self.start.model, self._registry.pages_results, self._registry.specs, self.guard.configuration))
 
     @property
@@ -137,7 +136,7 @@ class RunState:
         return {type(fold).__name__: fold for fold in (*self._folds, self.budget.time)}
 
     def charge(self, purpose: str, usage: Usage) -> Events:
-        """Record what was spent beside the steps."""
+        """Record spending besides the steps."""
         if usage != Usage():
             yield self.record(Spent(purpose=purpose, usage=usage))
 

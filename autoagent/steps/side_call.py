@@ -22,10 +22,10 @@ LOCAL_SECONDS = 300.0  # the same on this machine's processor, which is slow and
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: the messages, what the log calls it, what the screen says meanwhile, and the longest reply.
+    """A question to a model: the messages, its purpose in the log, the screen's status line, and the longest reply.
 
-    `schema` is the JSON schema of the answer, for a model that can be bound to one. `seconds`: how long it may take, to
-    be announced; 0 for a call that an event tells of soon.
+    `schema` is the JSON schema of the answer, for models that can be bound to one. `seconds`: the expected duration to
+    announce; 0 if an event follows soon.
     """
 
     messages: Sequence[Message]

@@ -1,4 +1,4 @@
-"""The prompt of a step, from what the log holds: the loop sends it, and `replay` and `why` build it again."""
+"""Builds the prompt of a step from the log: the loop sends it, and `replay` and `why` rebuild it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from autoagent.text.tokens import Count
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a prompt says of its moment, as in Prompted: `left` is the line of what is left of the limits, `files` that
-    of what lies in the workspace.
-    """
+    """The moment of a prompt, as in Prompted: `left` is the line on the remaining limits, `files` the workspace's."""
 
     now: float
     zone: int | None

@@ -1,7 +1,7 @@
-"""What a small model is told of its workspace in each prompt: which files lie there, what its own hold now, and where
-the goals' words stand in the others.
+"""The workspace as a small model's prompts describe it: its files, the contents of those it wrote, and where the
+goals' words occur in the others.
 
-It would otherwise write them again, or take what it meant to write for what is there.
+Without this, small models write files again, or believe that a file holds the text they meant to write.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Surroundings:
     """The workspace as it is now, and which commands make sense in it.
 
     Attributes:
-        names: of all that lies in the workspace; None if unknown, or too much to bind arguments to.
+        names: all paths in the workspace; None if unknown, or too many to bind arguments to.
         text: for the prompt; without names from outside.
-        faulty: whether a check of a goal fails, or a changed file is not what its name says, or an end was put off and
-            nothing came of it yet; and the agent has been at work until now.
-        again: whether it is faulty, and a call was made for a second time, with nothing changed in between.
+        faulty: whether a check fails, a changed file is not of the type that its name says, or an end was put off and
+            nothing has changed since; and the agent has not stopped working.
+        again: whether it is faulty, and a call was repeated with nothing changed in between.
         cut: whether a part of a result is left out, and the agent is told how to read it.
         unread: whether the run has begun and has not yet read the files that the goals name.
     """
@@ -51,9 +51,7 @@ class Surroundings:
     unread: bool = False
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
-        """Return the commands that make sense here, all if none does; where something
-        must be there already, they take only the names of what is.
-        """
+        """Return the commands that make sense here, or all; arguments for existing files take only their names."""
         fitting = [self._bound(spec.in_brief()) for spec in specs if not self._rules_out(spec)]
         return fitting or list(specs)
 
@@ -113,7 +111,7 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
 
 
 def _is_named(path: str, asked: str) -> bool:
-    """Return whether the goals hold the path, or the name of the file, in whatever case."""
+    """Return whether the goals contain the path or the name of the file, ignoring case."""
     return path.rpartition("/")[2].casefold() in asked.casefold()
 
 
@@ -155,7 +153,7 @@ def _now_holds(path: str, text: str) -> str:
 
 
 def _text_of(path: str, workspace: Workspace, state: RunState, most: int = _TEXT_SHOWN) -> str:
-    """Return what a file holds now; '' if it is gone, empty, no text, or of more bytes than `most`."""
+    """Return the text of a file; '' if it is gone, empty, not text, or larger than `most` bytes."""
     try:
         data = workspace.read(path, most + 1)
         text: str = state.log.masked(data.decode()) if len(data) <= most else ""

@@ -1,9 +1,9 @@
 """Verification: before a run ends, a model in a fresh context judges each goal by the files and outputs alone.
 
-It sees the goals, the net changes since work on them began, and what programs printed after the last change; never the
-agent's thoughts. The model judges goal by goal and quotes evidence, which is looked up in what it was shown: a quote
-that is found nowhere proves nothing. A small model is not asked, since it accepts wrong work as readily as right work;
-then only plain faults are found: nothing was changed, the last program failed, a file is not what its name says.
+It sees the goals, the net changes since work on them began, and the output of programs after the last change, but never
+the agent's thoughts. It judges goal by goal and quotes evidence. A quote that does not occur in its prompt proves
+nothing. Small models are not asked, since they accept wrong work as readily as right work. For them only obvious faults
+count: nothing was changed, the last program failed, a file is not of the type that its name says.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _SCHEMA: Mapping[str, Any] = {
 
 
 class Verification:
-    """Judges the goals of a run. `snapshots` tells what has changed since the run began, where it is kept."""
+    """Judges the goals of a run. `snapshots`, if kept, gives the changes since the run began."""
 
     def __init__(self, state: RunState, call: SideCall, snapshots: Snapshots | None) -> None:
         self._state = state
@@ -81,8 +81,8 @@ class Verification:
     ) -> Generator[Event, None, tuple[GoalVerdict, ...]]:
         """Yield what happens and return a verdict for each goal in `numbers`, counted from 0.
 
-        `answer` is what the agent says to the user; it is evidence only where nothing was changed, as it is then all
-        that the run has made. The model is not asked again if nothing has happened since its last verdicts.
+        `answer` is the agent's reply to the user. It is evidence only if no file changed, as it is then the run's only
+        result. The model is not asked again if nothing has happened since its last verdicts.
         """
         state = self._state
         if state.work.verdicts:
@@ -123,7 +123,7 @@ class Verification:
 
 
 def _verdicts(text: str, numbers: Sequence[int], shown: str) -> tuple[GoalVerdict, ...]:
-    """Read the verdicts of an answer; one whose evidence is not in what was `shown` cannot tell."""
+    """Read the verdicts of an answer; one whose evidence does not occur in `shown` becomes 'cannot tell'."""
     said = _object(text).get("goals")
     listed = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
     by_goal = {one["n"]: one for one in listed if isinstance(one.get("n"), int)}
@@ -158,7 +158,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _is_in(quote: str, plain: str) -> bool:
-    """Return whether every part of a quote is in the text; parts are what stands around an ellipsis or a line break."""
+    """Return whether every part of a quote occurs in the text; ellipses and line breaks separate parts."""
     parts = [part for part in (_plain(part).strip("\"'` ") for part in _PARTS.split(quote)) if part]
     telling = [part for part in parts if len(part) >= _SHORTEST] or parts
     return len("".join(telling)) >= _LEAST and all(part in plain for part in telling)

@@ -1,14 +1,14 @@
-"""All sub-agents of a run, and what they share: the log, the user's attention, how many there may be and how deep.
+"""All sub-agents of a run, and the things they share: the log, the user's attention, the limits on number and depth.
 
-What concerns the screen and the user happens in the thread of the run's own agent alone, before each of its steps and
-while it waits for others: there events are shown and questions are asked. A sub-agent with a question waits for that.
+Only the thread of the run's own agent shows events and asks questions, before each of its steps and while it waits for
+others. A sub-agent with a question waits for it.
 
-A sub-agent ends by a flag, which it meets before every step, call, command and question, and at every piece of a reply
-that streams in. With an agent end those it has started.
+A sub-agent is stopped by a flag, which it checks before every step, call, command and question, and at every piece of a
+streamed reply. Its own sub-agents stop with it.
 
-Not covered: a call or a command that does not let go in time is left to its thread, which ends with the process and
-can record nothing more. The words with which an agent that has read untrusted text starts another one stand in the
-system prompt of that one, which counts as having read the text as well.
+Not covered: a call or a command that does not return in time is left to its thread, which ends with the process and
+can record nothing more. If an agent that has read untrusted text starts another, its task is in the other's system
+prompt, so the other counts as having read the text as well.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class Oversight:
 
 
 class WorkerPool:
-    """The sub-agents of a run. Entered, it takes up what an earlier process left in the log; left, it ends them all.
+    """The sub-agents of a run. Entering it restores those in the log of an earlier process; leaving it ends them all.
 
-    The `mailbox` is that of the run's own agent. At most `at_once` run at a time, `depth` of them one under another.
-    One that is to end is left to its thread after `patience` seconds. `resumes`: those that an earlier process left
-    unfinished are started again by whoever started them, and go on where they were.
+    The `mailbox` belongs to the run's own agent. At most `at_once` run at a time, nested at most `depth` deep. A
+    stopped one is left to its thread after `patience` seconds. `resumes`: those that an earlier process left unfinished
+    are restarted by their starters and continue.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class WorkerPool:
         self._show(event)
 
     def attend(self) -> None:
-        """Show what the others have done, and put their questions to the user.
+        """Show the events of the others, and ask the user their questions.
 
         Raises StopRun if the user ends the run, KeyboardInterrupt if Ctrl-C comes when there is no question.
         """
@@ -153,7 +153,7 @@ class WorkerPool:
                 raise answer
 
     def leading(self, authorizer: Authorizer) -> Authorizer:
-        """Return the authorizer of the run's own agent: what it forfeits at Ctrl-C, the sub-agents forfeit too."""
+        """Return the authorizer of the run's own agent, which passes Ctrl-C on to the sub-agents' approvals."""
         return _LeaderAuthorizer(authorizer, self._forfeit)
 
     def _forfeit(self) -> None:
@@ -184,10 +184,10 @@ class WorkerPool:
     ) -> RunningWorker:
         """Start a sub-agent in its thread; return it built, known to its starter and about to run.
 
-        `build` builds what is no Agent; one that does not report is waited for, and tells nobody that it has ended.
+        `build` builds a runner that is not an Agent. One that does not report is waited for; its end is told to nobody.
 
-        A signal interrupts only the wait for it to be built, and then ends it: none runs unknown to its starter. Raises
-        CommandError if it may not or cannot be started.
+        A signal interrupts only the wait for the build, and then ends the sub-agent, so that none runs unknown to its
+        starter. Raises CommandError if it may not or cannot be started.
         """
         reached = starter is self.mailbox  # signals reach the thread of the run's own agent alone
         with self._held() if reached else nullcontext():
@@ -278,7 +278,7 @@ class WorkerPool:
             self._end(member, Outcome(Status.STOPPED, f"{reason} What it was doing did not let go in time."))
 
     def _live(self, member: RunningWorker, ready: queue.SimpleQueue[str], build: Build) -> None:
-        """Run a sub-agent in its thread. Whatever goes wrong ends this agent alone, and its starter is told."""
+        """Run a sub-agent in its thread. An error ends this agent alone, and its starter is told."""
         built = False
         try:
             with build(member.order(_Log(self, member), _ReferringAuthorizer(self, member))) as found:
@@ -323,7 +323,7 @@ class WorkerPool:
 
 
 class _LeaderAuthorizer(AuthorizerWrapper):
-    """The authorizer of the run's own agent: at Ctrl-C the sub-agents, too, forfeit what they were allowed."""
+    """The authorizer of the run's own agent: Ctrl-C revokes advance approvals of the sub-agents, too."""
 
     def __init__(self, inner: Authorizer, forfeit: Callable[[], None]) -> None:
         super().__init__(inner)
@@ -356,7 +356,7 @@ class _Log:
         return self._pool.record(self._member, event)
 
     def events(self, *, others: bool = False) -> Iterator[Event]:
-        """Yield nothing: what others do is the business of the run's own agent."""
+        """Yield nothing: only the run's own agent attends to others."""
         return iter(())
 
     def returned(self, step: int, agent: str = "") -> Returned | None:

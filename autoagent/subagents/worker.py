@@ -1,4 +1,4 @@
-"""A sub-agent of this process and its mailbox: what it is built with, whom it has started, what it is told."""
+"""A sub-agent of this process and its mailbox: its parts, its own sub-agents, and its messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CATEGORY = "agents"  # of the commands that the deepest sub-agents go without
 
 
 class Runner(Protocol):
-    """What works in a worker's thread: an Agent, or another source of events that are written before they are given."""
+    """Runs in a worker's thread: an Agent, or another source of events that are logged before they are yielded."""
 
     def run(self) -> Iterator[Event]: ...
 
@@ -43,9 +43,9 @@ class Runner(Protocol):
 class WorkerSpec:
     """The parts that a sub-agent is built with.
 
-    `place` names it in the memory; `origin` is what its task comes from. `interruptible` goes around whatever may be
-    cut short, and `when_stopped` takes what lets go, called from another thread, of what the agent may be waiting for.
-    `began` is how it began in an earlier process, if it is to go on from there.
+    `place` names it in the memory; `origin` is the source of its task. `interruptible` wraps everything that may be
+    interrupted, and `when_stopped` registers a function that releases a waiting agent from another thread. `began` is
+    its start in an earlier process, if it continues from there.
     """
 
     key: str
@@ -65,7 +65,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A sub-agent ready to run; `origin()` is what its words come from, after all it has read."""
+    """A sub-agent ready to run; `origin()` is the source of its words, given all it has read."""
 
     agent: Runner
     origin: Callable[[], Origin] = Origin
@@ -80,11 +80,11 @@ Raises CommandError, ForUser where it cannot be built.
 
 @dataclass(frozen=True, slots=True)
 class PoolActions:
-    """What the pool does for a mailbox.
+    """The services of the pool for a mailbox.
 
-    `offered` are the commands of all levels, `depth` how deep agents may start others. `start` starts a sub-agent,
-    `stop` ends some and all they have started, `former` tells how far an earlier process has brought one, and `attend`
-    shows what the others have done.
+    `offered` are the commands of all levels, `depth` is the deepest nesting. `start` starts a sub-agent, `stop` ends
+    some with all they have started, `former` returns the state of one in an earlier process, and `attend` shows the
+    events of the others.
     """
 
     depth: int
@@ -297,7 +297,7 @@ class Mailbox:
         return found
 
     def _commands_for(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
-        """Return a sub-agent's commands: those wanted of this agent's, or all, and what ends its run.
+        """Return a sub-agent's commands: the wanted ones of this agent, or all, and the one that ends its run.
 
         Commands that ask the user, or do not declare whether they do, are reserved for the run's own agent.
         """
@@ -350,7 +350,7 @@ class RunningWorker:
         self._lets_go: list[Callable[[], object]] = []
 
     def order(self, log: Recorder, authorizer: Authorizer) -> WorkerSpec:
-        """Return what it is to be built with."""
+        """Return the parts to build it with."""
         return WorkerSpec(
             key=self.key,
             place=f"{log.run}:{self.key}",
@@ -391,7 +391,7 @@ class RunningWorker:
         return replace(found, status="asking") if self.asking else found
 
     def completion_message(self) -> AgentMessage:
-        """Return what its starter reads once it is over."""
+        """Return the message to its starter once it is over."""
         found, changed = self.now(), list(self.state.changed)
         files = f" Files changed: {', '.join(changed)}." if changed else ""
         steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
@@ -406,7 +406,7 @@ class RunningWorker:
 
 
 class _StoppableListener:
-    """A sub-agent's listener: shows nothing, and cuts short what it listens to if the agent is to end."""
+    """A sub-agent's listener: shows nothing, and interrupts the reply if the agent is to end."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check

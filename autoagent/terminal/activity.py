@@ -1,4 +1,4 @@
-"""What the agent is doing right now, in words for the live area: waiting for the model, thinking, writing, running."""
+"""The agent's current activity, in words for the live area: waiting for the model, thinking, writing, running."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _THOUGHTS = frozenset(Thoughts.__dataclass_fields__)
 
 
 class Activity:
-    """Tells the live area what to show; without one, it does nothing. `mask` takes secrets out of it."""
+    """Fills the live area, if there is one. `mask` removes secrets."""
 
     def __init__(self, area: LiveArea | None, mask: Callable[[Any], Any]) -> None:
         self._area = area
@@ -50,7 +50,7 @@ class Activity:
         self._reply.feed(delta)
 
     def works(self, what: str) -> None:
-        """Something takes long; what stands behind a colon says how far it is, and nobody knows when it ends."""
+        """Show a long operation; the text after a colon is its progress. Its end is not known."""
         now, about = time.monotonic(), what.partition(": ")[0]
         if about != self._about:
             self._about, self._began = about, now
@@ -61,7 +61,7 @@ class Activity:
         self._begin(lambda seconds: [f"{what} | {duration(seconds)}"])
 
     def runs(self, call: Call) -> None:
-        """A command runs; what it prints comes by `prints`."""
+        """Show a running command; its output comes through `prints`."""
         self._output, self._bytes = "", 0
         self._begin(lambda seconds: self._running(call.name, seconds))
 

@@ -37,7 +37,7 @@ class Answers:
         """Read an answer; Tab completes `words` behind a slash.
 
         Raises EOFError at the end of input, KeyboardInterrupt for Ctrl-C, the error of `watch`, and UnicodeDecodeError
-        for what is no text.
+        for input that is not text.
         """
         if self._editor is not None:
             return _whole(self._editor.read("> ", watch=watch, words=words))
@@ -68,7 +68,7 @@ class Answers:
             return text
 
     def discard_typeahead(self) -> None:
-        """Forget what was typed before the question could be read."""
+        """Discard input typed before the question was shown."""
         if self._stdin.isatty():
             _flush_input(self._stdin)
         if self._editor is not None:

@@ -1,4 +1,4 @@
-"""Lists in columns that fit the terminal: where it is narrow, what matters least is left out first."""
+"""Lists in columns that fit the terminal: if it is narrow, the least important columns are left out first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Column(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Columns(Generic[Item]):
-    """The columns of a list; the last one takes what room there is left, and is cut to it."""
+    """The columns of a list; the last one is cut to the remaining width."""
 
     columns: Sequence[Column[Item]]
     last: Column[Item]

@@ -1,8 +1,8 @@
 """The terminal: events become lines on it, questions are asked on it.
 
-With `json`, stdout carries one event a line and everything for a person goes to stderr. Output that cannot be written
-(a full disk, a closed pipe) is given up for good: `show` raises StateError, a question has nobody to answer it, and
-what the agent does in between goes on; its log is elsewhere.
+With `json`, stdout carries one event a line and everything for a person goes to stderr. Once output cannot be written
+(a full disk, a closed pipe), none is tried again: `show` raises StateError and questions go unanswered. The log is not
+affected.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EventHooks:
-    """What others do with an event: `render` gives the text to show it as, None for the usual; `hear` is told it."""
+    """Hooks on events: `render` returns the text to show for one, None for the usual; `hear` receives it."""
 
     render: Callable[[Event], str | None] = lambda event: None
     hear: Callable[[Event], None] = lambda event: None
@@ -85,7 +85,7 @@ _NO_HOOKS = EventHooks()
 class Console:
     """Shows events, hears what streams (Listener), asks and says (Terminal).
 
-    `mask` takes secrets out of what is not from the log. `replays`: the events alone say what was proposed and decided.
+    `mask` removes secrets from text that is not from the log. `replays`: proposals and decisions come from the events.
     `tally` is the fold over the events; those that an earlier process of the run showed are taken up by `pass_over`.
     """
 
@@ -136,9 +136,7 @@ class Console:
     # Events ------------------------------------------------------------------------------------------------------
 
     def show(self, event: Event) -> None:
-        """Show one event of the run. Raises StateError if the output cannot be written; in a replay BrokenPipeError,
-        where whoever reads it has enough.
-        """
+        """Show one event of the run. Raises StateError if the output cannot be written; in a replay BrokenPipeError."""
         self._take(event)
         self._hooks.hear(event)
         if self._events is not None:
@@ -157,7 +155,7 @@ class Console:
 
     @property
     def folds(self) -> Mapping[str, object]:
-        """What `pass_over` leads to, by name; what it keeps besides is of the newest step alone."""
+        """The folds that `pass_over` feeds, by name; its other state concerns the newest step alone."""
         return {"tally": self.tally, "words": self._words, "team": self._team}
 
     def pass_over(self, event: Event) -> None:
@@ -274,7 +272,7 @@ class Console:
         return self._shown in ("auto", "full")
 
     def _warn_of_cost(self, page: Canvas) -> None:
-        """Say once that nobody knows what the run costs, where that is so."""
+        """Say once that the price of the run is unknown, if so."""
         if self.tally.usage.cost is None and not self._cost_unknown:
             self._cost_unknown = True
             warning = f"THE COST OF THIS RUN IS UNKNOWN: there is no price for {self.tally.unpriced}. "
@@ -331,7 +329,7 @@ class Console:
             self._screen.lines([self._screen.page.said("WORKING:", f"{what} (about {seconds:.0f} s)")])
 
     def printed(self, data: bytes) -> None:
-        """Hear what a program prints that a command waits for; from any thread."""
+        """Take output of a program that a command waits for; from any thread."""
         self._activity.prints(data)
 
     def proposed(self, proposal: Proposal) -> None:
@@ -446,7 +444,7 @@ class Console:
         return self._answers.at_terminal and self._events is None
 
     def next_wish(self) -> str:
-        """Ask what the run is to do next; '' for nothing, and where nobody is at the terminal."""
+        """Ask for the next wish of the run; '' for none, or if nobody is at the terminal."""
         if not self.has_person:
             return ""
         self._answers.discard_typeahead()
@@ -468,7 +466,7 @@ class Console:
         return self._desk.elsewhere
 
     def take_late(self) -> list[tuple[Question, str]]:
-        """Return what was answered to questions that stayed open, here or elsewhere, each with its question."""
+        """Return the answers to questions that stayed open, from here or elsewhere, each with its question."""
         self._desk.hear(self._answers.typed)
         return self._desk.take_late()
 

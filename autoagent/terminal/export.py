@@ -45,7 +45,7 @@ def exported(screen: str, *, html: bool, title: str) -> str:
 
 
 def theme() -> TerminalTheme:
-    """Return the colours of what is handed on: those of a dark terminal."""
+    """Return the colours of an export: those of a dark terminal."""
     from rich.terminal_theme import TerminalTheme
 
     usual = [(72, 79, 88), (255, 123, 114), (63, 185, 80), (210, 153, 34)]

@@ -8,7 +8,7 @@ LONGEST = 2_000  # characters of a line; a lexer may take long for more
 
 
 def preload() -> None:
-    """Import what colours code, a quarter of a second of work."""
+    """Import the code highlighter, which takes a quarter of a second."""
     import rich.console
     import rich.syntax  # noqa: F401
 

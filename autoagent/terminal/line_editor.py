@@ -49,7 +49,7 @@ def can_edit(stdin: TextIO, screen: TextIO) -> bool:
 
 
 def preload() -> None:
-    """Import what editing needs, a tenth of a second of work."""
+    """Import the line editor, which takes a tenth of a second."""
     import prompt_toolkit.application
     import prompt_toolkit.input.vt100
     import prompt_toolkit.output.vt100
@@ -59,7 +59,7 @@ def preload() -> None:
 class LineEditor:
     """Reads lines from `stdin` with the prompt on `screen`.
 
-    `history` is the file of what was typed in earlier runs, None for no history; `mask` takes secrets out of it.
+    `history` is the file of lines typed in earlier runs, None for no history; `mask` removes secrets from it.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class LineEditor:
         words: Sequence[str] = (),
         default: str = "",
     ) -> str:
-        """Show the prompt, the end of a line, and return what is typed, or made of `default`: also several lines.
+        """Show the prompt, the end of a line, and return the text typed, or edited from `default`.
 
-        What is `hidden` shows as stars, and no history keeps it. Tab completes `words` behind a slash. While somebody
-        types, time is not over. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C, the error of `watch`,
-        and what the handler of a signal raises.
+        `hidden` input shows as stars and is not kept in the history. Tab completes `words` after a slash. Typing stops
+        the time limit. Raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C, the error of `watch`, and any error
+        of a signal handler.
         """
         self._words = words
         with _unechoed(self._stdin):
@@ -120,7 +120,7 @@ class LineEditor:
                 return session.prompt(prompt, default=default, pre_run=look if watch is not None else None)
 
     def discard_typeahead(self) -> None:
-        """Forget what was typed before the question."""
+        """Discard input typed before the question."""
         if self._session is not None:
             from prompt_toolkit.input.typeahead import clear_typeahead
 
@@ -207,7 +207,7 @@ def _pasted(text: str) -> list[KeyPress]:
 
 
 def _completer(words: Callable[[], Sequence[str]]) -> Completer:
-    """Return what Tab completes: a word after a slash, and the path behind an @, /add or /drop."""
+    """Return the completions for Tab: a word after a slash, and a path after @, /add or /drop."""
     from prompt_toolkit.completion import Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
 
@@ -244,7 +244,7 @@ def _keys() -> KeyBindings:
 
 @contextmanager
 def _unechoed(stdin: TextIO) -> Iterator[None]:
-    """Let the terminal keep what is typed, and not show it: the editor will."""
+    """Have the terminal keep typed input without echo: the editor shows it."""
     import termios
 
     try:

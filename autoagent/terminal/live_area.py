@@ -1,6 +1,6 @@
-"""What moves below the text: a few lines that say what is waited for, drawn anew several times a second.
+"""The live area below the text: a few status lines, redrawn several times a second.
 
-The lines stand below the cursor, which stays where the text ends, so that they are erased by erasing what is behind it.
+The lines stand below the cursor, which stays at the end of the text, so that erasing below the cursor removes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOWEST = 8  # rows of a terminal; below that there is one line
 class LiveArea:
     """Draws with `write`; `column` tells where the cursor stands, None while nothing may be drawn.
 
-    Its thread runs from the first `begin` to `close`. Whoever else writes does so inside `hidden`.
+    Its thread runs from the first `begin` to `close`. Other writers use `hidden`.
     """
 
     def __init__(self, write: Callable[[str], None], column: Callable[[], int | None]) -> None:
@@ -39,7 +39,7 @@ class LiveArea:
         self._thread: threading.Thread | None = None
 
     def begin(self, lines: Callable[[float], Sequence[str]]) -> None:
-        """Show from now on what `lines` gives for the seconds since now; it is asked in another thread."""
+        """From now on show the result of `lines(seconds since now)`, which is called in another thread."""
         with self._lock:
             self._lines, self._since = lines, time.monotonic()
             if self._thread is None and not self._closed:

@@ -1,7 +1,7 @@
-"""Where a question of a run waits for whoever is first: the person at its terminal, or `autoagent answer` elsewhere.
+"""Questions of a run, answered by the person at its terminal or by `autoagent answer` elsewhere, whichever is first.
 
-Every question passes here, also one that a sub-agent, a role of a team or a planner asks; the two sources of an answer
-are one to whoever asks. It waits no longer than the asker and the user's settings say.
+All questions pass through here, including those of sub-agents, roles of a team and planners. None waits longer than the
+asker and the user's settings allow.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class AnsweredElsewhere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the user has set for questions.
+    """The user's settings for questions.
 
-    `folder` is where they are open to other terminals, None for nowhere. After `seconds` without an answer, 0 for
-    never, the run `ends` or goes on. `workspace` and `state_dir` are told with each question.
+    `folder` opens them to other terminals, None for none. After `seconds` without an answer, 0 for never, the run
+    `ends` or continues. `workspace` and `state_dir` accompany each question.
     """
 
     folder: Path | None = None
@@ -58,7 +58,7 @@ class _Waiting:
 
     @property
     def watch(self) -> Watch | None:
-        """What the reader at the terminal looks at; None where nothing can happen meanwhile."""
+        """The function that the reader at the terminal polls; None if nothing can happen meanwhile."""
         return None if self.held is None and self._until is None else self._look
 
     def _look(self) -> BaseException | None:
@@ -67,12 +67,12 @@ class _Waiting:
         return TimeoutError() if self._until is not None and time.monotonic() >= self._until else None
 
     def close(self) -> str | None:
-        """Wait no longer; return what was answered elsewhere before, None if nothing was."""
+        """Stop waiting; return an answer given elsewhere before, None if there is none."""
         return None if self.held is None else self.held.close()
 
 
 class QuestionDesk:
-    """Asks the questions of a run on the user's terms; `mask` takes secrets out of what other terminals show of them.
+    """Asks the questions of a run on the user's terms; `mask` removes secrets from the copies for other terminals.
 
     `say` writes on the run's own screen, `attention` calls the user. `elsewhere` tells where the last answer came from.
     """
@@ -105,7 +105,7 @@ class QuestionDesk:
         `timeout` are the seconds for which the asker waits at most. `attended`: somebody is at the terminal.
 
         Raises TimeoutError if the run is to go on without an answer, StopRun if it is to end; EOFError where nobody can
-        answer, and whatever else `read` raises.
+        answer, and any error of `read`.
         """
         self.elsewhere = False
         waiting = self._begun(run, words, question, timeout)
@@ -186,7 +186,7 @@ class QuestionDesk:
         )
 
     def _id(self, run: str, proposal: Proposal | None) -> str:
-        """Return a new id; the same one for a question about the same proposal, so that it names what was seen."""
+        """Return a new id, or the same one for the same proposal, so that the id names the proposal seen."""
         if proposal is not None and self._last is not None and self._last[0] == proposal:
             return self._last[1]
         id = f"{run}.{os.urandom(2).hex()}"
@@ -203,7 +203,7 @@ class QuestionDesk:
         }
 
     def _read(self, read: Callable[[Watch | None], str], waiting: _Waiting, *, attended: bool) -> str | None:
-        """Return what was typed, None if an answer came from elsewhere. Raises as `ask` does."""
+        """Return the typed answer, None if one came from elsewhere. Raises as `ask` does."""
         try:
             return read(waiting.watch)
         except AnsweredElsewhere:
@@ -225,7 +225,7 @@ class QuestionDesk:
         return None
 
     def _settled(self, waiting: _Waiting, typed: str | None) -> str:
-        """Return the answer of whoever was first."""
+        """Return the first answer."""
         if (came := waiting.close()) is None:
             return typed or ""
         if typed:

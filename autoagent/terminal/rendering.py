@@ -98,7 +98,7 @@ class Canvas:
     rows: int = 0
 
     def at_most(self, lines: int) -> int:
-        """Return how many lines of a text to show: no more than half the screen, so that what it belongs to stays."""
+        """Return how many lines of a text to show: at most half the screen, so that its heading stays in view."""
         return min(lines, max(FEWEST_LINES, self.rows // 2)) if self.rows else lines
 
     def ink(self, ink: Ink, text: str) -> str:
@@ -110,7 +110,7 @@ class Canvas:
         return self.ink(ink, label) + wrap(f" {text}", self.columns, at=width(label))
 
     def told(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:
-        """Render a coloured label, and what the agent has to say to the user: below it where that is Markdown."""
+        """Render a coloured label and the agent's text to the user, below it if that is Markdown."""
         if self.draws and markdown.has_markup(text):
             yield self.ink(ink, label)
             yield from markdown.drawn(text, self.columns, color=self.color)
@@ -129,7 +129,7 @@ def name_of(tally: RunStats) -> str:
 
 
 def started(event: RunStarted, page: Canvas, *, brief: bool = False) -> Iterator[str]:
-    """Render who the agent is, what it is to reach, and with what; `brief`: the goals alone."""
+    """Render the agent, its goals and its means; `brief`: the goals alone."""
     if isinstance(event, Resumed):
         yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
     task = event.task
@@ -210,7 +210,7 @@ def rule(tally: RunStats, step: int, page: Canvas) -> str:
 
 
 def figures(what: str, tally: RunStats, page: Canvas, *more: str) -> str:
-    """Render in one line what a run has come to: `what` it has just done, tokens, money, more, time."""
+    """Render the figures of a run in one line: `what` it has just done, tokens, money, more, time."""
     cost = tally.usage.cost
     limit = f" of ${tally.budget:g}" if tally.budget else ""
     money = "$?" if cost is None else f"${cost:.4f}{limit}"
@@ -249,8 +249,8 @@ def proposal(
 ) -> Iterator[str]:
     """Render the command, its arguments, anything odd in them, and the diff, of a proposal or as the log has it.
 
-    `mask` takes secrets out of what is shown. Long runs of blanks are folded; what else is long is cut, unless the
-    `whole` is wanted. `step` is an earlier one that has shown the text which a note ends with, 0 for none.
+    `mask` removes secrets. Long runs of blanks are folded; other long text is cut, unless the `whole` is wanted. `step`
+    is an earlier step that has shown the text at the end of a note, 0 for none.
     """
     whole = whole or page.whole
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
@@ -287,7 +287,7 @@ def _arguments(args: Mapping[str, Any], diff: str, page: Canvas, whole: bool) ->
 
 
 def _note(preview: str, page: Canvas, ink: Ink, step: int, whole: bool) -> Iterator[str]:
-    """Render what a call would do: in red where that cannot be undone."""
+    """Render the effect of a call, in red if it cannot be undone."""
     head, _, rest = preview.rstrip("\n").partition("\n")
     if not whole and (digest := DIGEST.search(head)):
         told = f" (as shown in step {step})." if step else digest[0].replace(f", SHA-256 {digest[1]}", "")
@@ -432,7 +432,7 @@ def ended(event: Ended, page: Canvas) -> Iterator[str]:
 
 
 def report(tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render the end report: what the goals were, what changed, what it cost."""
+    """Render the end report: goals, changes, costs."""
     commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
     goals = tally.task.goals if tally.task else ()
     said = [STANDINGS[tally.standing(number)] for number in range(len(goals))]
@@ -458,7 +458,7 @@ def way_on(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
 
 
 def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render what the run has taken so far."""
+    """Render the costs of the run so far."""
     usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
     rows = {
         "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
@@ -470,13 +470,13 @@ def costs(tally: RunStats, page: Canvas) -> Iterator[str]:
 
 
 def _by_model(tally: RunStats) -> str:
-    """Say what each model has cost where there were several."""
+    """Render the cost of each model, if there were several."""
     parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
     return f" ({', '.join(parts)})" if len(parts) > 1 else ""
 
 
 def goals(tally: RunStats, page: Canvas) -> Iterator[str]:
-    """Render the goals, a line each, with what their checks say."""
+    """Render the goals, a line each, with the results of their checks."""
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
         met = tally.met.get(number)
         unknown = "not checked yet" if goal.check else "no check"

@@ -1,4 +1,4 @@
-"""The end of a run as a table, drawn by rich: goals with their checks, files, commands, what it cost and took."""
+"""The end of a run as a table, drawn by rich: goals with their checks, files, commands, cost and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user may ask for at a question, with a slash in front: `/cost`, `/goals`. It is all in the events so far."""
+"""Slash commands at a question: `/cost`, `/goals`. All of them read the events so far."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ class Style:
     """How the screen looks. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
 
     `whole`: nothing is cut. `thoughts`: `full`, `short` (in a line), `none`, or `auto`: the first, and the others in a
-    line where t can show them. `history` is the file that keeps what is typed, for later runs; `notify` the command
-    that is told of questions, `terms` what holds for these.
+    line where t can show them. `history` is the file of typed lines, for later runs; `notify` the command that is told
+    of questions, `terms` the settings for these.
     """
 
     color: bool = False
@@ -38,7 +38,7 @@ AS_USUAL = Style()
 
 
 def decide_color(env: Mapping[str, str], isatty: bool) -> bool:
-    """Return whether to write colour codes: NO_COLOR, CLICOLOR_FORCE, CLICOLOR=0, then what the terminal is."""
+    """Return whether to write colour codes: by NO_COLOR, CLICOLOR_FORCE, CLICOLOR=0, then by the terminal."""
     if env.get("NO_COLOR"):
         return False
     if env.get("CLICOLOR_FORCE", "0") not in ("", "0"):
@@ -127,7 +127,7 @@ class Screen:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Let what the stream still holds go nowhere, so that Python's flush at exit does not fail once more."""
+    """Discard the stream's buffer, so that Python's flush at exit does not fail again."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

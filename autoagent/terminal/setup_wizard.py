@@ -1,4 +1,4 @@
-"""The questions before the first step: which model to use, and what the agent is and should reach."""
+"""The questions before the first step: the model, and the agent's name, role and goals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EXACT = re.compile(
 
 
 class SetupTerminal(Protocol):
-    """The terminal on which the questions are asked. `interactive`: a person reads what is shown, and can say no."""
+    """The terminal on which the questions are asked. `interactive`: a person reads it, and can say no."""
 
     @property
     def interactive(self) -> bool: ...
@@ -45,7 +45,7 @@ class SetupTerminal(Protocol):
         """Return the answer, or `default` for an empty one. Raises EOFError at the end of the input."""
 
     def secret(self, prompt: str) -> str:
-        """Do as `ask`, without showing what is typed."""
+        """Like `ask`, without showing the input."""
 
 
 # The task --------------------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ class SetupTerminal(Protocol):
 def ask_task(terminal: SetupTerminal, propose: Callable[[str], str] | None = None) -> Task:
     """Ask for the task: one wish that `propose` turns into a model's text, or each part in turn.
 
-    Without `propose`, or a wish, everything is asked. Raises StopRun at the end of the input, and
-    what `propose` raises except ModelError.
+    Without `propose`, or a wish, everything is asked. Raises StopRun at the end of the input, and any error of
+    `propose` except ModelError.
     """
     try:
         if propose is not None:
@@ -73,7 +73,7 @@ def task_of_wish(
 ) -> Task | None:
     """Return the task that `propose` makes of a wish, or the wish as its goal where that fails; None if it is refused.
 
-    A person sees it once, and may edit it if that `asks`. Raises EOFError, and what `propose` raises except ModelError.
+    A person sees it once, and may edit it if `asks`. Raises EOFError, and any error of `propose` except ModelError.
     """
     proposed = _proposed(terminal, propose, wish) if propose is not None else None
     task = proposed or Task(WISH_NAME, PLAIN_ROLE, (parse_goal(wish),))

@@ -3,9 +3,8 @@
 Python raises KeyboardInterrupt between any two instructions, also between writing a log line and syncing it. Here a
 signal is noted at once and raised only inside `allowed()`: while a model thinks, a command runs or a question waits.
 
-A signal that comes after the last instruction before a system call, and before that call waits, is noted by Python
-when the call returns: at a question, never. So a thread looks after every signal and interrupts what waits by SIGURG,
-which does nothing else.
+A signal that arrives just before a system call starts to wait is noted by Python only when the call returns: at a
+question, never. So after every signal a thread interrupts the waiting call by SIGURG, which does nothing else.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class StreamedThoughts:
         return self._screen.flow is not None
 
     def hear(self, delta: str) -> None:
-        """Write what is new of the thoughts in a piece of the reply."""
+        """Write the new part of the thoughts in a piece of the reply."""
         self._heard += self._stream.feed(delta)
         whole = self._heard.rstrip(_GRAPHIC).lstrip()  # the last word may be half a secret
         masked = self._mask(whole)

@@ -16,7 +16,7 @@ SHOWN = 300  # characters of a call
 class SubAgentText:
     """Take up every event of a sub-agent in order; `lines` does so, too.
 
-    `replays`: what the user was asked about, and answered, is shown from the events.
+    `replays`: questions and answers are shown from the events.
     """
 
     def __init__(self, *, replays: bool = False) -> None:

@@ -27,7 +27,7 @@ def restart_in_utf8_mode() -> None:
 
 
 def use_encoding_of_terminal() -> None:
-    """Read and write the terminal in its own encoding, and write as an escape what that lacks."""
+    """Read and write the terminal in its own encoding, with escapes for characters that it lacks."""
     encoding = sys._xoptions.get(_TERMINAL)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper):

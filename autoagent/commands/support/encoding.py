@@ -1,6 +1,6 @@
 """How the bytes of a text file become text, and the text bytes again in the file's own encoding.
 
-Not charset-normalizer: it guesses, and what is written back must be the bytes that were read.
+Not charset-normalizer: it guesses, and the bytes written back must be those that were read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Decoded:
 
     @property
     def note(self) -> str:
-        """What a reader must know about the text; '' if all is well."""
+        """Notes for the reader of the text; '' if all is well."""
         if self.encoding == "latin-1":
             return "not valid UTF-8, read as latin-1"
         return f"bytes that are not valid {self.encoding} are shown as {_REPLACED}" if self.damaged else ""

@@ -1,4 +1,4 @@
-"""What a program printed and how it ended, as the model reads it."""
+"""A program's output and end, as the model reads them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def has_failed(exit: ProcessExit) -> bool:
 
 
 def described(exit: ProcessExit) -> str:
-    """Describe how the program ended, and what it printed, as far as it was kept."""
+    """Describe how the program ended, and its output, as far as it was kept."""
     printed = _last_states(exit.output.decode("utf-8", "replace"))
     how = ending(exit)
     how = how[0].upper() + how[1:]

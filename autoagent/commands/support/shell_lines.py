@@ -1,4 +1,4 @@
-"""A shell line as far as its text tells: the programs it names, what it risks, what of it only a shell understands.
+"""Reads a shell line: the programs it names, its risk, and the parts that only a shell understands.
 
 It is read for the person who is to approve it, for the risk of the call and for the lists of programs; nothing is run.
 Not seen: what a variable, a here-document, an alias, a script or an interpreter (`python -c`, `awk`, `make`) starts.
@@ -100,7 +100,7 @@ def starts_others(words: Sequence[str]) -> bool:
 
 
 def inner_lines(words: Sequence[str]) -> list[str]:
-    """Return what a shell that the words start may be told to run (`sh -c LINE`): every word it may be."""
+    """Return the lines that a shell started by these words may run (`sh -c LINE`): every word that can be one."""
     if name_of(words[0]) not in SHELLS and not starts_others(words):
         return []
     shell = next((place for place, word in enumerate(words) if name_of(word) in SHELLS), len(words))
@@ -115,10 +115,9 @@ def programs(line: str) -> list[str]:
 
 
 def risk_of(line: str) -> Risk:
-    """Return `irreversible` if the line plainly deletes,
-    overwrites or publishes, `network` if it plainly reaches out.
+    """Return `irreversible` if the line plainly deletes, overwrites or publishes, `network` if it reaches out.
 
-    Everything else is `run`, even a mere look: a program's name does not tell what it does.
+    Everything else is `run`, even a mere look: a program's name does not reveal its effects.
     """
     risks = {_risk(words) for words in _commands(line)}
     return next((risk for risk in ("irreversible", "network") if risk in risks), "run")
@@ -134,7 +133,7 @@ def _risk(words: Sequence[str]) -> Risk:
 
 
 def _commands(line: str) -> Iterator[list[str]]:
-    """Yield the words of each simple command without what precedes it, including commands that an inner shell runs."""
+    """Yield the words of each simple command without its prefixes, including commands that an inner shell runs."""
     line, inside = _without_substitutions(_without_here_documents(line))
     words: list[str] = []
     tokens = iter([*_tokens(line), "\n"])
@@ -154,7 +153,7 @@ def _commands(line: str) -> Iterator[list[str]]:
 
 
 def _without_substitutions(line: str) -> tuple[str, list[str]]:
-    """Return the line with `$...` for each substitution, and what these hold; quotes are ignored."""
+    """Return the line with `$...` for each substitution, and their contents; quotes are ignored."""
     inside: list[str] = []
 
     def take(match: re.Match[str]) -> str:

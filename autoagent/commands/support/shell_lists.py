@@ -1,4 +1,4 @@
-"""Lists of programs: what SHELL_COMMAND_CONTROL, SHELL_ALLOWLIST and SHELL_DENYLIST make of a shell line.
+"""Lists of programs: applies SHELL_COMMAND_CONTROL, SHELL_ALLOWLIST and SHELL_DENYLIST to a shell line.
 
 With a list set no shell is used: the line is one program and its arguments. The program is looked up as the sandbox
 looks it up, links are followed, and what it comes to is checked; with a program that starts another one (`env`,
@@ -56,7 +56,7 @@ def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Co
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """A rule; entries are names or paths of programs. `only`: what is not in `allowed` is refused."""
+    """A rule; entries are names or paths of programs. `only`: refuse programs that are not in `allowed`."""
 
     allowed: frozenset[str]
     denied: frozenset[str]
@@ -139,6 +139,6 @@ class _Lists:
         return shutil.which(word, path=self.search)
 
     def _called(self, word: str) -> str:
-        """Return the name of what a word leads to, through links."""
+        """Return the name of the program that a word leads to, through links."""
         name = name_of(os.path.realpath(self._found(word) or word))
         return name_of(word) if name in MULTI_CALL else name

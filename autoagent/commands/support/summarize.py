@@ -33,7 +33,7 @@ def split(text: str, size: int = PART) -> list[str]:
 def digest(
     ask: Ask, parts: Sequence[str], question: str, source: str, *, run: str = "", progress: Callable[[str], None]
 ) -> str:
-    """Summarise all parts against the question; `progress` hears which one is next. Raises what `ask` raises."""
+    """Summarise all parts against the question; `progress` hears which one is next. Raises the errors of `ask`."""
     summaries = []
     for number, part in enumerate(parts, 1):
         progress(f"{source}: part {number} of {len(parts)}")

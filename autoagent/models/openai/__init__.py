@@ -2,5 +2,5 @@
 trusted with nothing: requests, answers, retries, embeddings.
 
 May import what models may; the `openai` package in `endpoint` alone. Hands out the model and the embedder that the
-registry opens, and what `doctor` finds of them.
+registry opens, and the findings of `doctor` on them.
 """

@@ -39,7 +39,7 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
 
 
 def offered_instead(settings: ModelSettings, model: str, *, named: bool) -> tuple[str, ...]:
-    """Return what an endpoint offers if its list lacks a model; () if it has it, or no list comes at once.
+    """Return the models of an endpoint whose list lacks one; () if it has it, or no list comes at once.
 
     A model that the user has `named` is looked for on his own servers alone, and only until it was used there once:
     some lists leave out models that work.
