@@ -98,7 +98,7 @@ def _reason(command: Command, settings: Settings) -> str:
 def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bool = False) -> Registry:
     """Return the commands of a run: those the user names (names or categories, `all`), else all.
 
-    If the window is small and the user names none, commands that few runs need are loaded by group, when the agent asks.
+    If the window is small and the user names none, commands that few runs need are loaded by group on demand.
     So are commands that distract a `guided` model. The command that ends the run is always offered. Raises
     SettingsError for a wanted name that is neither a command nor a category, or cannot be used here.
     """
