@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel
-from server import Reply, ScriptedServer
+from server import Reply, ScriptedServer, command
 
-from autoagent.core.errors import ModelError, SettingsError, StateError
+from autoagent.commands.context import Context
+from autoagent.commands.registry import command as command_made_of
+from autoagent.core.commands import Effects
+from autoagent.core.errors import CommandError, ModelError, SettingsError, StateError
 from autoagent.runs.log_reader import run_ids
 from autoagent.teams.metagpt import (
     LLM,
@@ -228,6 +232,48 @@ def test_what_a_resumed_run_could_not_have_is_refused_at_once(value: Any) -> Non
         Message("x", metadata={"x": value})
 
 
+def total(first: int, *, second: int = 1) -> str:
+    """Add two numbers."""
+    return f"{first} and {second} are {first + second}"
+
+
+@command_made_of("shout", "Shout a word", risk="read", effects=Effects())
+def shout(context: Context, word: Annotated[str, "what to shout"]) -> str:
+    raise CommandError(f"too late for {word}")
+
+
+def test_plain_functions_are_tools_of_a_role(
+    place: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that declares no effects is asked about at each call; what it raises, the model reads."""
+    done = command("task_complete", reason="3")
+    server.add(command("total", first=1, second=2), command("shout", word="Hey"), done)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 3))
+    role = Role("Ann", actions=[Action("Sum", instruction="Sum 1 and 2")], tools=(total, shout, "read_file"))
+    history = asyncio.run(Team(roles=[role]).run(1, "Sum"))
+    assert history.get()[-1].content == "3"
+    offered = server.requests[0].prompt
+    assert '"total", args: "first": (integer), "second": (integer) (optional, default 1)' in offered
+    assert "Add two numbers" in offered and '"read_file"' in offered
+    assert "1 and 2 are 3" in server.requests[1].prompt and "too late for Hey" in server.requests[2].prompt
+
+
+def test_tools_that_no_model_can_use_are_refused(place: Path, server: ScriptedServer) -> None:
+    def untyped(x) -> str:  # type: ignore[no-untyped-def]
+        return str(x)
+
+    def read_file(filename: str) -> str:
+        return filename
+
+    for tool, problem in (
+        (untyped, "The tool untyped has an argument that no model can"),
+        (read_file, "'read_file' has"),
+    ):
+        team = Team(roles=[Role("Ann", actions=[Action("Sum", instruction="Sum", commands=[tool])])])
+        with pytest.raises(SettingsError, match=problem):
+            asyncio.run(team.run(1, "Sum"))
+
+
 PROGRAM = """\
 import asyncio
 from autoagent.teams.metagpt import Action, Message, Role, Team
@@ -253,8 +299,8 @@ print(asyncio.run(team.run(n_round=2)).get())
 def test_a_person_takes_a_role_of_a_program(place: Path, server: ScriptedServer) -> None:
     server.add(Reply("A poem."))
     (place / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "program.py"]
-    done = subprocess.run(command, cwd=place, input="It will do.\n\n", capture_output=True, text=True, check=False)
+    started = [sys.executable, "program.py"]
+    done = subprocess.run(started, cwd=place, input="It will do.\n\n", capture_output=True, text=True, check=False)
     assert "Judge A poem." in done.stdout, done.stderr
     assert "[Human: a poem, Ann: A poem., Judge: It will do.]" in done.stdout
     assert UserRequirement is BossRequirement

@@ -16,6 +16,7 @@ from autoagent.text.quoting import marked
 
 if TYPE_CHECKING:
     from autoagent.teams.role import Role
+    from autoagent.teams.tools import Tool
 
 _PLACE = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
 """What a prompt may name: all that the role has read, what is new, the newest message alone, what the user wants."""
@@ -27,15 +28,15 @@ class Action:
     """An action, for a class of one's own to derive from; its `run` is asynchronous or not, and may `_aask`.
 
     One with an `instruction` needs no class: it asks the model with that. With `commands` it works as an agent instead,
-    with these commands alone, until it says that it is done; what it says then is its result. With a `file` the answer
-    is the text of that, which the program writes as if by write_to_file, and is the result. A `check` is a shell
-    command that exits 0 once the work is done: as long as it does not, the agent goes on. `model` is that of the
-    endpoint which does it, empty for the role's.
+    with these commands, or plain functions, alone, until it says that it is done; what it says then is its result. With
+    a `file` the answer is the text of that, which the program writes as if by write_to_file, and is the result. A
+    `check` is a shell command that exits 0 once the work is done: as long as it does not, the agent goes on. `model` is
+    that of the endpoint which does it, empty for the role's.
     """
 
     name: str = ""
     instruction: str = ""
-    commands: tuple[str, ...] = ()
+    commands: tuple[Tool, ...] = ()
     file: str = ""
     check: str = ""
     model: str = ""
@@ -51,7 +52,8 @@ class Action:
         self.cause = name if name and type(self) is Action else ""
         take_over(self, {"name": name, **given})
         self.name = self.name or type(self).__name__
-        self.commands = tuple(self.commands)
+        self.tools: dict[str, Tool] = {}  # by name
+        self.use(self.commands)
         self.model = self.model or model_in(self.config)
         if leaves_workspace(self.file):
             raise SettingsError(f"The file {self.file!r} of {self.name} {OUTSIDE}")
@@ -76,14 +78,21 @@ class Action:
             return await self.use_commands(prompt)
         return await self._aask(prompt)
 
-    async def use_commands(self, task: str, commands: Iterable[str] | None = None, check: str | None = None) -> str:
+    def use(self, tools: Iterable[Tool]) -> None:
+        """Give it commands, and functions of the program's own, to work with."""
+        self.tools |= {name_of(tool): tool for tool in tools}
+        self.commands = tuple(self.tools)
+
+    async def use_commands(self, task: str, commands: Iterable[Tool] | None = None, check: str | None = None) -> str:
         """Work on a task as an agent with these commands, or those of the action; return what it says in the end.
 
         Each command is guarded, authorized and run in the sandbox as any. `check`, or that of the action, is run in the
         sandbox without a question.
         """
         goal = Goal(task, (self.check if check is None else check) or None)
-        return self._hired.turn.use_commands(goal, tuple(commands or self.commands), self.name, model=self.model)
+        return self._hired.turn.use_commands(
+            goal, tuple(map(name_of, commands or self.commands)), self.name, model=self.model
+        )
 
     async def write_file(self, task: str, file: str | None = None, check: str | None = None) -> str:
         """Ask the model for the text of a file, this one or that of the action; return the name and the text.
@@ -129,6 +138,12 @@ class Action:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+def name_of(tool: Tool) -> str:
+    """Return the name under which a model calls a tool."""
+    spec = getattr(tool, "spec", None)
+    return tool if isinstance(tool, str) else str(spec.name if spec else getattr(tool, "__name__", tool))
 
 
 def model_in(config: Any) -> str:

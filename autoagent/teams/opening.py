@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoagent import __version__
+from autoagent.commands import selection
 from autoagent.commands.registry import Command, Registry
 from autoagent.config.settings import Settings
 from autoagent.core.commands import CommandSpec
@@ -26,6 +27,7 @@ from autoagent.session.run_driver import OpenedRun, drive
 from autoagent.session.run_plan import RunPlan, opened_parts
 from autoagent.session.session import Session, claimed_state
 from autoagent.teams.person import ask_person
+from autoagent.teams.tools import commands_of
 from autoagent.terminal.console import Console
 
 if TYPE_CHECKING:
@@ -60,7 +62,10 @@ class TeamPlan:
             plugins = parts.plugins
             model = run_factory.open_model(settings, console)
             plugins.shape(_task(self), run_factory.guidance_of(settings))  # for their commands alone
-            registry = _registry(settings, team, (*parts.commands, *plugins.commands))
+            others = (*parts.commands, *plugins.commands)
+            known = [spec.name for spec in selection.all_specs()] + [each.spec.name for each in others]
+            tools = [tool for role in team.env.roles for action in role.actions for tool in action.tools.values()]
+            registry = _registry(settings, team, (*others, *commands_of(tools, known)))
             start = _described(self, model, registry)
             attended = run_factory.is_attended(settings)
             plan = RunPlan(
@@ -149,7 +154,6 @@ def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Regist
 
     Raises SettingsError for a role's command that is not among them.
     """
-    from autoagent.commands import selection
     from autoagent.teams.member import NO_WRITER
 
     registry = hooked_registry(selection.available(settings, more))

@@ -17,6 +17,7 @@ from autoagent.teams.message import Message, cause_of
 if TYPE_CHECKING:
     from autoagent.core.task import Goal
     from autoagent.teams.environment import Environment
+    from autoagent.teams.tools import Tool
 
 _NUMBER = re.compile(r"-?\d+")
 _CHOICE = """\
@@ -100,6 +101,7 @@ class Role:
         react_mode: `react`, `by_order` or `plan_and_act`.
         max_react_loop: how many actions it takes in a turn at most, by `react`.
         model: the endpoint's model that answers; empty for that of the run.
+        tools: commands, and functions of the program's own, that all its actions with an instruction work with.
     """
 
     name: str = ""
@@ -109,6 +111,7 @@ class Role:
     desc: str = ""
     is_human: bool = False
     model: str = ""
+    tools: tuple[Tool, ...] = ()
     observe_all_msg_from_buffer: bool = True  # else it remembers only what it watches for, or what names it
 
     def __init__(
@@ -171,6 +174,8 @@ class Role:
         for number, given in enumerate(actions):
             action = given() if isinstance(given, type) else given
             action.role = self
+            if action.instruction and not action.file:
+                action.use(self.tools)
             self.actions.append(action)
             self.states.append(f"{number}. {action}")
 
