@@ -26,6 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 PEER = "MetaGPT's minimal role: 2.8 ms at 50 messages, 3.0 -> 3.7 over 500 (measured elsewhere)"
+AROUND = 20  # rounds of which the median stands for one
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -113,17 +114,24 @@ def main() -> None:
     given = parser.parse_args()
     took = work(given.rounds)
     tenth = max(1, len(took) // 10)
+    first, last = statistics.median(took[:AROUND]), statistics.median(took[-AROUND:])
     figures: dict[str, Any] = {
         "messages": len(took) + 1,
         "median_ms": round(statistics.median(took), 2),
         "first_tenth_ms": round(statistics.median(took[:tenth]), 2),
         "last_tenth_ms": round(statistics.median(took[-tenth:]), 2),
+        "round_10_ms": round(first, 2),
+        "last_round_ms": round(last, 2),
+        "growth": round(last / first, 2),
+        "load": round(os.getloadavg()[0], 1),
     }
     if given.json:
         print(json.dumps(figures))
         return
     print(f"{figures['messages']:,} messages: {figures['median_ms']} ms of own work each (median)")
     print(f"first tenth {figures['first_tenth_ms']} ms, last tenth {figures['last_tenth_ms']} ms")
+    print(f"round 10 {figures['round_10_ms']} ms, round {figures['messages']:,} {figures['last_round_ms']} ms,")
+    print(f"{figures['growth']} times as long (medians of {AROUND} rounds; load {figures['load']})")
     print(PEER)
 
 
