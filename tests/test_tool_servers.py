@@ -93,6 +93,24 @@ def test_a_program_in_the_folder_is_found_and_looked_at(tmp_path: Path, entry: d
     assert changed.code != server.code
 
 
+def test_what_a_link_beside_a_program_leads_to_is_looked_at_and_the_whole_digest_is_trusted(tmp_path: Path) -> None:
+    for name in ("tools/srv.py", "shared/lib/a.py", "other/b.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("x = 1\n")
+    (tmp_path / "tools/lib").symlink_to("../shared/lib")
+    (tmp_path / "shared/lib/b.py").symlink_to("../../other/b.py")
+    (tmp_path / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"s": {"command": "python", "args": ["tools/srv.py"]}}})
+    )
+    seen = []
+    for name in ("tools/srv.py", "shared/lib/a.py", "other/b.py"):
+        (tmp_path / name).write_text("x = 2\n")
+        (server,) = read_servers(tmp_path / "mcp.json", tmp_path, None, [tmp_path])
+        seen.append(server.code)
+    assert len({*seen}) == 3
+    assert seen[-1] in untrusted_server(server).value, "a part of a digest can be met by trying"
+
+
 def test_another_argument_is_another_server_to_trust(tmp_path: Path) -> None:
     marks = {untrusted_server(listed(tmp_path, {"command": "x", "args": args})[0]).mark for args in ([], ["-r"])}
     assert len(marks) == 2

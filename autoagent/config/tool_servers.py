@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def untrusted_server(entry: ServerEntry) -> UntrustedValue:
     return UntrustedValue(
         file=entry.place.name,
         name=entry.name,
-        value=f"{entry.written} with {names} as of now ({entry.code[:16]})" if names else entry.written,
+        value=f"{entry.written} with {names} as of now (SHA-256 {entry.code})" if names else entry.written,
         about=f"an MCP server: {entry.about}",
         additive=True,
     )
@@ -135,7 +136,7 @@ def _with_code(entry: ServerEntry, within: Sequence[Path]) -> ServerEntry:
 def _places(entry: ServerEntry, within: Sequence[Path]) -> list[Path]:
     """Return the files of an entry's program in these folders: each with the folder it lies in, unless that is one of
     these itself. Of several files those count that are code, and the first: others may be data. A folder counts where
-    it is a program, or where a variable has modules looked for in it.
+    it is a program, or where a variable has modules looked for in it; and of each, what its links lead to.
     """
     base = Path(entry.folder, entry.cwd)
     modules = [after.replace(".", "/") for flag, after in zip(entry.args, entry.args[1:], strict=False) if flag == "-m"]
@@ -150,7 +151,14 @@ def _places(entry: ServerEntry, within: Sequence[Path]) -> list[Path]:
             places[path] = None
         elif path.is_file() and (not places or code_block.is_code(path.name) or os.access(path, os.X_OK)):
             places[path if path.parent in within else path.parent] = None
-    return list(places)
+    found = list(places)
+    for place in found:  # which grows: what a link in it leads to is part of it
+        links = [entry for entry in islice(place.rglob("*"), _FILES) if entry.is_symlink()]
+        for path in [Path(os.path.realpath(link)) for link in links]:
+            inside = any(root in path.parents for root in within)
+            if inside and path.exists() and not any(path.is_relative_to(known) for known in found):
+                found.append(path if path.is_dir() or path.parent in within else path.parent)
+    return found
 
 
 def _listed(path: Path) -> list[tuple[str, dict[str, Any]]]:

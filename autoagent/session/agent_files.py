@@ -118,7 +118,7 @@ def digest_of(contents: Mapping[str, bytes]) -> str:
 
 
 def skill_contents(place: Path) -> dict[str, bytes]:
-    """Return all files of a skill with their contents; links are left out.
+    """Return all files of a skill with their contents. Links are left out, but a SKILL.md that is one is read.
 
     Raises SettingsError for one that is too large or cannot be read.
     """
@@ -128,7 +128,7 @@ def skill_contents(place: Path) -> dict[str, bytes]:
         folders.sort()
         for name in sorted(names):
             path = Path(folder, name)
-            if path.is_symlink():
+            if path.is_symlink() and path != place / SKILL_FILE:
                 continue
             try:
                 with open_regular(path) as file:
