@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
 """What a prompt may name: all that the role has read, what is new, the newest message alone, what the user wants."""
 
+_MARKS = " \t*_`#>.!:'\""  # what may stand around the text of a condition
+
 OUTSIDE = "is outside of the workspace; name a file relative to that, such as notes/a.md."
 
 
@@ -31,7 +33,8 @@ class Action:
     with these commands, or plain functions, alone, until it says that it is done; what it says then is its result. With
     a `file` the answer is the text of that, which the program writes as if by write_to_file, and is the result. A
     `check` is a shell command that exits 0 once the work is done: as long as it does not, the agent goes on. `model` is
-    that of the endpoint which does it, empty for the role's.
+    that of the endpoint which does it, empty for the role's. What comes of it is for `send_to`, empty for all; but if a
+    line of it is one of the texts in `when` alone, for whom that names: a role, or `end`, which ends the team's work.
     """
 
     name: str = ""
@@ -40,6 +43,8 @@ class Action:
     file: str = ""
     check: str = ""
     model: str = ""
+    send_to: Any = ""
+    when: Mapping[str, Any] = {}
     desc: str = ""
 
     config: Any = None
@@ -118,8 +123,19 @@ class Action:
             raise SettingsError(f"The action {self.name} belongs to no role: give it to one by set_actions.")
         return self.role
 
+    def receivers(self, text: str) -> Any:
+        """Return whom a result of this text is for."""
+        lines = {line.strip(_MARKS).casefold() for line in text.splitlines()}
+        return next((to for said, to in self.when.items() if said.strip(_MARKS).casefold() in lines), self.send_to)
+
     def _filled(self, messages: Sequence[Message]) -> str:
         """Return the instruction with what it names in place; with all that was read before it, if it names nothing."""
+        prompt = self._in_place(messages)
+        if not self.when:
+            return prompt
+        return f"{prompt}\n\nLet one line of your answer be one of these, and nothing else: {', '.join(self.when)}."
+
+    def _in_place(self, messages: Sequence[Message]) -> str:
         role = self._hired
         if not _PLACE.search(self.instruction):
             return f"{told(messages)}\n\n{self.instruction}" if messages else self.instruction

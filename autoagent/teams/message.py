@@ -20,6 +20,10 @@ REQUIREMENT = "UserRequirement"
 """The cause of what the user wants."""
 
 
+END = "end"
+"""Whom a message is for that ends the work of the team."""
+
+
 class Addresses(set[str]):
     """Addresses; one alone is equal to its text, too, as programs for MetaGPT 0.4 expect."""
 

@@ -277,7 +277,7 @@ class Role:
             return result
         extra = getattr(result, "instruct_content", None)
         text = result.content if extra is not None else "" if result is None else str(result)
-        return Message(text, self.profile, action, self, instruct_content=extra)
+        return Message(text, self.profile, action, self, action.receivers(text), instruct_content=extra)
 
     def _set_state(self, state: int) -> None:
         self.rc.state = state

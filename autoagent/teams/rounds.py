@@ -35,7 +35,7 @@ from autoagent.runs.budget import Budget, RunLimits
 from autoagent.subagents.worker import Worker, WorkerSpec
 from autoagent.teams.environment import Environment
 from autoagent.teams.member import Member, Office, Round, published
-from autoagent.teams.message import Message
+from autoagent.teams.message import END, Message, addresses_of
 from autoagent.teams.role import Role
 
 LOOK = 1.0  # seconds after which a round looks up though nobody has woken it
@@ -71,6 +71,7 @@ class TeamRun:
         self._budget = budget
         self._until = until
         self._open: _Unfinished | None = None
+        self._ender: Message | None = None  # what has ended the work
         self._shares: dict[str, Budget] = {}  # the last of each role
         self._members = {str(number): Member(role, office) for number, role in enumerate(env.roles, 1)}
 
@@ -129,6 +130,7 @@ class TeamRun:
                 yield event_of
                 assert isinstance(event_of, Published)
                 message.content = event_of.content  # as it is in the log: without secrets
+                self._ender = None
                 self._env.history.read(message)
         for key, member in self._members.items():
             self._start_member(key, member)
@@ -197,11 +199,11 @@ class TeamRun:
         if self._open is not None:
             yield from self._finish([key for key in self._open.acts if key not in self._open.acted])
         planned = self._start.settings["team"]["definition"].get("n_round", 0)
-        while acts := self._read():
+        while (acts := self._read()) and self._ender is None:
             if self._env.round >= self._until:
                 self.rounds_over = True
                 if planned and self._env.round >= planned:
-                    raise StopRun(Outcome(Status.FINISHED, f"All {planned} rounds that the team plans are over."))
+                    raise self._finished(f"All {planned} rounds that the team plans are over.")
                 names = ", ".join(self._members[key].role.name for key in acts)
                 reason = f"The last of {self._until} rounds (--n-round) is over; there is news for {names}."
                 raise StopRun(Outcome(Status.LIMIT, reason))
@@ -211,7 +213,21 @@ class TeamRun:
             self._open = _Unfinished(tuple(acts))
             yield from self._finish(acts)
         rounds = f"round {self._env.round}" if self._env.round else "the beginning"
-        raise StopRun(Outcome(Status.FINISHED, f"After {rounds} nobody has news to act on."))
+        raise self._finished(f"After {rounds} nobody has news to act on.")
+
+    def _finished(self, reason: str) -> StopRun:
+        """Return the end of the work: unverified where an action that may end it has not."""
+        if self._ender is not None:
+            return StopRun(Outcome(Status.FINISHED, f"Ended by {self._ender.sent_from} in round {self._env.round}."))
+        judges = [
+            f"{role} ({action})"
+            for role in self._env.roles
+            for action in role.actions
+            if any(END in addresses_of(to) for to in action.when.values())
+        ]
+        if not judges:
+            return StopRun(Outcome(Status.FINISHED, reason))
+        return StopRun(Outcome(Status.UNVERIFIED, f"{reason} {', '.join(judges)} did not say that the work is done."))
 
     def _read(self) -> list[str]:
         """Let every role read what is new; return the keys of those that have something to act on."""
@@ -272,6 +288,7 @@ class TeamRun:
         for key in self._members:
             for message in written.get(key, {}).values():
                 self._env.history.read(message)
+                self._ender = message if END in message.send_to else self._ender
 
     def _no_money(self) -> NoMoneyException:
         investment = self._start.settings["team"]["investment"]

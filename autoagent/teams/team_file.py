@@ -16,14 +16,14 @@ from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import RunStarted
 from autoagent.teams.action import OUTSIDE, Action, leaves_workspace
-from autoagent.teams.message import REQUIREMENT
+from autoagent.teams.message import END, REQUIREMENT
 from autoagent.teams.role import Role, RoleReactMode
 from autoagent.teams.team import Team
 
 TEAM_KEYS = ("name", "idea", "investment", "n_round", "roles")
 ROLE_TEXTS = ("name", "profile", "goal", "constraints", "desc", "model")
 ROLE_KEYS = (*ROLE_TEXTS, "is_human", "may_be_human", "watch", "react_mode", "max_react_loop", "actions")
-ACTION_KEYS = ("name", "instruction", "commands", "file", "check", "model")
+ACTION_KEYS = ("name", "instruction", "commands", "file", "check", "model", "send_to", "when")
 _YES, _NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
@@ -41,6 +41,7 @@ def read_team(path: Path) -> dict[str, Any]:
         definition["investment"] = _number(entries["investment"], "an amount of USD such as 1.50", float)
     if "n_round" in entries:
         definition["n_round"] = _number(entries["n_round"], "a number of rounds, 1 or more", int, 1)
+    _check_receivers(entries["roles"], roles)
     _check_watched(entries["roles"], roles)
     sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
     return {**definition, "file": str(path.absolute()), "sha256": sha256}
@@ -122,6 +123,12 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
             raise SettingsError(f"{entry.place}: an action has no {key}; add `{key}: ...`.")
     if "model" in found:
         action["model"] = found["model"].text()
+    if "send_to" in found:
+        action["send_to"] = found["send_to"].texts()
+    if "when" in found:
+        if "file" in found:
+            raise SettingsError(f"{found['when'].where}: an action with a file cannot have it.")
+        action["when"] = {said: to.texts() for said, to in found["when"].members().items()}
     if "commands" in found:
         action["commands"] = found["commands"].texts()
     if "file" in found:
@@ -137,6 +144,19 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
     return action
 
 
+def _check_receivers(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
+    """Raise SettingsError for a receiver that there is not."""
+    known = [role["name"] for role in roles]
+    for role, place in zip(roles, entry.items(), strict=True):
+        for action in role["actions"]:
+            handed_on = {name for to in action.get("when", {}).values() for name in to} - {END}
+            if unknown := [name for name in (*action.get("send_to", ()), *handed_on) if name not in known]:
+                raise SettingsError(
+                    f"{place.place}: {action['name']} is sent to {unknown[0]!r}, who is no role; there are "
+                    f"{', '.join(known)}, and under `when:` also {END}, which ends the work."
+                )
+
+
 def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
     """Raise SettingsError for a role that watches for an action that nobody has, or that nothing can wake."""
     names = {action["name"] for role in roles for action in role["actions"]} | {REQUIREMENT}
@@ -147,12 +167,15 @@ def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
                 f"{place.place}: {role['name']} watches for {unknown[0]!r}, which nobody does; there are {known}."
             )
     woken: list[dict[str, Any]] = []
-    published = {REQUIREMENT}
-    while new := [role for role in roles if role not in woken and published.intersection(role["watch"])]:
+    published, named = {REQUIREMENT}, set[str]()
+    while new := [
+        role for role in roles if role not in woken and (role["name"] in named or published & set(role["watch"]))
+    ]:
         woken += new
         for role in new:  # but for react, the last action's result alone is published
-            told = role["actions"] if role["react_mode"] == RoleReactMode.REACT else role["actions"][-1:]
-            published.update(action["name"] for action in told)
+            for action in role["actions"] if role["react_mode"] == RoleReactMode.REACT else role["actions"][-1:]:
+                named.update(action.get("send_to", ()), *action.get("when", {}).values())
+                published.update(() if action.get("send_to") else (action["name"],))
     if not woken:
         raise SettingsError(
             f"{entry.where}: nobody watches for {REQUIREMENT}, which starts the work; "

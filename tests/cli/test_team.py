@@ -408,9 +408,44 @@ def test_what_a_writer_has_read_goes_with_its_message(team: Callable[..., Home],
     assert labels == [None, True, True, True]
 
 
+JUDGED = """\
+idea: Write a poem
+n_round: 6
+roles:
+  - {name: Ann, profile: Poet, actions: [{name: Write, instruction: Write it, send_to: Ben}]}
+  - name: Ben
+    profile: Judge
+    actions: [{name: Judge, instruction: "Judge {last}", when: {APPROVED: end, REJECTED: [Ann, Cid]}}]
+    watch: []
+  - {name: Cid, profile: Clerk, watch: [], actions: [{name: File, instruction: File it, send_to: [Cid]}]}
+"""
+
+
+def test_a_team_ends_true_when_its_judge_says_so(team: Callable[..., Home], server: ScriptedServer) -> None:
+    """A line that is the text alone hands on or ends; a word within a sentence does neither."""
+    verdicts = iter(["It is not APPROVED.\n**Rejected**", "Fine.\nAPPROVED."])
+    home = team(JUDGED, lambda request: Reply(next(verdicts)) if name_of(request) == "Ben" else None)
+    done = home.run("team", "team.yaml", "-m", "none", env=WIDE)
+    assert done.code == 0, done.text
+    assert "FINISHED: Ended by Ben in round 4." in done.text
+    assert sorted(who for who, _ in said(home)) == ["Ann", "Ann", "Ben", "Ben", "Cid"]
+    told = next(asked(request) for request in server.requests if name_of(request) == "Ben")
+    assert told.endswith("Let one line of your answer be one of these, and nothing else: APPROVED, REJECTED.")
+    again = home.run("resume", home.runs[0], env=WIDE)
+    assert again.code == 0 and "Ended by Ben in round 4." in again.text
+    undecided = team(JUDGED, lambda request: Reply("Hm.") if name_of(request) == "Ben" else None)
+    done = undecided.run("team", "team.yaml", "-m", "none", env=WIDE)
+    assert done.code == 9, done.text
+    assert "nobody has news to act on. Ben(Judge) (Judge) did not say that the work is done." in done.text
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
+        ("Code it}", "Code it, send_to: Bert}", "team.yaml:4: Code is sent to 'Bert', who is no role; there are Alice"),
+        ("Code it}", "Code it, when: {x: [end, Bert]}}", "'Bert', who is no role; there are Alice, Bob, Carol, and"),
+        ("Code it}", "Code it, file: a, when: {x: end}}", "when: an action with a file cannot have it"),
+        ("Code it}", "Code it, send_to: Carol}", "nothing wakes Bob"),
         ("roles:", "rolls:", "rolls: there is no such key of a team. Did you mean roles?"),
         ("watch: [Code]", "watch: [Cod]", "Bob watches for 'Cod', which nobody does; there are Code, Review"),
         ("goal: write code", "react_mode: fast", "react_mode: 'fast' is none; use react, by_order or plan_and_act."),
