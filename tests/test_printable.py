@@ -61,6 +61,9 @@ def test_width_counts_columns(text: str, columns: int) -> None:
 def test_long_blank_runs_are_folded() -> None:
     assert fold_blanks("ls" + " " * 2000 + "; rm x") == "ls ... 2,000 spaces ... ; rm x"
     assert fold_blanks("a" + "\n" * 2001 + "b") == "a\n... 2,000 blank lines ...\nb"
+    for blank in "\u00a0\u2003\u2800\u3000":
+        assert fold_blanks("ls" + blank * 2000 + "; rm x") == "ls ... 2,000 spaces ... ; rm x"
+        assert fold_blanks("a" + f"{blank}\n" * 2001 + "b") == f"a{blank}\n... 2,000 blank lines ...\nb"
     assert fold_blanks("a\n\n\nb    c") == "a\n\n\nb    c"
 
 

@@ -126,8 +126,10 @@ _STATE = "runs and memory made here"  # what is trusted in a state folder
 
 
 def is_own(state: Path, trusted: Trusted) -> bool:
-    """Return whether the state folder is missing, empty, or was made here by this user."""
+    """Return whether the state folder is missing, this user's and empty, or was made here by this user."""
     if is_empty(state):  # looked at first: whoever puts something in has given it its id before
+        with suppress(OSError):  # whose folder it is can put other runs into it, whoever made these
+            return not state.exists() or state.stat().st_uid == os.geteuid()
         return True
     id = _id_in(state)
     return bool(id) and trusted.holds(state, _state(state, id).mark)
@@ -156,6 +158,8 @@ def claim(state: Path, trusted: Trusted) -> None:
     trusted.add(state, [_state(state, id)])
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if state.stat().st_mode & 0o022:
+            state.chmod(0o700)
     except OSError as error:
         raise SettingsError(f"The state folder {state} cannot be made: {error.strerror}.") from error
     write_text(state / ID, f"{id}\n", private=True)

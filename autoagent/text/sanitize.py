@@ -33,7 +33,8 @@ _LOOKALIKES = {
                         "\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03f2\u03f3]"),
 }  # fmt: skip
 
-_BLANKS = re.compile(r"[ \t]{40,}|\n(?:[ \t]*\n){7,}")
+_BLANK = r"[^\S\n]|\u2800"  # of any width; the last is braille without a dot
+_BLANKS = re.compile(rf"(?:{_BLANK}){{40,}}|\n(?:(?:{_BLANK})*\n){{7,}}")
 
 
 def valid(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nobody
 import pytest
 from cli.driver import FINISH, GOAL
 from server import ScriptedServer, command
@@ -328,6 +329,20 @@ def test_state_that_was_not_made_here_is_not_used_and_not_written(there: Room) -
     assert finish(copied, "resume", "-c", run)[0] == 0
     assert finish(copied, "trust", "--revoke")[0] == 0
     assert run not in finish(copied, "runs")[1]
+
+
+def test_a_state_folder_that_another_user_has_made_waits_for_trust_and_none_stays_open_to_others() -> None:
+    nobody.require()
+    with room() as made, ScriptedServer(*FINISH) as server:
+        made.point_at(server)
+        made.state.mkdir()
+        os.chown(made.state, nobody.ID, nobody.ID)
+        code, text = finish(made, *RUN)
+        assert (code, "trust them: .autoagent." in text, list(made.state.iterdir())) == (3, True, []), text
+        os.chown(made.state, 0, 0)
+        made.state.chmod(0o777)
+        assert finish(made, *RUN)[0] == 0
+        assert made.state.stat().st_mode & 0o077 == 0
 
 
 def test_all_that_is_trusted_is_shown_and_what_is_revoked_is_so_however_deep(there: Room) -> None:

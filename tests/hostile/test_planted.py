@@ -231,3 +231,17 @@ def test_what_the_user_changes_meanwhile_is_his(there: Room) -> None:
     assert process.returncode == 0, out + err
     assert "st = status" in (root / ".git/config").read_text()
     assert (root / ".envrc").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_other_tools_run_is_the_users_too(there: Room, kind: str) -> None:
+    names = (".hg/hgrc", ".jj/repo/config.toml", ".helix/languages.toml", ".mise.toml", ".mvn/extensions.xml",
+             ".vim/plugin/x.vim", ".config/nvim/init.lua", ".config/sway/config", ".gnupg/gpg-agent.conf",
+             ".kube/config", ".local/lib/python3.11/site-packages/x.pth")  # fmt: skip
+    planted = f"for f in {' '.join(names)}; do mkdir -p $(dirname $f); echo 'touch PWNED' > $f; done"
+    replies = {"shell": shell(planted), "file": command("write_to_file", filename=names[0], text="[hooks]")}
+    section = drive(there, replies, "--sandbox", kind, apart=True)
+    section.went_on()
+    assert not [name for name in names if (there.workspace / name).exists()]
+    assert section["shell"].text.count("was taken away") == len(names)
+    assert "would run as you later" in section["file"].text
