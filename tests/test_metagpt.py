@@ -143,6 +143,12 @@ def test_a_message_can_be_put_before_one_role(place: Path, server: ScriptedServe
     assert [message.sent_from for message in env.history] == ["", "Ann"]
 
 
+def test_what_a_message_names_can_be_set_later() -> None:
+    message = Message("x", sent_from=Role("Ann"))
+    message.send_to, message.cause_by = "Ben", Opens
+    assert (message.sent_from, message.send_to, message.cause_by) == ("Ann", {"Ben"}, f"{__name__}.Opens")
+
+
 def test_a_model_without_a_role(place: Path, server: ScriptedServer) -> None:
     words(server)
     llm = LLM()

@@ -58,14 +58,24 @@ class Message:
     ) -> None:
         self.content = str(content)
         self.role = role
-        self.cause_by = cause_of(cause_by or REQUIREMENT)
-        self.sent_from = address_of(sent_from) if sent_from else ""
-        self.send_to: set[str] = Addresses(addresses_of(send_to or ALL))
+        self.cause_by: str = cause_by
+        self.sent_from: str = sent_from
+        self.send_to: set[str] = send_to
         self.id = id
         self.instruct_content = instruct_content
         self.metadata = dict(metadata or {})
         _packed("metadata", self.metadata)
         self.origin = Origin()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; what names actions or roles may be these themselves."""
+        if name == "cause_by":
+            value = cause_of(value or REQUIREMENT)
+        elif name == "sent_from":
+            value = address_of(value) if value else ""
+        elif name == "send_to":
+            value = Addresses(addresses_of(value or ALL))
+        super().__setattr__(name, value)
 
     def is_for(self, addresses: Iterable[str]) -> bool:
         """Return whether it is for everybody, or for one of these addresses."""
