@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from autoagent.core import command_schema
-from autoagent.core.commands import CommandSpec, prompt_line
+from autoagent.core.commands import CommandSpec, command_list
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Asking, Message
 from autoagent.core.prompt_style import PromptStyle
@@ -41,7 +41,7 @@ class Guidance:
     constraints: tuple[str, ...] = (
         "Your memory of this conversation is short: save what matters to files soon.",
         "If you are unsure how you did something, or want to recall a past event, thinking of similar events helps.",
-        "Nobody will help you unless you ask; use only the commands listed below, one at a time.",
+        "Nobody will help you unless you ask; use only the commands you are given, one at a time.",
         "Files are reached only inside your workspace; name them by paths relative to it.",
     )
     resources: tuple[str, ...] = (
@@ -107,7 +107,7 @@ def system_prompt(
         "You are an autonomous agent. Make every decision yourself, without waiting for the user's help. "
         "Do what a language model does well, prefer simple plans, and stay within the law.\n" + EXPLANATION,
         "Constraints:\n" + _numbered(guidance.constraints),
-        "Commands:\n" + _numbered([prompt_line(spec) for spec in listed]),
+        *([] if asking == "tools" else [command_list(listed)]),  # the tools describe them
         "Resources:\n" + _numbered(guidance.resources),
         "Performance Evaluation:\n" + _numbered(guidance.best_practices),
         _response_format(asking, style, listed),

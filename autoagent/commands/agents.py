@@ -32,6 +32,7 @@ def _switched_on(settings: Settings) -> str:
     "start_agent",
     "Start a sub-agent that works in the background",
     risk="write",
+    rare=True,
     available=_switched_on,
     effects=Effects(tells_agents=True),
     levels=(),
@@ -57,6 +58,7 @@ def start_agent(
     "message_agent",
     "Tell a sub-agent something",
     risk="write",
+    rare=True,
     available=_switched_on,
     repeatable=True,
     effects=Effects(tells_agents=True),
@@ -74,6 +76,7 @@ def message_agent(
     "list_agents",
     "List your sub-agents, or wait for one",
     risk="read",
+    rare=True,
     available=_switched_on,
     repeatable=True,
     effects=Effects(),
@@ -89,7 +92,15 @@ def list_agents(
     return CommandOutput(text, replace(_meta(agents), waits=waits))
 
 
-@command("delete_agent", "End a sub-agent", risk="write", available=_switched_on, effects=Effects(), autogpt=_AUTOGPT)
+@command(
+    "delete_agent",
+    "End a sub-agent",
+    risk="write",
+    rare=True,
+    available=_switched_on,
+    effects=Effects(),
+    autogpt=_AUTOGPT,
+)
 def delete_agent(context: Context, key: Key) -> CommandOutput:
     agent = context.agents.end(key)
     return CommandOutput(_line(agent), _meta([agent]))

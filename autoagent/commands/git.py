@@ -107,6 +107,7 @@ def _preview(context: Context, url: str, clone_path: str) -> str:
     "clone_repository",
     "Clone a git repository",
     risk="network",
+    rare=True,
     available=_available,
     preview=_preview,
     effects=Effects(from_outside=True),

@@ -86,6 +86,7 @@ def recall(context: Context, query: Annotated[str, "what the memories are about"
     "sleep",
     "Sleep: let unused memories fade, and dream of those forgotten",
     risk="write",
+    rare=True,
     available=_switched_on,
     repeatable=True,  # what fades is for the time to say
     effects=Effects(),

@@ -98,6 +98,7 @@ def command(
     category: str = "",
     effects: Effects | None = None,
     always_offered: bool = False,
+    rare: bool = False,
     distracts: bool = False,
     autogpt: Iterable[str] = (),
     meant_by: Iterable[str] = (),
@@ -112,7 +113,7 @@ def command(
     the same arguments, returns its risk if that depends on them (`risk` is the usual one). `repeatable`: the same call
     may give another result although nothing changed here. A command without declared `effects` is asked about at every
     call, and its results count as untrusted and private.
-    `always_offered`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels` are as in CommandSpec.
+    `always_offered`, `rare`, `distracts`, `autogpt`, `meant_by`, `ignored`, `stand_in` and `levels`: see CommandSpec.
     """
 
     def register(function: Callable[..., str | CommandOutput]) -> Command:
@@ -127,6 +128,7 @@ def command(
             repeatable,
             effects,
             always_offered,
+            rare,
             distracts,
             "",
             tuple(autogpt),

@@ -98,8 +98,8 @@ def _reason(command: Command, settings: Settings) -> str:
 def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bool = False) -> Registry:
     """Return the commands of a run: those the user names (names or categories, `all`), else all.
 
-    If the window is small and the user names none, commands that few runs need are loaded by group on demand.
-    So are commands that distract a `guided` model. The command that ends the run is always offered. Raises
+    If the user names none, rare commands are loaded by group on demand. So are commands that distract a `guided` model,
+    and in a small window all but the most usual ones. The command that ends the run is always offered. Raises
     SettingsError for a wanted name that is neither a command nor a category, or cannot be used here.
     """
     names = {spec.name for spec in registry.specs}
@@ -110,16 +110,16 @@ def choose(registry: Registry, wanted: Sequence[str], window: int, *, guided: bo
         if reason := registry.switched_off.get(name):
             raise SettingsError(f"--commands (AUTOAGENT_COMMANDS): {name}: {reason}.")
     if not wanted:
-        return grouped(registry, guided=guided) if window < SMALL_WINDOW else registry
+        return grouped(registry, guided=guided, small=window < SMALL_WINDOW)
     ending = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.ends_run}
     return registry.only(chosen | ending, "it is not offered in this run")
 
 
-def grouped(registry: Registry, *, guided: bool) -> Registry:
-    """Return the registry with a command that loads the groups of those which are not always offered."""
+def grouped(registry: Registry, *, guided: bool, small: bool) -> Registry:
+    """Return the registry with a command that loads the groups of those which are not offered from the start."""
     groups: dict[str, list[str]] = {}
     for spec in registry.specs:
-        if not spec.always_offered or (guided and spec.distracts):
+        if spec.rare or (small and not spec.always_offered) or (guided and spec.distracts):
             groups.setdefault(spec.category, []).append(spec.name)
     if not groups:
         return registry

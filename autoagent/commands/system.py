@@ -44,7 +44,7 @@ def ask_user(
         raise
 
 
-@command("do_nothing", "Do nothing", risk="read", repeatable=True, effects=Effects(), ignored=["reason"])
+@command("do_nothing", "Do nothing", risk="read", rare=True, repeatable=True, effects=Effects(), ignored=["reason"])
 def do_nothing(context: Context) -> str:
     return "No action performed."
 
@@ -53,6 +53,7 @@ def do_nothing(context: Context) -> str:
     "wait_for",
     "Wait, at no cost, until a program in the background ends or a file changes",
     risk="read",
+    rare=True,
     repeatable=True,
     effects=Effects(),
     levels=("planner", "executor"),

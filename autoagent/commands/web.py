@@ -121,6 +121,7 @@ def browse_website(context: Context, url: Url, question: Question) -> CommandOut
     "get_text_summary",
     "Summarise a web page",
     risk="network",
+    rare=True,
     effects=_OUTSIDE,
     autogpt=_PAGES,
 )
@@ -135,6 +136,7 @@ def get_text_summary(context: Context, url: Url, question: Question) -> CommandO
     "get_hyperlinks",
     "List the links of a web page",
     risk="network",
+    rare=True,
     effects=_OUTSIDE,
     autogpt=_PAGES,
 )

@@ -61,7 +61,8 @@ def thoughts(named: Sequence[str] = THOUGHTS) -> dict[str, Any]:
 def _function(spec: CommandSpec, named: Sequence[str]) -> dict[str, Any]:
     schema = arguments(spec)
     if named:
-        schema["properties"] = {"thoughts": thoughts(named), **schema["properties"]}
+        said = {"type": "object", "properties": thoughts(named)["properties"]}  # in each tool, so no more than needed
+        schema["properties"] = {"thoughts": said, **schema["properties"]}
         schema["required"] = ["thoughts", *schema["required"]]
     return {"name": spec.name, "description": spec.label, "parameters": schema}
 

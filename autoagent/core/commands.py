@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
@@ -130,6 +130,7 @@ class CommandSpec:
     repeatable: bool = False  # the same call may give another result though nothing here changed: the time, a page
     effects: Effects | None = None
     always_offered: bool = False  # offered in a small window, too; the others are loaded by group
+    rare: bool = False  # few runs need it: loaded by group in any window
     distracts: bool = False  # a small model uses it instead of doing its work; there it is loaded by group as well
     group: str = ""  # with which it is loaded in this run; '' if it is offered from the start
     autogpt: tuple[str, ...] = ()  # the modules of AutoGPT that it stands for, without "autogpt.commands."
@@ -152,6 +153,11 @@ class CommandSpec:
         """Return the command without its `detail` parameters, which small models tend to fill in for no reason."""
         kept = tuple(parameter for parameter in self.parameters if not parameter.detail)
         return self if len(kept) == len(self.parameters) else replace(self, parameters=kept)
+
+
+def command_list(specs: Sequence[CommandSpec]) -> str:
+    """Return the commands, a numbered line each, for a model that is given no tools."""
+    return "\n".join(["Commands:", *(f"{number}. {prompt_line(spec)}" for number, spec in enumerate(specs, 1))])
 
 
 def prompt_line(spec: CommandSpec) -> str:

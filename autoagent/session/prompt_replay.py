@@ -22,6 +22,7 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.memory import LeftOut, RetrievedMemory
+from autoagent.core.window import SMALL_WINDOW
 from autoagent.prompt import Prompt, recollection_lines
 from autoagent.runs.history import History
 from autoagent.runs.log_reader import effective
@@ -189,7 +190,9 @@ def _rebuilt(
 def _registry(start: RunStarted) -> Registry:
     """Return the commands of a run, in groups if it loaded them by group."""
     registry = Registry(all_commands()).only(start.commands, "it was not offered in that run")
-    return grouped(registry, guided=start.style.guided) if LOADER in start.commands else registry
+    if LOADER not in start.commands:
+        return registry
+    return grouped(registry, guided=start.style.guided, small=start.window < SMALL_WINDOW)
 
 
 def _effective(events: Sequence[Event]) -> list[Event]:

@@ -81,7 +81,10 @@ def test_what_a_plugin_adds_is_in_the_prompt_and_its_commands_run(served: Home, 
         " and greets\n",
     ):
         assert words in prompt
-    assert 'Say hello to somebody: "say_hello", args: "name": (<who>), "times": (<how often>)' in prompt
+    (tool,) = [one["function"] for one in server.requests[0].body["tools"] if one["function"]["name"] == "say_hello"]
+    asked = tool["parameters"]["properties"]
+    assert tool["description"] == "Say hello to somebody"
+    assert [asked[name]["description"] for name in ("name", "times")] == ["<who>", "<how often>"]
     assert result(done, "say_hello") == "hello Ann hello Ann"
     returned = next(e for e in done.events if e["type"] == "returned" and e["text"].startswith("hello"))
     assert returned["data"]["untrusted"] == "the plug-in announcer"

@@ -19,12 +19,14 @@ def test_a_command_that_is_left_out_is_refused_with_the_reason(left_out: str) ->
     assert "The commands are: read_file, write_to_file" in str(refused.value)
 
 
-def test_in_a_small_window_what_few_runs_need_is_in_groups_each_of_which_can_be_loaded() -> None:
+@pytest.mark.parametrize("window", [8192, 128_000])
+def test_what_few_runs_need_is_in_groups_each_of_which_can_be_loaded(window: int) -> None:
     everything = selection.available(Settings())
-    assert selection.choose(everything, (), 128_000) is everything
-    registry = selection.choose(everything, (), 8192)
+    registry = selection.choose(everything, (), window)
     always = {spec.name for spec in registry.specs if not spec.group}
     assert {"read_file", "write_to_file", "execute_shell", "task_complete", "more_commands"} <= always
+    assert ("web_search" in always) == (window == 128_000)
+    assert not any(spec.rare and not spec.group for spec in registry.specs)
     assert {spec.name for spec in registry.specs} == {spec.name for spec in everything.specs} | {"more_commands"}
     (group,) = registry.spec("more_commands").parameters
     assert set(group.choices) == {spec.group for spec in registry.specs} - {""}

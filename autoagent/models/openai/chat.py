@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core import command_schema, native_calls
-from autoagent.core.commands import CommandSpec
+from autoagent.core.commands import CommandSpec, command_list
 from autoagent.core.errors import ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, Usage
 from autoagent.core.prompt_style import PromptStyle, style_for
@@ -278,13 +278,13 @@ class OpenAIModel:
     def _adapted(
         self, messages: Sequence[Message], asking: Asking, commands: Sequence[CommandSpec]
     ) -> Sequence[Message]:
-        """Adapt the messages to another way than they were made for: without native calls, with the form of a reply."""
+        """Adapt the messages to another way of asking than theirs: list the commands, describe the form of a reply."""
         if not commands or asking == self._promised:
             return messages
         *before, last = native_calls.flat(messages)
-        if asking != "text":
-            return [*before, last]
-        return [*before, dataclasses.replace(last, content=f"{last.content}\n\n{command_schema.TEXT_FORM}")]
+        listed = [] if asking == "tools" or self._promised != "tools" else [command_list(commands)]
+        added = [*listed, *([command_schema.TEXT_FORM] if asking == "text" else [])]
+        return [*before, dataclasses.replace(last, content="\n\n".join([last.content, *added]))]
 
     def _try(self, asked: Mapping[str, Any], max_tokens: int, listener: Listener | None) -> ResponseParts:
         answer, _ = self._ask(_PROBE_MESSAGES, asked, max_tokens + self.reasoning_room, _unheard, listener)
