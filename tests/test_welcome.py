@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -277,6 +280,23 @@ def test_an_address_that_leads_nowhere_is_a_problem_and_no_exception(base_url: s
     answer = list_models(base_url, timeout=0.5)
     assert answer.status == 0
     assert answer.problem
+
+
+def test_an_answer_that_drips_is_cut_off() -> None:
+    def drip(near: socket.socket) -> None:
+        connection, _ = near.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as near:
+        threading.Thread(target=drip, args=(near,), daemon=True).start()
+        begin = time.monotonic()
+        answer = list_models(f"http://127.0.0.1:{near.getsockname()[1]}/v1", timeout=0.5)
+    assert answer.models == ()
+    assert time.monotonic() - begin < 30, "it drips for ever"
 
 
 def no_servers() -> tuple[Server, ...]:

@@ -13,9 +13,11 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import BufferedRandom
+from functools import partial
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ from autoagent.text.sanitize import valid
 
 VERSION = 1
 BATCH = 500  # memories whose vectors or levels are handled at once
+LONGEST_LINE = 4_000_000  # bytes
+LARGEST_FILE = 1_000_000_000  # bytes, of which a sparse file may lack most
 
 Listen = Callable[[str], None]
 
@@ -211,16 +215,26 @@ def read(path: Path, listen: Listen = lambda line: None) -> Exported:
     file.
     """
     with _our_errors(path), open_regular(path) as file:
-        header = _header(path, file.readline())
-        records = [(number, _record(path, number, line)) for number, line in enumerate(file, 2)]
-    memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
-    if len(records) != memories + trash + dreams:
-        raise StateError(
-            f"{path} ends after {len(records)} of {memories + trash + dreams} lines; it is not whole. Export again."
-        )
-    kept = [(_memory(path, number, record, "t"), record.get("vector", True)) for number, record in records[:memories]]
-    lost = [_memory(path, number, record, "forgotten") for number, record in records[memories : memories + trash]]
-    dreamt = [_dream(path, number, record) for number, record in records[memories + trash :]]
+        _check_size(path, file)
+        lines = enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 1)
+        _, first = next(lines, (1, b""))
+        header = _header(path, first)
+        memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
+        kept: list[tuple[RetrievedMemory, Any]] = []
+        lost: list[RetrievedMemory] = []
+        dreamt: list[Dream] = []
+        for number, line in lines:
+            record = _record(path, number, line)
+            if len(kept) < memories:
+                kept.append((_memory(path, number, record, "t"), record.get("vector", True)))
+            elif len(lost) < trash:
+                lost.append(_memory(path, number, record, "forgotten"))
+            elif len(dreamt) < dreams:
+                dreamt.append(_dream(path, number, record))
+            else:
+                raise StateError(f"{path}, line {number}: the header counts fewer lines. Export again.")
+    if (read := len(kept) + len(lost) + len(dreamt)) != (whole := memories + trash + dreams):
+        raise StateError(f"{path} ends after {read} of {whole} lines; it is not whole. Export again.")
     rows = {memory.text: row for row, (memory, embedded) in enumerate(kept) if embedded}
     vectors = _vectors(path, header["vectors"], len(kept), rows, listen) if header.get("vectors") else None
     return Exported(tuple(memory for memory, _ in kept), tuple(lost), tuple(dreamt), vectors)
@@ -294,6 +308,11 @@ def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
     return [] if id is None or memory.level <= level else [Change(id, (newer.t, level), newer.t, memory.level)]
 
 
+def _check_size(path: Path, file: BufferedReader) -> None:
+    if (size := os.fstat(file.fileno()).st_size) > LARGEST_FILE:
+        raise StateError(f"{path} has {size:,} bytes; at most {LARGEST_FILE:,} can be imported.")
+
+
 def _header(path: Path, line: bytes) -> dict[str, Any]:
     record = _record(path, 1, line)
     version = record.get("autoagent_memory")
@@ -310,6 +329,8 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    if len(line) > LONGEST_LINE:
+        raise StateError(f"{path}, line {number}: is longer than {LONGEST_LINE:,} bytes.")
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or nested without end
@@ -352,12 +373,13 @@ def _vectors(
     beside = vectors_path(path)
     try:
         with open_regular(beside) as file:
+            _check_size(beside, file)
             if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
                 raise ValueError("it is damaged, or of another export")
         array = np.load(beside, mmap_mode="r", allow_pickle=False)
         if array.shape != (memories, known["dim"]) or array.dtype != np.dtype("<f4"):
             raise ValueError("it is not of the shape that the header says")
         return Vectors(str(known["embedder"]), int(known["dim"]), array, rows)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, StateError) as error:
         listen(f"The vectors in {beside} cannot be used, so the texts are embedded anew: {error}.")
         return None

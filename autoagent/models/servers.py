@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -66,9 +68,10 @@ class ProbeAnswer:
 def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: float = 10.0) -> ProbeAnswer:
     """Send a single request without proxies, redirects or retries; POST if there is a body. Never raises.
 
-    `timeout` is in seconds, for each wait.
+    `timeout` is in seconds, for each wait; the whole may take twice as long, then the connection is cut.
     """
     import http.client
+    import threading
 
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     text = None
@@ -80,11 +83,16 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
         if not address.hostname:
             return ProbeAnswer(0, problem="the address names no host")
         connection = kind(address.hostname, address.port, timeout=timeout)
+        connection.connect()
+        over = threading.Timer(2 * timeout, _cut, [connection.sock])
+        over.daemon = True
+        over.start()
         try:
             connection.request("POST" if text else "GET", address.path.rstrip("/") + path, text, headers)
             response = connection.getresponse()
             raw = response.read(_LARGEST)
         finally:
+            over.cancel()
             connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a port or host that is none
         return ProbeAnswer(0, problem=str(error) or type(error).__name__)
@@ -92,6 +100,12 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
         return ProbeAnswer(response.status, json.loads(raw))
     except (ValueError, RecursionError):  # RecursionError: nested too deep to be an honest answer
         return ProbeAnswer(response.status, problem="the answer is not JSON")
+
+
+def _cut(connected: socket.socket) -> None:
+    """End the wait for an answer that drips."""
+    with suppress(OSError):  # it is closed already
+        connected.shutdown(socket.SHUT_RDWR)
 
 
 def list_models(base_url: str, key: str = "", timeout: float = 10.0) -> ProbeAnswer:

@@ -284,9 +284,13 @@ def _copy(source: Path, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_regular(source) as file, target.open("xb") as copy:
-            copy.write(file.read(LARGEST_FILE))
-            if file.read(1):
-                raise SettingsError(f"{source}: has grown beyond {LARGEST_FILE >> 20} MB; {target} has its beginning.")
+            try:
+                copy.write(file.read(LARGEST_FILE))
+                if file.read(1):
+                    raise SettingsError(f"{source}: has grown beyond {LARGEST_FILE >> 20} MB and is not copied.")
+            except BaseException:  # Ctrl-C too
+                target.unlink()
+                raise
     except OSError as error:
         raise SettingsError(f"{source}: cannot be copied to {target}: {error.strerror}.") from error
 

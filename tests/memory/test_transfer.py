@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -229,6 +230,26 @@ def test_a_bad_file_is_named_with_its_line(path: Path, number: int, line: Any, c
     path.write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
     with pytest.raises(StateError, match=f"memory.jsonl.*{complaint}"):
         transfer.read(path)
+
+
+def test_a_file_without_end_is_refused_at_once(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, lines[-1]]) + "\n")
+    with pytest.raises(StateError, match=f"line {len(lines) + 1}: the header counts fewer lines"):
+        transfer.read(path)
+    path.write_text("\n".join([lines[0], " " * (transfer.LONGEST_LINE + 1), *lines[1:]]))
+    with pytest.raises(StateError, match="line 2: is longer than 4,000,000 bytes"):
+        transfer.read(path)
+    os.truncate(path, 1 << 40)
+    with pytest.raises(StateError, match="has 1,099,511,627,776 bytes; at most 1,000,000,000 can be imported"):
+        transfer.read(path)
+
+
+def test_vectors_without_end_are_left_out(path: Path) -> None:
+    os.truncate(transfer.vectors_path(path), 1 << 40)
+    lines: list[str] = []
+    assert transfer.read(path, lines.append).vectors is None
+    assert "has 1,099,511,627,776 bytes" in lines[0]
 
 
 def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
