@@ -110,6 +110,16 @@ def test_the_sandbox_is_tried_with_the_interpreter_that_is_to_run_in_it(folder: 
     assert "AUTOAGENT_PYTHON" in found["sandbox"]["mend"]
 
 
+@pytest.mark.parametrize(("given", "shown"), [("", None), ("/a:/b", None), (":/a", "''"), ("/a:lib", "'lib'")])
+def test_an_entry_of_the_path_of_python_that_is_any_folder_is_a_warning(
+    folder: Path, given: str, shown: str | None
+) -> None:
+    _, found = examine({"PYTHONPATH": given, "AUTOAGENT_MODEL": "human"})
+    assert ("PYTHONPATH" in found) == (shown is not None)
+    if shown is not None:
+        assert found["PYTHONPATH"]["status"] == "warn" and f"has {shown}, the folder" in found["PYTHONPATH"]["found"]
+
+
 def test_an_empty_file_is_no_task_but_the_place_of_one(folder: Path) -> None:
     (folder / "ai_settings.yaml").touch()
     _, found = examine({})

@@ -44,7 +44,7 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
     """Return all findings for a start in `folder`, free of
     secrets. If the settings are broken, the rest is left out.
     """
-    findings = [_python()]
+    findings = [_python(), *_python_path(env)]
     secrets: list[str] = []
     try:
         here = Session.load(flags, env, folder, task=True)
@@ -75,6 +75,14 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
 
 def _python() -> Finding:
     return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _python_path(env: Mapping[str, str]) -> Iterator[Finding]:
+    """Report an entry that lets every folder in which Python starts run its code, before the program is loaded."""
+    entries = env["PYTHONPATH"].split(os.pathsep) if env.get("PYTHONPATH") else []
+    if relative := [entry for entry in entries if not os.path.isabs(entry)]:  # noqa: PTH117 - '' is an entry
+        found = f"PYTHONPATH has {relative[0]!r}, the folder that Python starts in: its sitecustomize.py is run"
+        yield Finding("PYTHONPATH", "warn", found, "take out the entries that are empty or relative")
 
 
 def _trust(here: Session) -> Iterator[Finding]:
