@@ -54,6 +54,12 @@ def is_there(path: Path) -> bool:
         raise SettingsError(f"{shorten(str(path), _NAMED)}: cannot be read: {error.strerror}.") from error
 
 
+def check_not_of_all(path: Path) -> None:
+    """Raise SettingsError if anybody may write to a file of the user's settings: it decides what runs as the user."""
+    if is_there(path) and any(place.stat().st_mode & 0o002 for place in (path, path.parent)):
+        raise SettingsError(f"{path}: others may have written it: look at it, then chmod o-w it and its folder.")
+
+
 def _content(path: Path) -> bytes:
     """Read the first LIMIT + 1 bytes."""
     with open_regular(path) as file:

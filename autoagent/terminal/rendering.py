@@ -107,6 +107,7 @@ class Canvas:
 
     def said(self, label: str, text: str, ink: Ink = "system") -> str:
         """Render a coloured label, then prose wrapped behind it."""
+        label = label.replace("\n", " ")  # a name in it could pass for a line of the program
         return self.ink(ink, label) + wrap(f" {text}", self.columns, at=width(label))
 
     def told(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:

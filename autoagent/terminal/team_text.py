@@ -64,14 +64,14 @@ class TeamText:
         cause = f", {event.cause_by.rpartition('.')[2]}" if event.agent else ""
         ink = self._ink(event.agent) if event.agent else "user"
         shown = "\n".join(shorten_text(fold_blanks(event.content.strip()), MESSAGE_CHARACTERS, MESSAGE_LINES))
-        yield page.ink(ink, escape(f"{writer}{to}{cause}:"))
+        yield page.ink(ink, escape(f"{writer}{to}{cause}:").replace("\n", " "))
         if page.draws and markdown.has_markup(shown):
             yield from markdown.drawn(shown, page.columns, color=page.color)
         else:
             yield from rendering.block(shown, page)
 
     def _name(self, key: str) -> str:
-        return escape(self._roles[key].name) if key in self._roles else key
+        return escape(self._roles[key].name).replace("\n", " ") if key in self._roles else key
 
     def _ink(self, key: str) -> Ink:
         return _INKS[(int(key) - 1) % len(_INKS)] if key.isdecimal() else "quiet"
