@@ -270,7 +270,7 @@ def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Co
 
 def _origin(memory: RetrievedMemory, now: float) -> str:
     """Describe when a memory was made, by whom and in which run: it may no longer be true."""
-    made = ago(memory.made, now) + (", SUPERSEDED by a newer one" if memory.superseded else "")
+    made = ago(memory.made, now) + (", SUPERSEDED by a newer one" if memory.superseded_by is not None else "")
     if memory.of_user:
         return f"{made}, from the user's own memory"
     if memory.kind == "note":

@@ -13,7 +13,7 @@ from autoagent.commands.registry import CommandOutput, command
 from autoagent.config.settings import Settings
 from autoagent.core.commands import DETAIL, Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
-from autoagent.core.memory import FROM_OUTSIDE, USER, RetrievedMemory, memory_name
+from autoagent.core.memory import FROM_OUTSIDE, USER, RetrievedMemory, memory_name, origin_of
 from autoagent.registry.memory import BACKENDS
 from autoagent.text.quoting import name_source
 from autoagent.text.redaction import MASK
@@ -123,9 +123,10 @@ def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
 def _line(number: int, memory: RetrievedMemory) -> str:
     """Render one result. Each line of a text from outside is quoted, so that it cannot pass for another memory."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(memory.t))
-    if memory.superseded:
+    if memory.superseded_by is not None:
         when += ", superseded by a newer one"
-    origin = f"{memory.kind} from {name_source(memory.source)}" if memory.source else memory.kind
+    source = origin_of(memory.source)
+    origin = f"{memory.kind} from {name_source(source)}" if source else memory.kind
     if memory.of_user:
         origin = "the user's own memory, for all his folders"
     if memory.trusted:

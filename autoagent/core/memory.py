@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import math
+import re
 import time
 from dataclasses import dataclass
 
@@ -16,8 +17,8 @@ PRIVATE_SOURCES = frozenset({PRIVATE, "user"})
 """The sources that make a memory private: a run that held such data, or the user's own words."""
 
 
-SUPERSEDED = "superseded"
-"""What the source of a memory names, beside others, once a newer one says otherwise."""
+_SUPERSEDED = re.compile(r"superseded(?: by (-?\d+))?")
+"""What a source names, beside others, once a newer memory has another value. The bare word marked guesses."""
 
 PINNED = 1_000_000
 """The level of a pinned memory: above all that use can reach, so that it never changes."""
@@ -30,6 +31,12 @@ LIVES = {"step": 0.5, "fact": 4.0, "note": math.inf, "feedback": math.inf, USER:
 
 Steps are many, and at the end of a run the facts are taken from them; what somebody chose to keep does not fade.
 """
+
+
+def origin_of(source: str, superseded_by: int | None = None) -> str:
+    """Return the sources without a link to a newer memory; then with this one."""
+    parts = [part for part in source.split(", ") if part and not _SUPERSEDED.fullmatch(part)]
+    return ", ".join(parts if superseded_by is None else [*parts, f"superseded by {superseded_by}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class Origin:
         outside = (
             ""
             if self.trusted
-            else ", ".join(part for part in parts if part and part not in (PRIVATE, SUPERSEDED)) or "outside"
+            else ", ".join(part for part in origin_of(self.source).split(", ") if part and part != PRIVATE) or "outside"
         )
         return ResultMeta(untrusted=outside, private=PRIVATE in parts)
 
@@ -81,9 +88,10 @@ class RetrievedMemory:
         return self.id < 0
 
     @property
-    def superseded(self) -> bool:
-        """Whether a newer memory says otherwise."""
-        return SUPERSEDED in self.source.split(", ")
+    def superseded_by(self) -> int | None:
+        """The newer memory that says the same with another value; None: there is none."""
+        links = (_SUPERSEDED.fullmatch(part) for part in self.source.split(", "))
+        return next((int(link[1]) for link in links if link and link[1]), None)
 
     @property
     def pinned(self) -> bool:

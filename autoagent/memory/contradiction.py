@@ -1,32 +1,77 @@
-"""Detects by rule, without a model, that a new memory contradicts an old one. Pure functions.
+"""Detects by rule, without a model, that a new memory takes the place of an old one. Pure functions.
 
-A rule sees only explicit signs: a word of change together with something the old text names, or the same sentence with
-another final figure. It only marks memories, as it may be wrong.
+A word of change and a shared name are no contradiction. So a rule sees one thing only: the same words but for one
+number, date or name, where the sentence gives its subject that one value ("The port is 5433", "Kim lives in Bonn").
+What holds for several values at once ("Kim likes Bach") is left alone.
 """
 
 from __future__ import annotations
 
 import re
 
-from autoagent.memory.evidence import terms
+_TOKEN = re.compile(r"[^\s=:,;!?]+(?:[:,][^\s=:,;!?]+)*|[=:,;!?]")
+_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NAME = re.compile(r"[^\W\d_a-z]|\S*\w[/@._]\S*\w|/\S")  # starts with a capital, or is a path, an address, a host
+_LONGEST = 4  # words of a value: "5 May 2027", "Mrs Ada Lovelace"
 
-_CHANGE = re.compile(
-    r"\b(?:no longer|not any ?more|any ?more|instead|is off|are off|was off|switched|moved|replaced|replaces|renamed|"
-    r"changed|now|formerly|obsolete|outdated|wrong|correction|used to|nicht mehr|statt|jetzt|umgezogen|ersetzt|"
-    r"ne plus|n'est plus|désormais|maintenant|remplacé|au lieu)\b",
+_MANY = re.compile(  # a subject that is one of several, or what several values hold for
+    r"^(?:an?|some|another|any|each|every|one|there is|ein|eine|un|une)\b|\b(?:one of|not|never|no|also|only|always"
+    r"|used to|friend|brother|sister|cousin|colleague|child(?:ren)?|son|daughter|member|customer|client|supplier"
+    r"|example|option|reason|part|nicht|auch|nie|nur|pas|aussi)\b",
     re.IGNORECASE,
 )
-_VALUE = re.compile(r"(?<=[ =:])\S*\d\S*\W*$")  # the last word, where it has a figure
-
-
-def may_correct(text: str) -> bool:
-    """Return whether a text may contradict an older text: it mentions a change, or ends in a figure."""
-    return _CHANGE.search(text) is not None or _VALUE.search(text) is not None
+_GIVES = re.compile(  # the verb, and what may stand between it and its only value
+    r"(?P<subject>.*?\S) ?(?:[=:]|\b(?P<verb>is|are|ist|lautet|kostet|beträgt|heißt|est|coûte|costs|takes|lasts|weighs|"
+    r"listens|runs|lives|works|starts|ends|has(?= ?$))\b)"
+    r"(?: (?:due|called|named|set|limited|scheduled|planned|deployed|hosted|located|based|led|run|owned|maintained"
+    r"|stored|written|born|reached|at|on|in|to|by|for|from|until|under|of|port|room|floor|the|am|auf|im|à))* ?",
+    re.IGNORECASE,
+)
+_PEOPLE = re.compile(r"(?:the )?(?:user|i|he|she|we|they)|[^\W\d_a-z]\w*", re.IGNORECASE)
 
 
 def corrects(new: str, old: str) -> bool:
-    """Return whether `new` says otherwise than `old`, given that both are about the same."""
-    if _CHANGE.search(new) and not set(terms(new)).isdisjoint(terms(old)):
+    """Return whether `new` gives another value for what `old` says, in the same words."""
+    ours, theirs = _tokens(new), _tokens(old)
+    if ours[-1:] == ["now"]:
+        ours.pop()
+    first = _same(ours, theirs)
+    last = _same(ours[first:][::-1], theirs[first:][::-1])
+    ours, theirs, before = ours[first : len(ours) - last], theirs[first : len(theirs) - last], ours[:first]
+    kinds = {_kind(value) for value in (ours, theirs)}
+    if len(kinds) > 1 or "" in kinds:
+        return False
+    stops = [n for n, token in enumerate(before) if token.endswith(".")]
+    frame = " ".join(before[stops[-1] + 1 if stops else 0 :])
+    given = _GIVES.fullmatch(frame)
+    if given is None or _MANY.search(frame):
+        return False
+    subject, verb = given["subject"], given["verb"] or ""
+    if kinds == {"number"}:
         return True
-    frames = [_VALUE.sub("", text) for text in (new, old)]
-    return frames[0] == frames[1] and new not in frames and old not in frames and new != old
+    if verb in ("are", "ist", "est", "has", "runs"):  # of several; and German nouns look like names
+        return False
+    return not (frame.endswith(" is") and _PEOPLE.fullmatch(subject))
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(text.strip().rstrip(".!"))
+
+
+def _same(ours: list[str], theirs: list[str]) -> int:
+    """Return how many tokens both begin with."""
+    return next(
+        (n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a.casefold() != b.casefold()),
+        min(len(ours), len(theirs)),
+    )
+
+
+def _kind(value: list[str]) -> str:
+    """Return `number` (a figure, date or version) or `name`; '' for anything else."""
+    if not 1 <= len(value) <= _LONGEST:
+        return ""
+    words = [word.rstrip(".") for word in value]
+    figures = [bool(re.search(r"\d", word)) or word.casefold() in _NUMBERS for word in words]
+    if any(figures) and all(figure or _NAME.match(word) for figure, word in zip(figures, words, strict=True)):
+        return "number"
+    return "name" if all(_NAME.match(word) for word in words) else ""

@@ -25,13 +25,13 @@ from autoagent.core.errors import ForModel, ForUser, ModelError
 from autoagent.core.memory import (
     FROM_OUTSIDE,
     PINNED,
-    SUPERSEDED,
     USER,
     Change,
     Dream,
     LeftOut,
     Recall,
     RetrievedMemory,
+    origin_of,
 )
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
@@ -43,7 +43,6 @@ from autoagent.memory.reranking import reranked
 
 CHOSEN = ("note", "fact", "feedback", USER)  # kinds of what somebody chose to keep: one may supersede another
 SUPERSEDABLE = 12  # memories by meaning, and as many by words, that a new one is compared with
-SUPERSEDES = 0.5  # evidence that two memories are about the same
 DRAWN = 3  # memories drawn for each that is to fade, as some do not
 WIDEST = 5000  # memories looked at for those that are wanted
 PASSAGE = 400  # characters of a memory that a prompt shows
@@ -184,8 +183,8 @@ class LivingMemory:
         id = self.store.put(text, t=now, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
         changes = [Change(m.id, (now, m.level), *self.rules.strengthened(m, now)) for m in known]
         self.store.change(changes, durable=durable)
-        if id is not None and trusted and kind in CHOSEN and not known:
-            self._supersede(id, text)
+        if id is not None and trusted and kind in CHOSEN:
+            self._supersede(id, text, "user" if kind == "feedback" else source)
         return id
 
     @property
@@ -196,22 +195,20 @@ class LivingMemory:
         """As Memory."""
         return not self.store.has_assigned(memory, run, text)
 
-    def _supersede(self, id: int, text: str) -> None:
-        """Mark the memories that this one contradicts as superseded; both are kept."""
-        if not contradiction.may_correct(text):
+    def _supersede(self, id: int, text: str, source: str) -> None:
+        """Link the memories for which this one has another value to it; both are kept.
+
+        What the user said or pinned gives way to his own words alone. A link that pointed the other way is undone.
+        """
+        near, _ = self._near(text, SUPERSEDABLE)
+        of_user = "user" in source.split(", ")
+        others = {m.id: m for m in (*near, *self.store.worded(text, SUPERSEDABLE)) if m.id != id and m.kind in CHOSEN}
+        replaced = [m for m in others.values() if contradiction.corrects(text, m.text)]
+        if any(_is_users(m) and not of_user for m in replaced):
             return
-        near, problem = self._near(text, SUPERSEDABLE)
-        worded = self.store.worded(text, SUPERSEDABLE)
-        others = {m.id: m for m in (*near, *worded) if m.id != id and m.kind in CHOSEN and not m.superseded}
-        vectors = {} if problem else self.store.vectors(list(others))
-        asked, meaning = self._question(text), self.store.meaning(text, vectors) if vectors else {}
-        changes = []
-        for old in others.values():
-            same = evidence(meaning.get(old.id, 0.0), asked.coverage(old.text)) >= SUPERSEDES
-            if same and contradiction.corrects(text, old.text):
-                source = ", ".join(filter(None, (old.source, SUPERSEDED)))
-                changes.append(Change(old.id, (old.t, old.level), old.t, old.level, source))
-        self.store.change(changes)
+        links: list[tuple[RetrievedMemory, int | None]] = [(m, id) for m in replaced if m.superseded_by != id]
+        links += [(m, None) for m in self.store.of([id]) if m.superseded_by is not None]
+        self.store.change([Change(m.id, (m.t, m.level), m.t, m.level, origin_of(m.source, to)) for m, to in links])
 
     def recall(
         self,
@@ -241,6 +238,7 @@ class LivingMemory:
 
         near, problem = self._near(query, breadth, skip, wanted)
         worded = _first(lambda count: self.store.worded(query, count, skip), breadth, wanted)
+        near, worded = self._without_dead_links(near), self._without_dead_links(worded)
         candidates = {memory.id: memory for memory in (*near, *worded)}
         asked = self._question(query)
         barred = list(outside.values())[:breadth]
@@ -273,6 +271,12 @@ class LivingMemory:
         if pushed:
             shown = tuple(replace(memory, text=asked.passage(memory.text, PASSAGE)) for memory in shown)
         return replace(recall, memories=shown, left_out=(*recall.left_out, *kept_out), problem=problem)
+
+    def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
+        """Return the memories; one whose newer one is gone counts again."""
+        links = {m.superseded_by for m in memories} - {None}
+        gone = links - {m.id for m in self.store.of([link for link in links if link is not None])} if links else set()
+        return [replace(m, source=origin_of(m.source)) if m.superseded_by in gone else m for m in memories]
 
     def _live(self, used: Iterable[RetrievedMemory], passed_over: Iterable[RetrievedMemory], now: float) -> None:
         """Let the memories rise that a recall used, and those fade that it found and passed over."""
@@ -382,7 +386,7 @@ class LivingMemory:
             return old.id
         now = max(self._clock(), old.t)
         id = self.store.put(
-            text, t=now, kind=old.kind, source=old.source, trusted=old.trusted, run=old.run, step=old.step
+            text, t=now, kind=old.kind, source=origin_of(old.source), trusted=old.trusted, run=old.run, step=old.step
         )
         if id is not None:
             new = [m for m in self.store.of([id]) if m.level < old.level]
@@ -428,6 +432,10 @@ class LivingMemory:
             if self.store.change(changes, whole=True):
                 merged.append(group)
         return merged
+
+
+def _is_users(memory: RetrievedMemory) -> bool:
+    return memory.pinned or memory.kind in ("feedback", USER) or "user" in memory.source.split(", ")
 
 
 def _first(

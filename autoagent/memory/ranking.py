@@ -136,7 +136,7 @@ def _weight(memory: RetrievedMemory, now: float, weights: RankingWeights) -> flo
     age = max(now - memory.t, 0.0)
     recency = 0.5 ** (age / weights.half_life) if weights.half_life > 0 else 0.0
     level = memory.level / (memory.level + 1)
-    superseded = SUPERSEDED_WEIGHT if memory.superseded else 1.0
+    superseded = SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0
     return superseded * (1 - weights.recency * (1 - recency)) * (1 - weights.level * (1 - level))
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from autoagent.config.text_file import open_regular
 from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import USER, Change, Dream, RetrievedMemory
+from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, origin_of
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
 from autoagent.core.record_codec import LATEST, check_time, from_plain
@@ -301,8 +301,8 @@ def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
     there = store.find(memory.text)
     newer = there if there is not None and there.t > memory.t else memory
     id = store.put(
-        memory.text, t=newer.t, kind=memory.kind, source=memory.source, trusted=memory.trusted, run=newer.run,
-        step=newer.step,
+        memory.text, t=newer.t, kind=memory.kind, source=origin_of(memory.source), trusted=memory.trusted,
+        run=newer.run, step=newer.step,
     )  # fmt: skip
     level = there.level if there is not None else 0
     return [] if id is None or memory.level <= level else [Change(id, (newer.t, level), newer.t, memory.level)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from heapq import merge  # which leaves each of the two in its own order, be it a model's
 
 from autoagent.core.errors import ModelError, StateError
-from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory
+from autoagent.core.memory import PRIVATE, USER, Dream, LeftOut, Recall, RetrievedMemory, origin_of
 from autoagent.core.model import Usage
 from autoagent.memory.living_memory import LivingMemory
 
@@ -133,4 +133,5 @@ class WiderMemory:
 def _of_user(memory: RetrievedMemory) -> RetrievedMemory:
     """Return a memory of the user's own as a run sees it."""
     source = memory.source if memory.private else ", ".join(filter(None, (PRIVATE, memory.source)))
-    return replace(memory, id=-memory.id, source=source)
+    newer = memory.superseded_by
+    return replace(memory, id=-memory.id, source=source if newer is None else origin_of(source, -newer))

@@ -12,7 +12,7 @@ import click
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.events import Rejected, Thought
-from autoagent.core.memory import RetrievedMemory, memory_name
+from autoagent.core.memory import RetrievedMemory, memory_name, origin_of
 from autoagent.core.model import Thoughts
 from autoagent.runs.log_reader import find_run, read
 from autoagent.session import run_factory
@@ -147,8 +147,10 @@ def _show(found: Mapping[str, Any], traced: Traced) -> None:
 
 
 def _origin(memory: RetrievedMemory) -> str:
-    origin = escape(f"{memory.kind} from {memory.source}" if memory.source else memory.kind)
-    return f"{minute(memory.t)}  {origin}{'' if memory.trusted else ' (untrusted)'}"
+    source, newer = origin_of(memory.source), memory.superseded_by
+    origin = escape(f"{memory.kind} from {source}" if source else memory.kind)
+    superseded = "" if newer is None else f"  superseded by mem:{memory_name(newer)}"
+    return f"{minute(memory.t)}  {origin}{'' if memory.trusted else ' (untrusted)'}{superseded}"
 
 
 def _compare(again: Mapping[str, Any]) -> None:

@@ -211,7 +211,7 @@ def facts(home: Home) -> list[dict[str, Any]]:
 
 
 DISTILS = {"MEMORY_DISTIL": "on"}
-FOUND = Reply("- The service runs on alpha, port 5433.\n- Deploys need the key of Kim.\nThat is all.")
+FOUND = Reply("- The service listens on port 5433.\n- Deploys need the key of Kim.\nThat is all.")
 
 
 def test_a_run_that_is_over_is_put_down_in_facts_by_one_call(served: Home, server: ScriptedServer) -> None:
@@ -219,19 +219,19 @@ def test_a_run_that_is_over_is_put_down_in_facts_by_one_call(served: Home, serve
     server.add(write, *FINISH, FOUND)
     done = served.run(*goal("Write where the service runs"), env=DISTILS)
     assert done.code == 0
-    assert "FACTS: The service runs on alpha, port 5433. | Deploys need the key of Kim." in done.text
+    assert "FACTS: The service listens on port 5433. | Deploys need the key of Kim." in done.text
     kept = [memory["text"] for memory in facts(served)]
-    assert kept[:2] == ["The service runs on alpha, port 5433.", "Deploys need the key of Kim."]
+    assert kept[:2] == ["The service listens on port 5433.", "Deploys need the key of Kim."]
     assert kept[2].startswith("A run for: Write where the service runs\nIt came to: It is done.")
     assert "a.txt" in server.requests[2].prompt, "it is shown what the run did"
     assert "; 50 out)" in done.text, "the call counts, beside the probe, two steps and the verifier"
     assert "tools" not in server.requests[2].body
 
-    moved = Reply("- The service runs on omega now, alpha is off.")
+    moved = Reply("- The service listens on port 5434.")
     server.add(command("write_to_file", filename="b.txt", text="omega"), *FINISH, moved)
     assert served.run(*goal("Write where it was moved"), env=DISTILS).code == 0
     old, _, _, new, _ = facts(served)
-    assert (old["source"], new["source"]) == ("superseded", ""), "both are kept"
+    assert (old["source"], new["source"]) == (f"superseded by {new['id']}", ""), "both are kept"
 
     server.add(command("write_to_file", filename="c.txt", text="c"), *FINISH)
     assert served.run(*goal("Write c"), "--distil", "off", env=DISTILS).code == 0

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from bag_of_words import BagOfWords
+from corrections import KEPT, REPLACED, UNSEEN_KEPT, UNSEEN_REPLACED
 
 from autoagent.core.memory import LIVES, RetrievedMemory
+from autoagent.memory.contradiction import corrects
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY
 from autoagent.memory.sqlite.store import LocalStore
@@ -77,30 +79,45 @@ def test_an_edited_memory_keeps_what_is_known_of_it(memory: LivingMemory) -> Non
     assert memory.edit(id, "x") is None and memory.edit(found.id, "  ") is None
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("The shop is deployed to alpha.", "The shop is deployed to omega now, alpha is off."),
-        ("The code of the door is 7421", "The code of the door is 7422"),
-    ],
-)
-def test_what_says_otherwise_supersedes_and_both_are_kept(memory: LivingMemory, old: str, new: str) -> None:
+def _superseded(memory: LivingMemory) -> dict[str, str]:
+    texts = {found.id: found.text for found in memory.store.listed()}
+    return {m.text: texts[m.superseded_by] for m in memory.store.listed() if m.superseded_by is not None}
+
+
+def test_another_value_in_the_same_words_supersedes_and_what_has_it_beside_does_not() -> None:
+    found = [corrects(new, old) for old, new in REPLACED]
+    assert found.count(True) >= 19 and [corrects(new, old) for old, new in UNSEEN_REPLACED].count(True) >= 17
+    assert [(old, new) for old, new in KEPT + UNSEEN_KEPT if corrects(new, old)] == []
+
+
+def test_a_value_of_today_supersedes_that_of_yesterday_and_both_are_kept(memory: LivingMemory) -> None:
+    old, new = REPLACED[0]
     memory.add(old)
     memory.add(new)
-    found = listed(memory)
-    assert found[old].superseded and not found[new].superseded
+    assert _superseded(memory) == {old: new}
     assert [m.text for m in memory.recall(new, pushed=True).memories] == [new, old]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("The shop is deployed to alpha.", "The forum is deployed to omega."),
-        ("Server 1 holds the archive.", "Server 2 holds the archive."),
-        ("The cat sleeps on the sofa.", "It rains now."),
-    ],
-)
-def test_what_is_about_something_else_supersedes_nothing(memory: LivingMemory, old: str, new: str) -> None:
     memory.add(old)
-    memory.add(new)
-    assert not any(found.superseded for found in memory.store.listed())
+    assert _superseded(memory) == {new: old}, "what is said again holds again"
+    assert memory.forget(listed(memory)[old].id)
+    assert memory.recall(new, pushed=True).memories[0].superseded_by is None, "nothing says otherwise any more"
+
+
+def test_what_the_user_said_or_pinned_gives_way_to_his_own_words_alone(memory: LivingMemory) -> None:
+    old, new = REPLACED[0]
+    memory.add(old, source="user")
+    memory.add(new, source="agent")
+    assert _superseded(memory) == {}
+    memory.add("The limit is 5", source="agent")
+    assert memory.pin(listed(memory)["The limit is 5"].id)
+    memory.add("The limit is 6", source="agent")
+    assert _superseded(memory) == {}
+    memory.add("The limit is 7", source="user")
+    assert _superseded(memory) == {"The limit is 5": "The limit is 7", "The limit is 6": "The limit is 7"}
+    memory.add("The limit is 6", source="agent")
+    assert _superseded(memory)["The limit is 6"] == "The limit is 7", "an agent that says it again undoes nothing"
+
+
+def test_the_marks_of_an_earlier_rule_no_longer_count(memory: LivingMemory) -> None:
+    memory.add("Never delete anything in /srv/archive.", source="user, superseded")
+    [found] = memory.store.listed()
+    assert found.superseded_by is None and found.private

@@ -95,14 +95,14 @@ def test_what_was_corrected_is_told_apart_with_thousands_of_steps_in_between(tmp
     finally:
         sys.path.remove(str(BENCHMARKS))
     with LivingMemory(LocalStore(tmp_path, embedded())) as memory:
-        old = memory.add("The shop is deployed to alpha, by a push to main.")
+        old = memory.add("The shop is deployed to https://alpha.example.org.")
         put_at_once(memory.store, list(others(20_000)))
-        new = memory.add("The shop is deployed to omega now, alpha is off.")
+        new = memory.add("The shop is deployed to https://omega.example.org now.")
         found = memory.recall("Deploy the shop", 8, pushed=True).memories
         assert old is not None
-        assert memory.store.of([old])[0].superseded
-    assert found[0].id == new and not found[0].superseded
-    assert [other.id for other in found if other.superseded] in ([], [old])
+        assert memory.store.of([old])[0].superseded_by == new
+    assert found[0].id == new and found[0].superseded_by is None
+    assert [other.id for other in found if other.superseded_by is not None] in ([], [old])
 
 
 def test_thirty_days_of_work_leave_what_was_chosen_and_little_else() -> None:
