@@ -26,10 +26,11 @@ PINNED = 1_000_000
 USER = "user"
 """The kind of a memory of the user's own: a fact about him or a preference of his, for the runs of all his folders."""
 
-LIVES = {"step": 0.5, "fact": 4.0, "note": math.inf, "feedback": math.inf, USER: math.inf}
+LIVES = {"step": 0.5, "fact": 13.0, "note": math.inf, "feedback": math.inf, USER: math.inf}
 """How slowly a memory of each kind fades, as a multiple of the thresholds; infinity: not by itself. Any other kind: 1.
 
-Steps are many, and at the end of a run the facts are taken from them; what somebody chose to keep does not fade.
+Steps are many, and at the end of a run the facts are taken from them, which live for 91 days after each use at least
+(by the usual thresholds); what somebody chose to keep does not fade.
 """
 
 

@@ -244,6 +244,11 @@ class History:
         return any(f"{self._read_on}(step=" in message.content for message in self.messages)
 
     @property
+    def done(self) -> list[tuple[int, str]]:
+        """The step and the call, in a line, of the newest commands that succeeded."""
+        return list(self._done)
+
+    @property
     def standing(self) -> str:
         """Facts to keep after they scroll away: the last feedback, the last failures, the commands done."""
         shown = self._exchanges[0].step if self._exchanges else 0

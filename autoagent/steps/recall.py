@@ -122,13 +122,19 @@ class StepMemory:
     def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
         """Keep the facts of the run, and in a line what it came to; let other memories fade.
 
+        Of an end that was only claimed it is kept that it was, and what was done: a later run believes what it reads.
         A run whose facts an earlier process had begun to keep goes on with the next one.
         """
         state = self._state
         goals = "; ".join(goal.text for goal in state.start.task.goals)
         made = ", ".join(list(state.work.changed)[:MADE])
         how = "" if outcome.status == Status.FINISHED else f" ({outcome.status.words.lower()})"
-        text = f"A run for: {goals}\nIt came to{how}: {outcome.reason}" + (f"\nFiles: {made}" if made else "")
+        came_to = f"It came to{how}: {outcome.reason}"
+        if claimed := [str(number) for number, proof in enumerate(outcome.goals, 1) if proof == "claimed"]:
+            unchecked = "nothing" if len(claimed) == len(outcome.goals) else f"goal {', '.join(claimed)} not"
+            done = "; ".join(call for step, call in state.history.done if step < state.step)
+            came_to = f"Claimed, {unchecked} checked: {outcome.reason}\nDone: {done or 'nothing'}"
+        text = f"A run for: {goals}\n{came_to}" + (f"\nFiles: {made}" if made else "")
         kept = state.resume.kept if state.resume.distilled else 0
         for fact in [*facts, text][kept:]:
             yield from self._add(fact, "fact", state.guard.origin)

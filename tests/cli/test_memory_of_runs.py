@@ -211,6 +211,21 @@ def facts(home: Home) -> list[dict[str, Any]]:
 
 
 DISTILS = {"MEMORY_DISTIL": "on"}
+
+
+@pytest.mark.parametrize("accepts", [(), ("--accept-claims",)])
+def test_an_end_that_nothing_checked_is_kept_as_a_claim(
+    served: Home, server: ScriptedServer, accepts: tuple[str, ...]
+) -> None:
+    server.add(command("write_to_file", filename="a.txt", text="a"), command("task_complete", reason="All done."))
+    done = served.run(*goal("Write a poem"), "--no-verify", *accepts)
+    assert done.code == (0 if accepts else 9)
+    [fact] = [fact["text"].splitlines() for fact in facts(served)]
+    assert fact[:2] == ["A run for: Write a poem", "Claimed, nothing checked: All done."]
+    assert fact[2].startswith("Done: write_to_file(") and "task_complete" not in fact[2]
+    assert fact[3:] == ["Files: a.txt"]
+
+
 FOUND = Reply("- The service listens on port 5433.\n- Deploys need the key of Kim.\nThat is all.")
 
 

@@ -79,6 +79,22 @@ def test_an_edited_memory_keeps_what_is_known_of_it(memory: LivingMemory) -> Non
     assert memory.edit(id, "x") is None and memory.edit(found.id, "  ") is None
 
 
+def test_a_fact_lives_for_ninety_days_after_its_last_use(memory: LivingMemory, now: list[float]) -> None:
+    fact = memory.add("A run for: Write a\nIt came to: a.txt", kind="fact")
+    assert fact is not None
+
+    def sleeps(days: int) -> bool:
+        now[0] += days * DAY
+        memory.sleep(10, lambda prompt: "")
+        return bool(memory.store.of([fact]))
+
+    assert sleeps(90)
+    memory.use([fact])
+    assert sleeps(90)
+    assert sleeps(93), "from a higher level it falls first"
+    assert not sleeps(92)
+
+
 def _superseded(memory: LivingMemory) -> dict[str, str]:
     texts = {found.id: found.text for found in memory.store.listed()}
     return {m.text: texts[m.superseded_by] for m in memory.store.listed() if m.superseded_by is not None}
