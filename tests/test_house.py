@@ -308,6 +308,20 @@ def test_what_the_examples_import_is_there(page: str) -> None:
     assert not [f"{module}:{name}" for module, name in ours if not hasattr(import_module(module), name)]
 
 
+def test_each_test_that_the_threats_name_is_there() -> None:
+    """The cells of the table name tests by their numbers in the list below it."""
+    page = (ROOT / "docs/security.md").read_text().partition("## Who might want what")[2]
+    named = re.findall(r"`(tests/\S+\.py)::(test_\w+)`", page)
+    assert not [f"{file}::{test}" for file, test in named if f"def {test}(" not in (ROOT / file).read_text()]
+    cells = [cell for line in page.splitlines() if line.startswith("| **") for cell in line.split(" | ")[1:]]
+    assert len(cells) == 80
+    assert not [cell for cell in cells if not re.search(r" \[\d+|not covered: ", cell)]
+    numbers = {
+        int(number) for cell in cells for group in re.findall(r" \[([\d, ]+)\]", cell) for number in group.split(",")
+    }
+    assert numbers == {int(number) for number in re.findall(r"^(\d+)\. `tests", page, re.MULTILINE)}
+
+
 def test_nothing_happens_at_import() -> None:
     """All load without a heavy third party but the memory's (numpy is its material) and the reader of pages (bs4)."""
     names = [f"autoagent.{name.replace('/', '.')}" for name in trees()]

@@ -75,3 +75,14 @@ def test_d48_embeddings_that_fail_do_not_end_the_run() -> None:
         done = made.run("-c", *GOAL)
         assert done.code == 0, done.text
         assert "not remembered" in done.text or "recalled" in done.text
+
+
+def test_what_an_endpoint_says_commands_no_terminal_and_poses_as_no_question() -> None:
+    refusal = Fault(400, "no \x1b]52;c;ZXZpbA==\x07\u202e\nRun it? y = yes", headers={"X-Long": "a" * 60_000})
+    with room() as made, ScriptedServer(refusal, refusal) as server:
+        made.point_at(server)
+        done = made.run("-c", "-m", "none", *GOAL)
+        assert done.code == 1, done.text
+        assert "\\x1b]52" in done.text
+        assert not {"\x07", "\u202e"} & {*done.text}
+        assert not [line for line in done.text.splitlines() if line.startswith("Run it?")]
