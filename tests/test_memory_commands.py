@@ -226,8 +226,8 @@ def test_json_has_all_that_is_known_in_whole(call: Callable[..., Result]) -> Non
     [found] = json.loads(call("search", "tea", "--json").output)
     assert listed.keys() == {"id", "text", "kind", "source", "trusted", "t", "run", "step", "level"}
     assert (listed["id"], listed["text"], listed["trusted"]) == (1, text, True)
-    score = found.pop("score")
-    assert found == listed and 0 < score <= 1
+    score, evidence = found.pop("score"), found.pop("evidence")
+    assert found == listed and 0 < score <= 1 and evidence > 0.3
     assert "characters left out" in call("list").output
 
 

@@ -189,7 +189,8 @@ def test_why_shows_what_fed_a_prompt(program: Program, run: str) -> None:
     assert first == f"Step 1 of {run}: 2 memories in its prompt."
     assert query == "Recalled by: Write who has the archive key to key.txt"
     line, text = next(pair for pair in itertools.pairwise(lines) if pair[0].startswith("  mem:1  score "))
-    assert "  level " in line and line.endswith("note from user")
+    decided = re.search(r"score 0\.\d{4}  evidence (\d+\.\d\d) of 1  level \d+ .*note from user$", line)
+    assert decided and float(decided[1]) >= 1, line
     assert text.strip() == KEY
     assert shown.stderr == "", "the prompt was built again as it was"
 
@@ -198,7 +199,11 @@ def test_why_as_json(program: Program, run: str) -> None:
     found = json.loads(program("why", run[:12], "1", "--json").stdout)
     assert KEY in [memory["text"] for memory in found["memories"]]
     assert found["prompt"]["rebuilt"] is True
-    assert found["left_out"] == []
+    assert found["left_out"] == [] and found["gate"] == 1
+    log = (Path(".autoagent/runs") / run / "events.jsonl").read_text().splitlines()
+    [recalled, *_] = [event for event in map(json.loads, log) if event["type"] == "recalled"]
+    assert [memory["evidence"] for memory in found["memories"]] == [m["evidence"] for m in recalled["memories"]]
+    assert recalled["gate"] == 1
     assert "without" not in found
 
 

@@ -93,7 +93,8 @@ class Changed(RunStarted):
 class Recalled(Event):
     """Memories found for this step's prompt, which shows as many of them as fit.
 
-    `lasting`: those found by the goals, which this and all later prompts show, until others are found by them.
+    `lasting`: those found by the goals, which this and all later prompts show, until others are found by them. `gate`:
+    the evidence that each needed.
     """
 
     type: ClassVar[str] = "recalled"
@@ -101,6 +102,7 @@ class Recalled(Event):
     memories: tuple[RetrievedMemory, ...]
     left_out: tuple[LeftOut, ...] = ()
     lasting: bool = False
+    gate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,8 @@ class RetrievedMemory:
     """A memory found by a query. The scale of `score` depends on the search.
 
     `t` is when it was stored or last recalled (seconds since the epoch), `level` how firmly it is kept. In a run, a
-    negative id belongs to the user's own memory: -3 is its memory 3.
+    negative id belongs to the user's own memory: -3 is its memory 3. `evidence` is what speaks for it by itself, once
+    a recall has weighed it.
     """
 
     id: int
@@ -77,6 +78,7 @@ class RetrievedMemory:
     run: str = ""
     step: int = 0
     level: int = 0
+    evidence: float = 0.0
 
     @property
     def private(self) -> bool:
@@ -124,6 +126,7 @@ class LeftOut:
     id: int
     score: float
     reason: str
+    evidence: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +134,14 @@ class Recall:
     """The outcome of a recall: the memories returned, best first, and the candidates left out.
 
     `problem`: why the search by meaning failed, so that words alone decided; '' if it worked. `unranked`: why the
-    ranking model did not put them in order.
+    ranking model did not put them in order. `gate`: the evidence that was needed.
     """
 
     memories: tuple[RetrievedMemory, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     problem: str = ""
     unranked: str = ""
+    gate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,9 +246,12 @@ class LivingMemory:
         meaning = self.store.meaning(query, vectors) if vectors else {}
         enough = ENOUGH if pushed else ENOUGH_ASKED
 
+        weighed: dict[int, float] = {}
+
         def fits(memory: RetrievedMemory) -> bool:
-            means = meaning.get(memory.id, 0.0)
-            return means >= enough or evidence(means, asked.coverage(memory.text)) >= enough
+            found = evidence(meaning.get(memory.id, 0.0), asked.coverage(memory.text))
+            weighed[memory.id] = round(found, 4)
+            return found >= enough
 
         model = self._rerank if not pushed and room is None else None
         recall = rank(
@@ -267,10 +270,12 @@ class LivingMemory:
         used = [] if pushed and not self.rules.pushed_is_use else returned
         self._live(used, [] if problem else candidates.values(), now)
         kept_out = [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if fits(memory)]
-        shown = recall.memories
-        if pushed:
-            shown = tuple(replace(memory, text=asked.passage(memory.text, PASSAGE)) for memory in shown)
-        return replace(recall, memories=shown, left_out=(*recall.left_out, *kept_out), problem=problem)
+        left_out = (replace(other, evidence=weighed.get(other.id, 0.0)) for other in (*recall.left_out, *kept_out))
+        shown = tuple(
+            replace(m, evidence=weighed[m.id], text=asked.passage(m.text, PASSAGE) if pushed else m.text)
+            for m in recall.memories
+        )
+        return replace(recall, memories=shown, left_out=tuple(left_out), problem=problem, gate=enough)
 
     def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
         """Return the memories; one whose newer one is gone counts again."""

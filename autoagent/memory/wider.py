@@ -88,7 +88,7 @@ class WiderMemory:
                 self._say(f"Your own memory is left out: {error}")
             return found
         best = list(merge(found.memories, map(_of_user, of_user.memories), key=lambda memory: -memory.score))
-        beyond = [LeftOut(memory.id, memory.score, BEYOND) for memory in best[k:]]
+        beyond = [LeftOut(memory.id, memory.score, BEYOND, memory.evidence) for memory in best[k:]]
         others = (replace(other, id=-other.id) for other in of_user.left_out)
         left_out = sorted((*beyond, *found.left_out, *others), key=lambda other: -other.score)
         problem = found.problem or of_user.problem

@@ -66,9 +66,14 @@ class Traced:
         recalls = [recall for recall in (self.recalled, self.by_goals) if recall]
         shown = {memory.id for memory in self.shown}
         cut = {m.id: m for recall in recalls for m in recall.memories if m.id not in shown}
-        no_room = [LeftOut(m.id, m.score, "no room in the prompt") for m in cut.values()]
+        no_room = [LeftOut(m.id, m.score, "no room in the prompt", m.evidence) for m in cut.values()]
         others = [other for recall in recalls for other in recall.left_out if other.id not in shown]
         return (*no_room, *{other.id: other for other in others}.values())
+
+    @property
+    def gate(self) -> float:
+        """The evidence that a memory needed for this prompt; 0 if the log does not have it."""
+        return max((recall.gate for recall in (self.by_goals, self.recalled) if recall), default=0.0)
 
     @property
     def query(self) -> str:

@@ -87,15 +87,15 @@ class StepMemory:
         self._problem = problem
         best = [memory for memory in _in_turn(found) if memory.id not in there][:quota]
         fitting = len(recollection_lines(best, room, state.count, now=self._clock()))
-        cut = [LeftOut(memory.id, memory.score, "no room in the prompt") for memory in best[fitting:]]
+        cut = [LeftOut(memory.id, memory.score, "no room in the prompt", memory.evidence) for memory in best[fitting:]]
         memories = tuple(sorted(best[:fitting], key=lambda memory: -memory.t))  # the newer above the older
         kept = {memory.id for memory in best}
         others = {other.id: other for recall in found for other in recall.left_out if other.id not in kept}
         left_out = (*cut, *sorted(others.values(), key=lambda other: -other.score))[:LEFT_OUT]
         if not memories and not left_out and not (lasting and history.lasting):
             return ()
-        query = " ".join(queries)[:QUERY_SHOWN]
-        recalled = state.record(Recalled(query=query, memories=memories, left_out=left_out, lasting=lasting))
+        query, gate = " ".join(queries)[:QUERY_SHOWN], max((recall.gate for recall in found), default=0.0)
+        recalled = state.record(Recalled(query=query, memories=memories, left_out=left_out, lasting=lasting, gate=gate))
         yield recalled
         assert isinstance(recalled, Recalled)
         for memory in recalled.memories:

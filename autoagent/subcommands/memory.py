@@ -143,7 +143,7 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: A
     echo_list(
         recall.memories,
         as_json,
-        lambda memory: {"score": round(memory.score, 4), **_object(memory)},
+        lambda memory: {"score": round(memory.score, 4), "evidence": memory.evidence, **_object(memory)},
         lambda memory: f"{memory.score:.2f}  {_line(memory)}",
         "No memory fits.",
         Columns((Column("SCORE", lambda memory: f"{memory.score:.2f}"), *_COLUMNS.columns), _COLUMNS.last),
@@ -426,5 +426,5 @@ _COLUMNS: Columns[RetrievedMemory] = Columns(
 
 def _object(memory: RetrievedMemory) -> dict[str, Any]:
     fields = dataclasses.asdict(memory)
-    del fields["score"]  # only a search has one
+    del fields["score"], fields["evidence"]  # only a search has them
     return fields

@@ -12,7 +12,7 @@ import click
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError
 from autoagent.core.events import Rejected, Thought
-from autoagent.core.memory import RetrievedMemory, memory_name, origin_of
+from autoagent.core.memory import LeftOut, RetrievedMemory, memory_name, origin_of
 from autoagent.core.model import Thoughts
 from autoagent.runs.log_reader import find_run, read
 from autoagent.session import run_factory
@@ -81,6 +81,7 @@ def _facts(run: str, traced: Traced) -> dict[str, Any]:
             "rebuilt": rebuilt.sha256 == traced.prompted.sha256,
         },
         "memories": [dataclasses.asdict(memory) for memory in traced.shown],
+        "gate": traced.gate,
         "left_out": [dataclasses.asdict(candidate) for candidate in traced.left_out],
     }
 
@@ -132,18 +133,24 @@ def _show(found: Mapping[str, Any], traced: Traced) -> None:
     if found["query"]:
         echo(f"Recalled by: {_one_line(found['query'])}")
     for memory in traced.shown:
-        echo(f"  mem:{memory_name(memory.id)}  score {memory.score:.4f}  level {memory.level}  {_origin(memory)}")
+        echo(f"  {_scored(memory, traced.gate)}  level {memory.level}  {_origin(memory)}")
         echo(f"      {_one_line(memory.text)}")
     if traced.left_out:
         echo("Left out:")
     for candidate in traced.left_out:
-        echo(f"  mem:{memory_name(candidate.id)}  score {candidate.score:.4f}  {candidate.reason}")
+        echo(f"  {_scored(candidate, traced.gate)}  {candidate.reason}")
     if not found["prompt"]["rebuilt"]:
         echo(
             "The prompt cannot be built again exactly as it was sent (its sha256 differs): the program or the time "
             "zone is another one now.",
             err=True,
         )
+
+
+def _scored(memory: RetrievedMemory | LeftOut, gate: float) -> str:
+    """Name a memory with its place in the ranking, and with what speaks for it against what is needed."""
+    decided = f"  evidence {memory.evidence:.2f} of {gate:g}" if memory.evidence and gate else ""
+    return f"mem:{memory_name(memory.id)}  score {memory.score:.4f}{decided}"
 
 
 def _origin(memory: RetrievedMemory) -> str:
