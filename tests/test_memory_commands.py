@@ -61,6 +61,27 @@ def run(context: Context, name: str, **args: str) -> CommandResult:
 # Commands of the agent
 
 
+def test_the_agent_can_ask_by_date_kind_run_and_source(context: Context, living: LivingMemory) -> None:
+    living.add("Tea was brewed at noon.", kind="step", run="20231107-101500-aaaa", source="tea.example")
+    living.add("Coffee was brewed at noon.", kind="step", run="20231109-101500-bbbb")
+    living.add("The user likes tea.", kind="note", run="20231109-101500-bbbb")
+
+    def found(**args: str) -> set[str]:
+        text = run(context, "recall", **args).text
+        return {word for word in ("Tea was", "Coffee was", "user likes") if word in text}
+
+    assert found(query="tea") == {"Tea was", "user likes"}
+    assert found(since="2023-11-07", until="2023-11-07") == {"Tea was"}
+    assert found(since="2023-11-08") == {"Coffee was", "user likes"}
+    assert found(query="tea", since="2023-11-08T00:00") == {"user likes"}
+    assert found(until="2023-11-06") == set()
+    assert found(kind="step", run="20231109") == {"Coffee was"}
+    assert found(source="tea.") == {"Tea was"}
+    refused = run(context, "recall", since="last week")
+    assert "since='last week' is no date; write it as 2026-11-24" in refused.text and not refused.ok
+    assert "what the memories are about" in run(context, "recall", query=" ").text
+
+
 def test_what_the_agent_remembers_it_can_recall(context: Context, living: LivingMemory) -> None:
     added = run(context, "memory_add", text="The invoice number is 4711.")
     run(context, "remember", text="The cat sleeps on the sofa.")

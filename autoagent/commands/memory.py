@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated
 
@@ -66,9 +68,26 @@ def memory_add(
     always_offered=True,
     distracts=True,
 )
-def recall(context: Context, query: Annotated[str, "what the memories are about", "text"]) -> CommandOutput:
+def recall(
+    context: Context,
+    query: Annotated[str, "what the memories are about; empty: the newest that the rest fits", "text"] = "",
+    since: Annotated[str, "only from then on, as 2026-11-24 or 2026-11-24T09:30", "exact", DETAIL] = "",
+    until: Annotated[str, "only up to then, a day as a whole", "exact", DETAIL] = "",
+    kind: Annotated[str, "only this kind: step, fact, feedback, note, user", "exact", DETAIL] = "",
+    run: Annotated[str, "only of the run whose name begins so", "exact", DETAIL] = "",
+    source: Annotated[str, "only what comes from a source with this in its name", "exact", DETAIL] = "",
+) -> CommandOutput:
+    first, last = _moment(since, "since"), _moment(until, "until", whole_day=True)
+    asks = any((since, until, kind, run, source))
+    if not (asks or query.strip()):
+        raise CommandError("Say in `query` what the memories are about, or narrow them down by the other arguments.")
+
+    def meant(memory: RetrievedMemory) -> bool:
+        of_kind, of_run = kind in ("", memory.kind), memory.run.startswith(run)
+        return of_kind and of_run and source in origin_of(memory.source) and first <= memory.made < (last or math.inf)
+
     try:
-        found = context.memory.recall(context.mask(query))
+        found = context.memory.recall(context.mask(query), meant=meant if asks else None)
     except (ModelError, StateError) as error:  # the run can go on without what it would have recalled
         raise CommandError(f"The memory cannot be searched: {error}") from error
     memories = found.memories
@@ -107,6 +126,15 @@ def sleep(context: Context) -> CommandOutput:
     if dream.trusted:
         return CommandOutput(f"{slept}, and dreamt: {dream.text}", meta)
     return CommandOutput(f"{slept}, and dreamt ({UNTRUSTED}):\n{_quoted(dream.text)}", meta)
+
+
+def _moment(text: str, name: str, *, whole_day: bool = False) -> float:
+    """Return a date of this time zone in seconds since the epoch, 0 for none; of a `whole_day` the end."""
+    try:
+        day = timedelta(days=1 if whole_day and len(text) <= len("2026-11-24") else 0)
+        return (datetime.fromisoformat(text) + day).timestamp() if text else 0.0
+    except (ValueError, OverflowError, OSError) as error:
+        raise CommandError(f"{name}={text!r} is no date; write it as 2026-11-24 or 2026-11-24T09:30.") from error
 
 
 def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:

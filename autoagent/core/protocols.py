@@ -158,12 +158,14 @@ class Memory(Protocol):
         room: int | None = None,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
+        meant: Callable[[RetrievedMemory], bool] | None = None,
     ) -> Recall:
         """Return at most k memories that fit the query and take at most `room` tokens, none from a (run, step) in
         `skip`.
 
         `pushed`: the program asks on its own to fill a prompt. The bar is then higher, and long memories are cut to the
-        passage that fits. Being returned to a caller strengthens a memory; being a mere candidate weakens it.
+        passage that fits. Being returned to a caller strengthens a memory; being a mere candidate weakens it. Only
+        `meant` memories are considered; with an empty query the newest of them are returned, which is no use.
         """
 
     def use(self, memories: Collection[int]) -> None:

@@ -218,12 +218,13 @@ class LivingMemory:
         room: int | None = None,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
-        meant: Callable[[RetrievedMemory], bool] = lambda memory: True,
+        meant: Callable[[RetrievedMemory], bool] | None = None,
     ) -> Recall:
         """Return the memories as they were found. The changes to them are then written, but not synced.
 
-        Only `meant` memories are considered. If the embedder fails, words alone decide and no candidate fades. A
-        `pushed` memory is strengthened only when the agent asks for it or acts on it (`use`).
+        Only `meant` memories are considered; with an empty query, the newest of those are returned. If the embedder
+        fails, words alone decide and no candidate fades. A `pushed` memory is strengthened only when the agent asks for
+        it or acts on it (`use`).
         """
         if k < 1:
             return Recall()
@@ -231,11 +232,17 @@ class LivingMemory:
         outside: dict[int, RetrievedMemory] = {}
 
         def wanted(memory: RetrievedMemory) -> bool:
-            if meant(memory) and self._trusted_only and not memory.trusted:
+            if meant is not None and not meant(memory):
+                return False
+            if self._trusted_only and not memory.trusted:
                 outside.setdefault(memory.id, memory)
                 return False
-            return meant(memory)
+            return True
 
+        if meant is not None and not query.strip():
+            newest = [memory for memory in self.store.listed(WIDEST) if wanted(memory)][:k]
+            barred = list(outside.values())[:breadth]
+            return Recall(tuple(newest), tuple(LeftOut(memory.id, 0.0, FROM_OUTSIDE) for memory in barred))
         near, problem = self._near(query, breadth, skip, wanted)
         worded = _first(lambda count: self.store.worded(query, count, skip), breadth, wanted)
         near, worded = self._without_dead_links(near), self._without_dead_links(worded)

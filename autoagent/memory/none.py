@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from autoagent.core.memory import Dream, Recall
+from autoagent.core.memory import Dream, Recall, RetrievedMemory
 from autoagent.core.model import Usage
 
 
@@ -39,6 +39,7 @@ class NoMemory:
         room: int | None = None,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
+        meant: Callable[[RetrievedMemory], bool] | None = None,
     ) -> Recall:
         return Recall()
 

@@ -76,12 +76,13 @@ class WiderMemory:
         room: int | None = None,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
+        meant: Callable[[RetrievedMemory], bool] | None = None,
     ) -> Recall:
         """As Memory: the best of both, searched and filtered separately."""
-        found = self._own.recall(query, k, room=room, skip=skip, pushed=pushed)
+        found = self._own.recall(query, k, room=room, skip=skip, pushed=pushed, meant=meant)
         try:
             user = self._opened()
-            of_user = user.recall(query, k, room=room, pushed=pushed) if user else Recall()
+            of_user = user.recall(query, k, room=room, pushed=pushed, meant=meant) if user else Recall()
         except (ModelError, StateError) as error:
             if str(error) != self._problem:
                 self._problem = str(error)
