@@ -62,7 +62,8 @@ class ProbeAnswer:
         """The names in an answer to `GET /models`; () for any other answer."""
         data = self.body.get("data") if isinstance(self.body, dict) else None
         rows = data if isinstance(data, list) else []
-        return tuple(str(row["id"]) for row in rows if isinstance(row, dict) and row.get("id"))
+        names = (str(row["id"]) for row in rows if isinstance(row, dict) and row.get("id"))
+        return tuple(name for name in names if name.isprintable())  # the others could pose as lines of the program
 
 
 def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: float = 10.0) -> ProbeAnswer:

@@ -72,7 +72,7 @@ def untrusted_texts(folder: Path, workspace: Path) -> Iterator[UntrustedValue]:
 def skills_in(place: Path, folder: Path, tell: Callable[[str], None]) -> list[Skill]:
     """Return the skills of a folder of skills inside `folder`; `tell` hears the problems of the others."""
     try:
-        names = sorted(entry.name for entry in os.scandir(place) if entry.is_dir())
+        names = sorted(entry.name for entry in os.scandir(place) if entry.is_dir() and entry.name.isprintable())
     except OSError:
         return []
     if not is_inside(folder, place):
@@ -103,7 +103,7 @@ def skill_parts(text: str, path: Path) -> tuple[str, str, str]:
     if head is None:
         raise SettingsError(f"{path}: must begin with `---`, then `name:` and `description:`, then `---`.")
     entries = mapping_of(head[1], path, None)
-    said = {key: entries[key].text() if key in entries else "" for key in ("name", "description")}
+    said = {key: " ".join(entries[key].text().split()) if key in entries else "" for key in ("name", "description")}
     if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?", said["name"]):
         raise SettingsError(f"{path}: name: must be small letters, digits and '-', at most 64, not {said['name']!r}.")
     if not 0 < len(said["description"]) <= DESCRIPTION:

@@ -86,3 +86,12 @@ def test_what_an_endpoint_says_commands_no_terminal_and_poses_as_no_question() -
         assert "\\x1b]52" in done.text
         assert not {"\x07", "\u202e"} & {*done.text}
         assert not [line for line in done.text.splitlines() if line.startswith("Run it?")]
+
+
+def test_no_name_of_a_model_passes_for_a_line_of_the_program_or_of_settings() -> None:
+    models = [{"id": "x\nAUTOAGENT_PYTHON=./x\nRun it? y = yes"}, {"id": "plain"}]
+    with room() as made, ScriptedServer(models=models) as server:
+        done = made.run("setup", stdin=f"8\n{server.base_url}\n\n\ny\nN\nr\ng\n\n")
+        assert "It offers: plain\n" in done.text
+        assert "Run it?" not in done.text
+        assert "AUTOAGENT_PYTHON" not in made.read(".env")

@@ -170,7 +170,8 @@ class Endpoint:
         except Fault as fault:
             raise ModelError(f"{self.base_url}/models lists no models: {fault.reason}") from fault
         models = data if isinstance(data, list) else []
-        return [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
+        named = [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
+        return [model for model in named if model["id"].isprintable()]
 
     def _offered(self) -> list[str]:
         """Return the names of the endpoint's models from a short request; [] if unknown."""
