@@ -30,6 +30,7 @@ SUBCOMMANDS = {
     "bisect": ("bisect", "Find the first step after which a check fails."),
     "runs": ("runs", "List the runs."),
     "show": ("runs", "Show a run from its log."),
+    "report": ("runs", "Write a run as a page to look at, in one file."),
     "why": ("why", "Show which memories fed a step, and what it would do without one."),
     "memory": ("memory", "List, search, add to and forget from the long-term memory."),
     "inbox": ("inbox", "List the open questions of all your runs, or answer one."),
@@ -54,8 +55,8 @@ SUBCOMMANDS = {
 
 GROUPS = {
     "Run": ("resume", "team", "test"),
-    "Look": ("runs", "show", "replay", "why", "inbox"),
-    "Go back": ("undo", "fork", "bisect"),
+    "Look": ("runs", "show", "report", "replay", "why", "inbox"),
+    "Go back": ("undo", "fork"),
     "Memory": ("memory",),
     "Extend": ("tools",),
     "Set up": ("setup", "rules", "trust"),

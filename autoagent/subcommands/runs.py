@@ -111,7 +111,7 @@ def _readable(state_dir: Path) -> Iterator[tuple[str, RunStarted, RunStats, str]
 @click.option("--json", "as_json", is_flag=True, help="The events as they are in the log.")
 @click.option("--step", type=click.IntRange(1), metavar="N", help="This step alone.")
 @click.option("--full", is_flag=True, help="With nothing cut: whole results, arguments and diffs.")
-@click.option("--export", metavar="FILE", help="Write it to FILE.md or FILE.html, which needs nothing else.")
+@click.option("--export", metavar="FILE", help="Write it to FILE.md, or as `report` does to FILE.html.")
 @click.pass_context
 def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, export: str | None) -> None:
     """Show RUN again as it was on screen, from its log. RUN is any unique prefix of an id."""
@@ -123,10 +123,11 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
         return
     if export is not None and not export.endswith((".md", ".html")):
         raise click.UsageError("--export takes a file that ends in .md or .html.")
+    if export is not None and export.endswith(".html"):
+        _report(settings.state_dir, run, Path(export))
+        return
     paged = export is None and sys.stdout.isatty()
-    color = export is not None and export.endswith(".html")
-    if paged:
-        color = not settings.plain_output and decide_color(os.environ, True)
+    color = paged and not settings.plain_output and decide_color(os.environ, True)
     columns = EXPORTED_COLUMNS if export is not None else None
     screen = StringIO() if paged or export is not None else sys.stdout
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
@@ -134,10 +135,32 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
     _show(console, read(settings.state_dir, run), step)
     end_showing(console, log, step)
     if isinstance(screen, StringIO) and export is not None:
-        write_text(Path(export), exported(screen.getvalue(), html=export.endswith(".html"), title=f"Run {run}"))
+        write_text(Path(export), exported(screen.getvalue(), f"Run {run}"))
         echo(f"Written to {export}.", err=True)
     elif isinstance(screen, StringIO):
         page_out(screen.getvalue())
+
+
+@click.command("report")
+@click.argument("run", shell_complete=run_ids_here)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Default: RUN.html.")
+@click.pass_context
+def report(ctx: click.Context, run: str, output: Path | None) -> None:
+    """Write RUN, from its log, as one HTML file that loads nothing and opens from disk.
+
+    It has the goals and how each is known, a timeline, each step with its diff, result and prompt, tokens and money
+    over time, a search, and a link to each step. RUN is any unique prefix of an id. Long texts are cut.
+    """
+    state_dir = Session.read(ctx.obj).settings.state_dir
+    run = find_run(state_dir, run)
+    _report(state_dir, run, output or Path(f"{run}.html"))
+
+
+def _report(state_dir: Path, run: str, target: Path) -> None:
+    from autoagent.web.report import page_of
+
+    write_text(target, page_of(read(state_dir, run)), private=True)
+    echo(f"Written to {target}.", err=True)
 
 
 def _show(console: Console, events: Iterable[Event], step: int | None) -> None:

@@ -27,13 +27,19 @@ import pyte  # noqa: E402
 from driver import PROGRAM, Home, Session  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.style import Style  # noqa: E402
+from rich.terminal_theme import TerminalTheme  # noqa: E402
 from rich.text import Text  # noqa: E402
 from server import Command, Reply, ScriptedServer  # noqa: E402
 
-from autoagent.terminal.export import theme  # noqa: E402
-
 CAST, PICTURE = HERE / "session.cast", HERE / "session.svg"
 COLUMNS, ROWS = 88, 32
+THEME = TerminalTheme(  # a dark terminal
+    (22, 27, 34), (201, 209, 217),
+    [(72, 79, 88), (255, 123, 114), (63, 185, 80), (210, 153, 34), (88, 166, 255), (188, 140, 255), (57, 197, 207),
+     (177, 186, 196)],
+    [(125, 133, 144), (255, 161, 152), (86, 211, 100), (227, 179, 65), (121, 192, 255), (210, 168, 255), (86, 212, 221),
+     (240, 246, 252)],
+)  # fmt: skip
 SHOWN_AS = "/home/ada/project"  # the folder it runs in; its name on this machine is as long
 SHOWN_HOST = "models.example"
 DRAWN_TO = "> y -3"  # the last line of the picture; the cast goes on to the end
@@ -219,7 +225,7 @@ def picture_of(cast: str) -> str:
             line.append("".join(letter.data for letter in run), Style(color=_color(color), bold=bold))
         line.rstrip()
         console.print(line, soft_wrap=True)
-    return console.export_svg(title="autoagent", theme=theme(), code_format=FORM, unique_id="session")
+    return console.export_svg(title="autoagent", theme=THEME, code_format=FORM, unique_id="session")
 
 
 def _color(name: str) -> str | None:

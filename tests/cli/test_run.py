@@ -244,7 +244,7 @@ def test_a_full_disk_and_a_closed_pipe_end_the_run_in_order(home: Home) -> None:
 
 def test_an_ascii_terminal_shows_escapes_and_the_files_stay_readable(home: Home) -> None:
     home.env |= {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-    done = home.run("--model", "human", "--ai-goal", "Schreib über 雪", "-m", "none", stdin="do_nothing\nn\n")
+    done = home.run("--model", "human", "--ai-goal", "Schreib über 雪", "-m", "none", stdin="list_files\nn\n")
     assert done.code == 6, done.text
     assert "Schreib \\xfcber \\u96ea" in done.text
     assert home.log()[0]["task"]["goals"][0]["text"] == "Schreib über 雪"

@@ -1,0 +1,121 @@
+"""The report of a run: one HTML file, made from the log, in which nothing from a run is more than text."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from driver import FINISH, Home
+from server import ScriptedServer, command
+
+from autoagent.core.events import Event
+from autoagent.runs.log_reader import read
+from autoagent.services.browser import PROGRAMS
+from autoagent.web.report import page_of
+
+SCRIPT = "document.title = 'PWNED'"
+HOSTILE = f'</script><script>{SCRIPT}</script><img src=x onerror="{SCRIPT}">\u202e\x1b[31m'
+WRITE = command("write_to_file", filename="a.txt", text=f"one\n{HOSTILE}\n")
+CHECK = "Write a.txt :: grep -q one a.txt"
+
+in_a_browser = pytest.mark.skipif(not any(map(shutil.which, PROGRAMS)), reason="there is no Chromium on this machine")
+
+
+@pytest.fixture
+def ran(served: Home, server: ScriptedServer) -> Home:
+    """A run of a hostile model."""
+    server.add(WRITE, command("read_file", filename="a.txt"), *FINISH)
+    goals = ("--ai-goal", CHECK, "--ai-goal", f"Say {HOSTILE}", "--ai-name", "<b>Ann</b>")
+    done = served.run("-c", "-y", "-m", "none", "--accept-claims", *goals)
+    assert done.code == 0, done.text
+    return served
+
+
+def facts_of(page: str) -> dict[str, object]:
+    (found,) = re.findall(r'<script type="application/json" id="facts">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found)  # type: ignore[no-any-return]
+
+
+def dom_of(page: Path) -> str:
+    """The document as Chromium has it once the script has run."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
+    done = subprocess.run([program, *flags, page.as_uri()], capture_output=True, check=True, timeout=120)
+    return done.stdout.decode()
+
+
+def test_it_has_the_goals_with_their_evidence_and_every_step(ran: Home) -> None:
+    done = ran.run("report", ran.runs[0][:12], "-o", "page.html")
+    assert (done.code, done.err) == (0, "Written to page.html.\n")
+    assert (ran.folder / "page.html").stat().st_mode & 0o777 == 0o600
+    facts = facts_of(ran.read("page.html"))
+    checked, shown = facts["goals"]  # type: ignore[misc]
+    assert (checked["text"], checked["check"], checked["proof"]) == ("Write a.txt", "grep -q one a.txt", "checked")
+    assert checked["checks"][-1]["met"] and shown["verdict"]["finding"] == "met"
+    assert facts["files"] == [["a.txt", 2, 0]]
+    first, second, *_ = [step for step in facts["steps"] if "call" in step]  # type: ignore[attr-defined]
+    assert (first["call"]["name"], first["decided"]["by"]) == ("write_to_file", "continuous mode")
+    assert first["preview"].startswith("--- ") and first["result"]["ok"] and first["changed"] == ["a.txt"]
+    assert "\\x1b[31m" in second["result"]["text"] and "\u202e" not in json.dumps(facts, ensure_ascii=False)
+    assert first["prompt"]["tokens"] > 100 and facts["tokens"][0] > 0  # type: ignore[index]
+
+
+def test_without_a_name_the_file_has_that_of_the_run_and_a_missing_run_is_named(ran: Home) -> None:
+    assert ran.run("report", ran.runs[0]).err == f"Written to {ran.runs[0]}.html.\n"
+    assert ran.run("report", "nothing").code == 1
+    assert ran.run("report", ran.runs[0], "-o", "no/such/folder.html").code == 2
+
+
+def test_nothing_of_a_run_ends_the_facts_and_the_policy_names_what_may_run(ran: Home) -> None:
+    page = page_of(read(ran.folder / ".autoagent", ran.runs[0]))
+    assert page.count("<script") == page.count("</script>") == 2
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert re.fullmatch(r"default-src 'none'; style-src 'sha256-\S{44}'; script-src 'sha256-\S{44}'", policy[1])
+
+
+def long_run(events: list[Event], steps: int) -> Iterator[Event]:
+    """The events of a run whose second step is there many times."""
+    yield from (event for event in events if event.step < 2)
+    for step in range(2, steps):
+        for event in events:
+            if event.step == 2:
+                text = {"text": "a long line\n" * 5_000} if event.type == "returned" else {}
+                yield replace(event, step=step, t=event.t + step, **text)  # type: ignore[arg-type]
+    yield from (event for event in events if event.step > 2)
+
+
+def test_a_thousand_steps_fit_into_two_megabytes(ran: Home) -> None:
+    events = list(read(ran.folder / ".autoagent", ran.runs[0]))
+    page = page_of(long_run(events, 1_000))
+    assert len(page.encode()) < 2_000_000
+    assert "more characters are in the log" in page
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_in_a_browser_it_is_text_whatever_it_holds(ran: Home) -> None:
+    ran.run("report", ran.runs[0], "-o", "page.html")
+    dom = dom_of(ran.folder / "page.html")
+    assert f"<title>Run {ran.runs[0]}</title>" in dom, "no script of the run has run"
+    assert "<img" not in dom and "<b>Ann" not in dom
+    assert "&lt;b&gt;Ann&lt;/b&gt;: Write a.txt" in dom
+    for words in ("its check passed", "Allowed by continuous mode", "Goals, and how each is known", 'id="step-2"'):
+        assert words in dom, words
+    assert dom.count("<td class=\"add\">") == 2
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_in_a_browser_a_run_of_a_thousand_steps_is_whole(ran: Home) -> None:
+    events = list(read(ran.folder / ".autoagent", ran.runs[0]))
+    page = ran.folder / "long.html"
+    page.write_text(page_of(long_run(events, 1_000)))
+    dom = dom_of(page)
+    assert dom.count("<article") >= 1_000 and 'id="step-999"' in dom
