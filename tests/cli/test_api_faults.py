@@ -223,6 +223,8 @@ STOPS: dict[str, tuple[list[Any], int, str, float]] = {  # faults, exit code, wh
     "500, not to be retried": ([Fault(500, "broken", headers={"x-should-retry": "false"})], 1, "500: broken", 0),
     "429, after an hour": (
         [Fault(429, "busy", headers={"retry-after": "3600"})], 1, "asks to wait 3600 s, the patience left is 600 s", 0),
+    "429, after thirty years": (
+        [Fault(429, "busy", headers={"retry-after": "1000000000"})], 1, "it asks to wait 1000000000 s", 0),
     "429, after a thousand years": (
         [Fault(429, "busy", headers={"retry-after": "Mon, 01 Jan 3001 00:00:00 GMT"})], 1, "it asks to wait", 0),
     "prompt too long, again and again": ([overflow()] * 9, 1, "the prompt is too long for the model", 0),

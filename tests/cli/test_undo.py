@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from pathlib import Path
 
 import pytest
 from driver import FINISH, GOAL, Home
@@ -174,3 +177,45 @@ def test_goals_are_no_longer_met_once_what_met_them_is_undone(served: Home, serv
     checks = [event["met"] for event in served.log(run) if event["type"] == "checked"]
     assert checks[:2] == [True, False], "they are checked again at once"
     assert "is not met yet" in server.requests[3].prompt
+
+
+def test_a_file_of_a_terabyte_beside_it_costs_neither_time_nor_disk(served: Home, server: ScriptedServer) -> None:
+    """A sparse file of that size can come with any folder, or be made by any program."""
+    huge = served.folder / "autoagent_workspace/huge.bin"
+    served.write("autoagent_workspace/huge.bin", "")
+    os.truncate(huge, 1 << 40)
+    began = time.monotonic()
+    server.add(*SCRIPT)
+    ran = served.run(*GOAL, "-m", "none", "-c", "-l", "4")
+    assert ran.code == 4
+    assert "cannot be undone, as it is not kept: 'huge.bin': it is larger" in ran.text
+    run = served.runs[0]
+    server.add(*FINISH)
+    fork = ("fork", run, "--at", "2", "-m", "none", "-c", "-l", "3", "--accept-claims")
+    for words in (("show", run), ("undo", run, "--to", "0"), ("undo", run, "--redo"), fork):
+        done = served.run(*words)
+        assert done.code == 0, (words, done.text)
+    assert (huge.stat().st_size, huge.stat().st_blocks) == (1 << 40, 0)
+    kept = sum(path.lstat().st_blocks * 512 for path in served.folder.rglob("*"))
+    assert kept < 20_000_000
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "hard link", "link to the folder"])
+def test_undo_changes_nothing_outside_where_a_file_has_become_a_link(done: Home, tmp_path: Path, kind: str) -> None:
+    root, outside = done.folder / "autoagent_workspace", tmp_path / "outside"
+    outside.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (outside / name).write_text("mine")
+    if kind == "link to the folder":
+        (root / "folder/b.txt").unlink()
+        (root / "folder").rmdir()
+        (root / "folder").symlink_to(outside)
+    else:
+        (root / "a.txt").unlink()
+        made = os.symlink if kind == "symbolic link" else os.link
+        made(outside / "a.txt", root / "a.txt")
+    run = done.runs[0]
+    for words in (("--to", "0"), ("--to", "0", "--force"), ("--redo", "--force"), ("--to", "1", "--force")):
+        assert done.run("undo", run, *words).code == (0 if "--force" in words else 1), words
+        assert {path.name: path.read_text() for path in outside.iterdir()} == {"a.txt": "mine", "b.txt": "mine"}
