@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain, zip_longest
 
 from autoagent.core.errors import ModelError, StateError
@@ -23,7 +25,8 @@ from autoagent.steps.run_state import Events, RunState
 
 BY_GOALS = 8  # memories that stay for the run
 BY_STEP = 5
-ASKED = 16  # goals, and clauses of goals and of feedback, that are recalled by, each for itself
+ASKED = 16  # goals, feedback, and clauses of these that are recalled by
+CARRIED = 0.6  # evidence that the whole has to give for what one of its clauses finds
 CLAUSE = 3  # words that a part of a sentence has at least to be recalled by alone
 SAID = 4  # words of a feedback that is worth remembering: "go on" is not
 MADE = 12  # files that are named then
@@ -50,8 +53,8 @@ class StepMemory:
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
         """Retrieve the memories that fit what is going on; return those by the newest step, the others stay."""
         history = self._state.history
-        said = [goal.text for goal in self._state.start.task.goals] + [history.feedback]
-        asked = tuple(dict.fromkeys(chain.from_iterable(map(_clauses, said))))[:ASKED]
+        asked = tuple(dict.fromkeys(goal.text for goal in self._state.start.task.goals))
+        asked = (*asked, history.feedback) if history.feedback else asked
         if asked != self._asked:
             self._asked = asked
             yield from self._recall(asked, BY_GOALS, (), lasting=True)
@@ -72,8 +75,11 @@ class StepMemory:
         found: list[Recall] = []
         try:
             with self._user.interruptible():  # an endpoint may embed, and be silent
-                for query in queries:
-                    found.append(self._memory.recall(query, quota + len(there), skip=shown, pushed=True))
+                ask = partial(self._memory.recall, k=quota + len(there), skip=shown, pushed=True)
+                for query in queries[:ASKED]:
+                    found.append(whole := ask(query))
+                    clauses = _clauses(query)[: max(0, ASKED - len(found))] if lasting else []
+                    found += [_carried(ask(clause), whole) for clause in clauses if clause != query]
         except (ModelError, StateError) as error:
             yield state.record(Retried(reason=f"Nothing is recalled: {error}"))
             return ()
@@ -215,6 +221,16 @@ def _clauses(text: str) -> list[str]:
     """Split a goal into clauses: a memory fits one of them, hardly ever all."""
     parts = re.split(r"[.;:,\n]\s+|\s(?:and|und|et)\s", text)
     return [part for part in parts if len(part.split()) >= CLAUSE] or ([text] if text else [])
+
+
+def _carried(part: Recall, whole: Recall) -> Recall:
+    """Return what was found by a clause, less what hardly fits the whole: "save it as a.txt" fits many a memory."""
+    known = {memory.id: memory.evidence for memory in whole.memories}
+    known |= {other.id: other.evidence for other in whole.left_out}
+    fitting = tuple(memory for memory in part.memories if known.get(memory.id, 0.0) >= CARRIED)
+    others = (memory for memory in part.memories if memory not in fitting)
+    left_out = (LeftOut(memory.id, memory.score, "fits a clause alone", memory.evidence) for memory in others)
+    return replace(part, memories=fitting, left_out=(*part.left_out, *left_out))
 
 
 def _in_turn(recalls: Sequence[Recall]) -> list[RetrievedMemory]:

@@ -213,6 +213,18 @@ def facts(home: Home) -> list[dict[str, Any]]:
 DISTILS = {"MEMORY_DISTIL": "on"}
 
 
+def test_what_fits_a_clause_of_a_goal_alone_is_not_pushed(served: Home, server: ScriptedServer) -> None:
+    for text in ("The ferries leave the northern harbour at nine.", "Save each letter as letter.txt."):
+        assert served.run("memory", "add", text).code == 0
+    server.add(*FINISH)
+    wish = "Find out when the first ferries leave the northern harbour, and save it as brev.txt"
+    assert served.run(*goal(wish), "--accept-claims").code == 0
+    assert "harbour at nine" in server.requests[0].prompt
+    assert "letter.txt" not in server.requests[0].prompt
+    why = served.run("why", served.runs[0], "1").text
+    assert "fits a clause alone" in why, why
+
+
 @pytest.mark.parametrize("accepts", [(), ("--accept-claims",)])
 def test_an_end_that_nothing_checked_is_kept_as_a_claim(
     served: Home, server: ScriptedServer, accepts: tuple[str, ...]
