@@ -1,7 +1,6 @@
 """The command line: the root command, its flags, the way from every error to one line and an exit code.
 
-Nothing but click is imported before it is known what the user wants: `--help` and the first question do not wait
-for the rest.
+Nothing but click is imported before the subcommand is known: `--help` and the first question do not wait for the rest.
 """
 
 from __future__ import annotations
@@ -177,7 +176,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Open to nowhere what whoever started the program had closed: else the next file would take its number."""
+    """Open standard streams that are closed to nowhere: else the next file would take their numbers."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)
@@ -225,7 +224,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _fail(error: BaseException) -> int:
-    """Say in a line why the program cannot go on, without what looks like a secret; its exit code."""
+    """Print an error on one line, without anything that looks like a secret; return its exit code."""
     from autoagent.core.errors import ForUser, StopRun
     from autoagent.text.redaction import Redactor
 
@@ -266,5 +265,5 @@ def _tell(line: str) -> None:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Let what the stream still holds go nowhere, or Python's flush at exit fails once more."""
+    """Discard the stream's buffer, or Python's flush at exit fails again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,4 +1,4 @@
-"""What a folder may set by itself, as somebody else may have written its files.
+"""Permissions of a folder's settings, as somebody else may have written its files.
 
 Each setting declares a permission beside its default. Values that reach out, weaken a boundary or run a program count
 only once the user has trusted the folder with them.

@@ -1,4 +1,4 @@
-"""The sandbox by bubblewrap: namespaces of its own for everything, and in them only what a program needs.
+"""The sandbox by bubblewrap: separate namespaces of every kind, with only the things that a program needs.
 
 A program sees the workspace, the system's programs, a few files of /etc, the Python interpreter, a /proc with itself
 alone, and a private /tmp. The agent's own files in the workspace are covered.
@@ -64,7 +64,7 @@ class Bubblewrap:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What it leaves open, as in protocols.Sandbox."""
+        """Its gaps, as in protocols.Sandbox."""
         no_filter = "System calls are not filtered: there is no filter for this kind of processor."
         links = self._shared.gaps(self._workspace.root, held=_MOST_READ_ONLY)
         return (*(() if self._filter else (no_filter,)), *self._cover.gaps(), *links)
@@ -102,9 +102,9 @@ class Bubblewrap:
 class Cover:
     """Hides the agent's own files in a workspace, including those that do not exist yet.
 
-    To mount over what is not there, an empty file has to be put in its place, or in that of the first folder missing on
-    the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the last takes it away.
-    Where an agent was killed it stays; its time of change, the very first there is, tells the next one what it is.
+    To mount over a missing file, an empty file has to be put in its place, or in that of the first missing folder on
+    the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the last one removes it.
+    If an agent was killed it stays; the next one recognises it by its time of change, the earliest possible.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -113,7 +113,7 @@ class Cover:
         self._placeholders: dict[Path, int] = {}  # with the descriptor that has the lock
 
     def mounts(self, read_only: Iterable[str] = ()) -> Iterator[str]:
-        """Yield the options for bubblewrap; what holds such a file, or one that is `read_only`, cannot be renamed."""
+        """Yield the options for bubblewrap; folders that hold such a file, or a `read_only` one, cannot be renamed."""
         guarded = [self._root / place for place in read_only]
         held = (above for place in (*self._places, *guarded) for above in place.parents)
         for above in sorted({above for above in held if self._is_inside(above)}):
@@ -132,7 +132,7 @@ class Cover:
                 yield from ("--ro-bind", "/dev/null", str(place))  # a device, which cannot be opened in there
 
     def gaps(self) -> tuple[str, ...]:
-        """Return what cannot be hidden."""
+        """Return the files that cannot be hidden."""
         links = [place for place in self._places if place.is_symlink()]
         return tuple(f"Programs can replace {link}: it is a symbolic link, which cannot be covered." for link in links)
 

@@ -2,7 +2,7 @@
 
 They are looked for when a sandbox is opened, since none can be made from inside one.
 
-Not covered: what the user links into the workspace while the sandbox is open, and files beyond those looked at.
+Not covered: links that the user makes while the sandbox is open, and files beyond those looked at.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SharedFiles:
         )
 
     def gaps(self, root: Path, held: int = 0) -> tuple[str, ...]:
-        """Return what to report of them, given that the first `held` of them are held back."""
+        """Return the gaps to report, given that the first `held` of them are read-only."""
         paths = [os.path.relpath(path, root) for path in self.identities][held:]
         more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
         named = ", ".join(map(shown, paths[:_MOST_NAMED])) + more

@@ -59,7 +59,7 @@ def confine(
         visible: files and folders to be read and executed; those that are not there are passed over.
         writable: folders with all rights.
         devices: files to be read and written.
-        out_of_reach: what lies in a writable folder and has no rights at all, there or not.
+        out_of_reach: paths in a writable folder without any rights, whether they exist or not.
         network: whether it may make sockets.
 
     Raises:
@@ -96,7 +96,7 @@ def _filter(steps: bytes) -> None:
 
 
 def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Yield what in a folder gets which rights. They hold for all beneath, so that one with holes is only listed."""
+    """Yield the paths in a folder with their rights, which hold for all beneath; a folder with holes is only listed."""
     if not any(place.startswith(folder + "/") for place in out_of_reach):
         yield folder, _EVERYTHING & ~_MAKE_DEVICES
         return

@@ -31,7 +31,7 @@ _HARMLESS = frozenset({*_OF_VENV, *_OF_PYTHON, "share", ".gitignore", ".lock", "
 
 
 def python_places(python: str) -> tuple[str, ...]:
-    """Return what belongs to a Python interpreter outside the system's own places. Raises SetupError."""
+    """Return the places of a Python interpreter outside the system's own. Raises SetupError."""
     prefix, base = (sys.prefix, sys.base_prefix) if python == sys.executable else _prefixes(python)
     parts = {prefix: _OF_VENV, base: _OF_PYTHON, str(Path(base).resolve()): _OF_PYTHON}
     outside = {place: names for place, names in parts.items() if not is_beneath(place, SYSTEM)}

@@ -44,7 +44,7 @@ class Launch:
 
 
 class Boundary(Protocol):
-    """A kind of sandbox: what surrounds a program. `name`, `gaps` and `confines` as in protocols.Sandbox."""
+    """A kind of sandbox around a program. `name`, `gaps` and `confines` as in protocols.Sandbox."""
 
     @property
     def name(self) -> str: ...
@@ -98,8 +98,8 @@ class Process:
     bounds the time, None does not.
     Raises CommandError if it cannot be started.
 
-    Memory is what the processes have mapped: what they hold otherwise (files in memory that are not mapped, buffers of
-    pipes) is not seen. Between two looks at the limits they can be passed by what fits into that time.
+    Memory counts mappings, but not unmapped files in memory or buffers of pipes. Between two looks at the
+    limits they can be exceeded for a moment.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Process:
         return ""
 
     def _read(self, pipe: int) -> bool:
-        """Take what the pipe holds; False at its end."""
+        """Read the content of the pipe; False at its end."""
         piece = os.read(pipe, 65536)
         self._kept.add(piece)
         self._printed(piece)

@@ -59,7 +59,7 @@ def is_known() -> bool:
 
 
 def guard(*, sockets: bool, groups: bool) -> bytes:
-    """Refuse what no agent's program needs and what has led out of sandboxes before; struct sock_filter[].
+    """Refuse system calls that no agent's program needs or that have led out of sandboxes; struct sock_filter[].
 
     That is looking into other processes, namespaces, keys of the kernel, io_uring, faked input on a terminal, and files
     that run with the rights of their owner or group (the kernel takes these bits from a new file that is written to);
@@ -124,6 +124,6 @@ def _unless(test: int, value: int, error: int) -> list[bytes]:
 
 
 def _with_argument(number: int, argument: int, tests: list[bytes]) -> list[bytes]:
-    """Return the tests of one argument of the call with this number; what they let through is allowed."""
+    """Return the tests of one argument of the call with this number; a call that passes them is allowed."""
     body = [_step(_LOAD, argument), *tests, _step(_RETURN, _ALLOW)]
     return [_step(_EQUAL, number, 0, len(body)), *body]

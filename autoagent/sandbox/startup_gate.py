@@ -58,7 +58,7 @@ class HeldStart:
             self._ours.sendall(f"{stdin}\n".encode())
 
     def close(self) -> None:
-        """End what still waits."""
+        """End the program that still waits."""
         self._ours.close()
         self.stdin.close()
 

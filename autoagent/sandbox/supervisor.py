@@ -1,9 +1,9 @@
 """The process between the agent and a program when no PID namespace holds the tree together.
 
-It is started as a program of its own. It adopts whatever loses its parent; and when the program ends, when it is told
-to (SIGTERM), or when the agent dies, however that happens, it kills all that is beneath it. That is one group of
-processes, since the filter of system calls lets nobody leave it; so a single signal reaches all of them at once, and
-nothing can fork faster than it is killed. It ends as the program did.
+It is started as a program of its own. It adopts orphaned descendants. When the program ends, on SIGTERM, or when the
+agent dies, however that happens, it kills all its descendants. They are one process group, since the system call filter
+lets none leave it, so a single signal reaches all of them and none can fork faster than it is killed. It ends as the
+program did.
 
 It imports little, since that is done for each program: no json, no pathlib.
 
@@ -90,7 +90,7 @@ def _wait(program: int) -> int:
 
 
 def _end_all(program: int) -> None:
-    """Kill the group, and then what is beneath this process all the same, until nothing is.
+    """Kill the group, and then any remaining descendants until there are none.
 
     Orphans come to this process, so that no child of it means no descendant.
     """

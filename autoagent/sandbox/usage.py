@@ -29,7 +29,7 @@ class Use:
 
 
 def use_of(root: int) -> Use:
-    """Return what the process `root` and its descendants use now; nothing if it is gone."""
+    """Return the present usage of the process `root` and its descendants; nothing if it is gone."""
     tree = tree_of(root)
     return Use(
         tuple(tree),

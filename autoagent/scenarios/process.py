@@ -1,7 +1,7 @@
 """The program as a process of its own: at a real terminal with somebody who types, or on pipes.
 
-Not pexpect and pyte: when a question waits, and that nothing of what was started stays, they leave to their user, and
-that is most of it.
+Not pexpect and pyte: they leave it to their user to recognise a waiting question and to end all processes, which is
+most of this module.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CONTROL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The outcome of a process: its exit code (None: it timed out), its screen, and what was made of the answers.
+    """The outcome of a process: its exit code (None: it timed out), its screen, and the use of the answers.
 
     `typed` answers were asked for; at `ends` more questions the input had ended.
     """
@@ -86,7 +86,7 @@ def run_at_terminal(
 def run_on_pipes(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
 ) -> Ran:
-    """Run the program with all answers on its input, and what it writes on one pipe. Which it read, nobody knows."""
+    """Run the program with all answers on its input and its output on one pipe. Which it read is unknown."""
     command = _command(_START, arguments)
     near, far = os.pipe()
     try:
@@ -106,7 +106,7 @@ def _command(start: str, arguments: Sequence[str]) -> list[str]:
 
 
 def plain(shown: bytes) -> str:
-    """Return what was written to a terminal without control characters; lines end with `\\n`."""
+    """Return the output of a terminal without control characters; lines end with `\\n`."""
     return _CONTROL.sub("", shown.decode("utf-8", "replace"))
 
 
@@ -158,7 +158,7 @@ def started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process that lasts, with all it starts, for as long as the block; nothing of it is left afterwards.
 
-    Not covered: on systems other than Linux, what a process has started stays where it does not end by itself.
+    Not covered: on systems other than Linux, its child processes stay unless they end by themselves.
     """
     before = tree_of(os.getpid()) if sys.platform == "linux" else {}
     if sys.platform == "linux":
@@ -191,7 +191,7 @@ def started(
 def _watch(
     process: subprocess.Popen[bytes], source: int, seconds: float, look: Callable[[bytes], None]
 ) -> tuple[int | None, bytes]:
-    """Read what a process writes until it ends, or the time is over (its exit code is None then)."""
+    """Read the output of a process until it ends, or the time is over (its exit code is None then)."""
     end = time.monotonic() + seconds
     shown = b""
     while True:

@@ -160,7 +160,7 @@ def host_of(url: str) -> str:
 
 
 def reason_of(body: bytes) -> str:
-    """Return what an error's body says, on one line; of JSON the message, wherever the known services put it."""
+    """Return the text of an error body on one line; for JSON the message, wherever the known services put it."""
     text = body.decode(errors="replace")
     try:
         said = next(_messages(json.loads(text)), "")

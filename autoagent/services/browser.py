@@ -1,12 +1,11 @@
 """Pages as a headless Chromium or Firefox shows them, through playwright (the extra `browser`).
 
-The browser itself has no way out: its proxy leads nowhere and it resolves no name. Every request of a page comes to
-us, and what may be fetched is fetched behind the network guard; pictures, films and fonts are not, nor is anything
-but GET. There are no downloads, no service workers, no WebSockets, and no environment with secrets in it. Each page
-gets a browser of its own, which is closed with it.
+The browser itself has no network: its proxy leads nowhere and it resolves no name. Every request of a page comes to us
+and goes through the network guard. Only GET is allowed; pictures, films and fonts are refused. There are no downloads,
+service workers or WebSockets, and the environment holds no secrets. Each page gets a browser of its own, which is
+closed with it.
 
-Not covered: a page that takes the browser over. Chromium's own sandbox stands against that, but not where this
-program runs as root, which Chromium's sandbox cannot.
+Not covered: a page that takes the browser over. Chromium's own sandbox prevents that, but it does not work as root.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SE
 
 @dataclass(frozen=True, slots=True)
 class _Fetcher:
-    """Fetches what a page asks for, without holding up the browser."""
+    """Fetches the requests of a page without blocking the browser."""
 
     fetch: Fetch
     pool: ThreadPoolExecutor
@@ -158,7 +157,7 @@ async def _shown(browser: Browser, first: WebPage, limit: int, fetcher: _Fetcher
 
 
 async def _lead(context: BrowserContext, first: WebPage, fetcher: _Fetcher) -> None:
-    """Answer every request of the pages in this context by what the fetcher gets, or not at all."""
+    """Answer every request of the pages in this context through the fetcher, or not at all."""
     left = REQUEST_LIMIT
     pending: WebPage | None = first
 

@@ -1,4 +1,4 @@
-"""The web as commands have it: the guarded client, with what searches and what renders pages beside it."""
+"""The web for commands: the guarded client, search engines, and a browser that renders pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Search = Callable[[str, int], SearchResults]
 
 @dataclass(frozen=True, slots=True)
 class GuardedWeb:
-    """What protocols.Web promises. `browser(url, limit=...)` renders a page; None: pages come as they are sent.
+    """Implements protocols.Web. `browser(url, limit=...)` renders a page; None: pages come as they are sent.
 
     `download_limit` is in bytes.
     """

@@ -34,9 +34,9 @@ _ELSEWHERE = "set it in ~/.config/autoagent/config.yaml, in the environment or b
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What holds in a folder under the flags of one command: loaded once, and handed to whatever needs it.
+    """The settings and trust in a folder under the flags of one command, loaded once.
 
-    What the user does not trust the folder with does not hold: that is `left_out`.
+    `left_out` are the values of the folder that the user does not trust.
     """
 
     flags: Mapping[str, Any]
@@ -50,9 +50,9 @@ class Session:
     def open(
         cls, flags: Mapping[str, Any] | None, *, task: bool = False, more: Sequence[UntrustedValue] = ()
     ) -> Session:
-        """Load a session for a command that acts: ask the user first whether to trust what the folder brings.
+        """Load a session for a command that acts: ask the user first whether to trust the folder's values.
 
-        `task`: the checks of the saved goals belong to that. `more`: what a file that the user has named brings.
+        `task`: these include the checks of the saved goals. `more`: the values of a file that the user has named.
 
         Raises:
             SetupError: as `load`; nobody can be asked about what a run needs; a place to write to leads out of the
@@ -80,7 +80,7 @@ class Session:
 
     @classmethod
     def read(cls, flags: Mapping[str, Any] | None) -> Session:
-        """Load a session for a command that only reads: nobody is asked, and what is left out is told.
+        """Load a session for a command that only reads: report the values left out, without a question.
 
         Raises as `load` does.
         """
@@ -99,10 +99,10 @@ class Session:
         trusted: Trusted | None = None,
         more: Sequence[UntrustedValue] = (),
     ) -> Session:
-        """Load what holds in a folder, the current one by default; nothing is asked, printed or written.
+        """Load the session of a folder, the current one by default, without questions, output or writing.
 
-        Raises SettingsError, also if the state folder is no folder: it would look like one without runs. Raises
-        SetupError for what is neither file nor folder in it: state is never followed through a link, nor awaited.
+        Raises SettingsError, also if the state folder is a file, as it would look like one without runs. Raises
+        SetupError for anything in it that is neither file nor folder: links are not followed, and pipes not awaited.
         """
         flags, env, folder = flags or {}, os.environ if env is None else env, folder or Path.cwd()
         trusted = trusted or Trusted(user_state_path(env))
@@ -155,7 +155,7 @@ class Session:
 
     @property
     def waiting(self) -> list[UntrustedValue]:
-        """What would count if the folder were trusted."""
+        """The values that would count if the folder were trusted."""
         return [untrusted for untrusted in self.left_out if not untrusted.never]
 
     @property
@@ -172,7 +172,7 @@ class Session:
         return self.trusted.holds(self.folder, untrusted.mark)
 
     def trust(self) -> None:
-        """Trust the folder with what it brings, and its state. Raises SettingsError if that cannot be kept."""
+        """Trust the folder's values and its state. Raises SettingsError if that cannot be saved."""
         for untrusted in self.waiting:
             if untrusted.setting == _STATE and not untrusted.name:
                 claim(self.folder / untrusted.file, self.trusted)
@@ -186,12 +186,12 @@ class Session:
         return replace(task, goals=tuple(goals))
 
     def tell(self) -> None:
-        """Say in a line what is left out, and in one each which keys are not sent."""
+        """Report the values left out in a line, and each key that is not sent."""
         for line in (*notices(self), *self.loaded.unsent):
             _say(line)
 
     def tell_notes(self) -> None:
-        """Say what of an AutoGPT folder does nothing here, or something else."""
+        """Report settings of an AutoGPT folder that do nothing here, or something else."""
         for line in self.loaded.notes:
             _say(line)
 
@@ -222,7 +222,7 @@ def claimed_state(settings: Settings) -> Iterator[None]:
 def trust_made(values: Mapping[str, str], path: Path | None = None, task: Task | None = None) -> None:
     """Trust this folder with what the user has just made: variables of `.env`, the checks of a task saved at `path`.
 
-    What cannot be kept of that is said.
+    Failures to keep that are reported.
     """
     guarded = {name for f in fields(Settings) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
     made = [UntrustedValue(file=DOTENV, name=name, value=values[name], about="") for name in values if name in guarded]
@@ -259,7 +259,7 @@ def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
 
 
 def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield what a run can go without: MCP servers, and what the folder tells the agent."""
+    """Yield the parts that a run can do without: MCP servers, and the folder's instructions for the agent."""
     yield from untrusted_servers(loaded.settings, folder, named=_is_named(loaded, "mcp_servers_file"))
     yield from untrusted_texts(folder, loaded.settings.workspace)
 
@@ -309,9 +309,7 @@ def _apart(trusted: Trusted, folder: Path) -> Path:
 
 
 def notices(here: Session) -> list[str]:
-    """Return a line that names what is left out until the folder
-    is trusted, and one that names what no folder may set.
-    """
+    """Return a line that names the values left out until the folder is trusted, and one for those never taken."""
     lines = []
     if here.waiting:
         lines.append(f"Left out until you trust this folder (`autoagent trust`): {_names(here.waiting)}.")

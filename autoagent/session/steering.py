@@ -1,4 +1,4 @@
-"""What a person changes of a run at the question before a command: its model, budget, goals, and its last change."""
+"""Changes of a run at the question before a command: its model, budget, goals, and its last change of files."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _EDIT = "N TEXT = goal N anew, N - = drop it, + TEXT = one more, Enter = done"
 class RunSteering:
     """Satisfies approval.Steering for one run.
 
-    `model` is that of the run's own agent: its sub-agents keep theirs. What is changed is an event, so that a resumed
-    run takes it up.
+    `model` is that of the run's own agent: its sub-agents keep theirs. Each change is an event, so that a resumed run
+    keeps it.
     """
 
     def __init__(

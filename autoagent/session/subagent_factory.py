@@ -79,7 +79,7 @@ def builder(
 
 
 def _unheard(line: str) -> None:
-    """Ignore what the memory says, as the run's own memory says it too."""
+    """Ignore the memory's messages, as the run's own memory shows the same."""
 
 
 def _nobody(question: str, timeout: float | None) -> str:

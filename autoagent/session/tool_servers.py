@@ -1,7 +1,7 @@
 """The MCP servers of a run: those of the user's lists, connected, with the commands that the user has allowed.
 
-Nothing of a server is offered to the agent before a person has seen what it says of it: the names, the words and the
-arguments of its tools. What says something else another time is asked about again.
+No tool of a server is offered to the agent before a person has seen its name, its texts and its arguments. A tool whose
+description changes is asked about again.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ Offered = Sequence[tuple[ServerTool, Command]]
 
 
 def waiting(entry: ServerEntry, offered: Offered, trusted: Trusted) -> Offered:
-    """Return what a server offers that the user has not allowed as it is."""
+    """Return the tools of a server that the user has not allowed as they are."""
     return [(tool, command) for tool, command in offered if not trusted.holds(entry.folder, _offer(entry, tool).mark)]
 
 
@@ -149,7 +149,7 @@ def _offer(entry: ServerEntry, tool: ServerTool) -> UntrustedValue:
 
 
 def _allowed(entry: ServerEntry, offered: Offered, screen: Console, trusted: Trusted) -> list[Command]:
-    """Return what the user has allowed of a server; ask about the rest, where there is somebody to ask."""
+    """Return the allowed tools of a server; ask about the others if somebody can be asked."""
     new = waiting(entry, offered, trusted)
     if new and sys.stdin.isatty():
         try:
@@ -167,7 +167,7 @@ def _allowed(entry: ServerEntry, offered: Offered, screen: Console, trusted: Tru
 
 
 def is_allowed_now(entry: ServerEntry, offered: Offered, trusted: Trusted) -> bool:
-    """Show a person at the terminal what a server offers, and ask. Raises EOFError where there is no answer."""
+    """Show a person at the terminal the tools of a server, and ask. Raises EOFError if there is no answer."""
     from autoagent.terminal.click_terminal import ClickTerminal
 
     terminal = ClickTerminal()

@@ -1,6 +1,6 @@
-"""The record of what the user has trusted: a file for each folder, with a digest of each thing in it.
+"""The record of the user's trust: a file for each folder, with a digest of each trusted value.
 
-Not covered: somebody who can write into the user's own folders can trust for him.
+Not covered: anyone who can write into the user's own folders can trust for the user.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autoagent.core.errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A folder, what it was trusted with (what each thing is called, by its mark), and when it last was."""
+    """A folder, its trusted values (their names by their marks), and the time of the last change."""
 
     folder: str
     items: dict[str, str]
@@ -33,7 +33,7 @@ class Record:
 class Trusted:
     """The records in the folder `base`, which is made (mode 0700) with the first one.
 
-    What was trusted through this object holds for it also where it could not be written.
+    Values trusted through this object stay trusted for it, even if they could not be written.
     """
 
     def __init__(self, base: Path) -> None:
@@ -59,7 +59,7 @@ class Trusted:
             write_text(self._file(folder), json.dumps(written, ensure_ascii=False, indent=1), private=True)
 
     def names(self, folder: Path) -> set[str]:
-        """Return what each thing is called that the folder was trusted with, as it was or as it is."""
+        """Return the names of the values that the folder is trusted with, unchanged or not."""
         record = self._read(self._file(folder))
         return set(record.items.values()) if record and record.folder == str(folder) else set()
 
@@ -103,7 +103,7 @@ class Trusted:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock that admits one writer at a time. Raises SettingsError for what cannot be written."""
+        """Hold the lock that admits one writer at a time. Raises SettingsError if it cannot be written."""
         try:
             with suppress(FileNotFoundError):
                 if self.base.is_file() and not self.base.stat().st_size:  # an agent that was killed can leave one
@@ -191,11 +191,10 @@ def _state(state: Path, id: str) -> UntrustedValue:
 
 
 def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:
-    """Return what the program would open in the state folder that is neither a file nor a folder, and
-    what it is instead; with `itself` the folder counts too. Returns None if there is no such thing.
+    """Return a path in the state folder that is neither a file nor a folder, with its kind; None if there is none.
 
-    A symbolic link leads elsewhere, and a pipe keeps whoever opens it waiting. The logs of the runs are looked at when
-    they are opened.
+    With `itself` the folder counts too. A symbolic link leads elsewhere, and opening a pipe waits. The logs of the runs
+    are checked when they are opened.
     """
     if itself and state.is_symlink():
         return state, "a symbolic link"

@@ -1,8 +1,8 @@
 """The user's own memory: facts about him and preferences of his, for the runs of all his folders.
 
 It lies in the user's state folder, whatever backend a folder's memory has, and no folder names its place. Agents recall
-it; they put something into it only once the user has allowed agents to, at a terminal, and nothing from outside. Its
-texts are embedded on this machine alone.
+it; they add to it only once the user has allowed that at a terminal, and never text from outside. Its texts are
+embedded on this machine alone.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _opened(
 
 
 def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
-    """Return what embeds the texts of the memory that is meant: never anything outside for the user's own."""
+    """Return the embedder of the memory in question: for the user's own memory never one outside this machine."""
     if not ctx.meta[_OF_USER]:
         return lazy_embedder(settings)
     from autoagent.session.user_memory import user_memory
@@ -66,7 +66,7 @@ def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
 
 
 def _filters(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that choose memories by what is known of them."""
+    """Add the options that select memories by their fields."""
     options = (
         click.option("--kind", metavar="KIND", help="Only those of this kind: note, fact, feedback, step, user."),
         click.option("--run", metavar="RUN", help="Only those of this run; the beginning of its name will do."),
@@ -81,7 +81,7 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which memories are meant; what is not said holds for all."""
+    """A selection of memories; an unset field selects all."""
 
     kind: str | None = None
     run: str | None = None
@@ -134,7 +134,7 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
 def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: Any) -> None:
     """Show the memories that fit QUERY, each with its score from 0 to 1.
 
-    It is a recall like those of the agent: what it shows grows firmer.
+    It is a recall like those of the agent: the memories shown grow firmer.
     """
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         recall = living.recall(query, k, meant=_Wanted(**wanted).has)
@@ -157,7 +157,7 @@ def search(ctx: click.Context, /, query: str, k: int, as_json: bool, **wanted: A
 )
 @click.pass_context
 def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
-    """Remember TEXT, or what is in a file; it does not fade by itself."""
+    """Remember TEXT, or the text of a file; it does not fade by itself."""
     kind = USER if ctx.meta[_OF_USER] else "note"
     if (text is None) == (file is None):
         raise click.UsageError("Give either TEXT or --file FILE.")
@@ -173,7 +173,7 @@ def add(ctx: click.Context, text: str | None, file: Path | None) -> None:
 @click.argument("text")
 @click.pass_context
 def edit(ctx: click.Context, id: int, text: str) -> None:
-    """Let the memory with this ID say TEXT; what is known of it besides stays, and it gets another id."""
+    """Replace the text of the memory with this ID by TEXT; its other fields stay, and it gets a new id."""
     if not text.strip():
         raise click.UsageError("TEXT is empty.")
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
@@ -187,7 +187,7 @@ def edit(ctx: click.Context, id: int, text: str) -> None:
 @click.argument("id", type=int)
 @click.pass_context
 def pin(ctx: click.Context, id: int) -> None:
-    """Pin the memory with this ID: it never fades, whatever it is."""
+    """Pin the memory with this ID, of any kind: it never fades."""
     with _opened(ctx, Session.open(ctx.obj).settings) as living:
         if not living.pin(id):
             raise _no_such(id)
@@ -284,7 +284,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def trash(ctx: click.Context, as_json: bool) -> None:
-    """List what was forgotten and can still be restored, with the time it was forgotten."""
+    """List forgotten memories that can still be restored, with the time they were forgotten."""
     with _opened(ctx, Session.read(ctx.obj).settings) as living:
         memories = living.store.trash()
     echo_list(memories, as_json, _object, _line, "The trash is empty.", _COLUMNS)

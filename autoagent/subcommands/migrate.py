@@ -16,10 +16,10 @@ from autoagent.terminal.output import echo, echo_json
 @click.option("--apply", "applies", is_flag=True, help="Do it; otherwise it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: item, how, to, why.")
 def migrate(folder: Path, applies: bool, as_json: bool) -> None:
-    """Take over what AutoGPT has left in FOLDER into the current one, translated: settings, task, files, memory.
+    """Move an AutoGPT FOLDER into the current one, translated: settings, task, files, memory.
 
-    Shows a table of what is taken, what is renamed, and what is not, with why. Nothing that is here is written over,
-    and nothing is trusted by being moved. An AutoGPT folder also works where it lies: start autoagent in it.
+    Shows a table of the things taken, renamed and left out, with reasons. No file here is overwritten, and nothing is
+    trusted by being moved. An AutoGPT folder also works as it is: start autoagent in it.
     """
     from autoagent.session.migration import carry_out, plan
 

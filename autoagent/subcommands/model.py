@@ -11,7 +11,7 @@ from autoagent.terminal.output import echo, echo_json
 
 @click.group()
 def model() -> None:
-    """The embedded model: what is here, fetch it, remove it."""
+    """The embedded model: list, fetch or remove it."""
 
 
 @model.command("list")
@@ -46,6 +46,6 @@ def fetch() -> None:
 
 @model.command()
 def remove() -> None:
-    """Delete the embedded model, and what a broken-off fetch left behind."""
+    """Delete the embedded model, and the remains of an interrupted fetch."""
     removed = weights.remove()
     echo(f"Removed {weights.EMBEDDED.name}." if removed else "There is nothing to remove.")

@@ -54,7 +54,7 @@ def _row(state: Any, settings: Any) -> dict[str, Any]:
 
 
 def _looked_at(state: Any, settings: Any) -> dict[str, Any]:
-    """Return what a used plug-in says of itself."""
+    """Return the description of a used plug-in by itself."""
     from autoagent.commands.selection import all_specs
     from autoagent.core.command_schema import TEXT_FORM
     from autoagent.plugins.plugin_hooks import PromptParts

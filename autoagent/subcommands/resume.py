@@ -193,7 +193,7 @@ def _check_step(settings: Settings, run: str, step: int) -> None:
 def _take_back(
     log: EventLog, settings: Settings, began: RunStarted, step: int | None, console: Console, *, force: bool
 ) -> None:
-    """Take history and workspace back to the end of a step, and finish what was cut off in doing so before."""
+    """Take history and workspace back to the end of a step, and finish an earlier attempt that was interrupted."""
     state_dir = settings.state_dir
     if step is None and not cut_off(state_dir, log.run):
         return

@@ -1,4 +1,4 @@
-"""`autoagent rules`: what runs without a question, and how to revoke it."""
+"""`autoagent rules`: calls that run without a question."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from autoagent.text.sanitize import escape
 
 @click.group("rules")
 def rules() -> None:
-    """What runs without a question, also in spite of a warning: COMMAND or COMMAND:PATTERN.
+    """Rules for calls that run without a question, even despite a warning: COMMAND or COMMAND:PATTERN.
 
     The pattern is matched with the command's first argument, * stands for any text: write_to_file:notes/*,
-    execute_shell:git status, browse_website:https://docs.python.org/*. docs/security.md says what * never matches.
+    execute_shell:git status, browse_website:https://docs.python.org/*. What * never matches:
+    docs/security.md.
     """
 
 
@@ -44,7 +45,7 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
 @rules.command("add")
 @click.argument("rule", shell_complete=command_names)
 def add(rule: str) -> None:
-    """Save RULE: what it lets through runs without a question from the next run on."""
+    """Save RULE: calls that it matches run without a question from the next run on."""
     from autoagent.commands.selection import all_commands
 
     parsed = checked(Rule.parse(rule), [command.spec for command in all_commands()])

@@ -104,7 +104,7 @@ def _run(here: Session, flag_task: Task | None, console: Console, parts: Parts, 
 
 
 def preload(settings: Settings) -> None:
-    """Import what the first step needs; runs while the user reads the first question."""
+    """Import the modules of the first step; runs while the user reads the first question."""
     import autoagent.loop
     import autoagent.memory.embedders.builtin
     import autoagent.memory.living_memory

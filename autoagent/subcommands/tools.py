@@ -35,6 +35,6 @@ class Noun(click.Group):
 )
 @click.pass_context
 def tools(ctx: click.Context) -> None:
-    """What the agent can use. Without a subcommand: its commands, and why some cannot be used here."""
+    """The agent's tools. Without a subcommand: its commands, and why some cannot be used here."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(commands)

@@ -1,4 +1,4 @@
-"""`autoagent trust`: what a folder brings that counts only once the user trusts it, and what is trusted."""
+"""`autoagent trust`: the values of a folder that count only once the user trusts them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from autoagent.terminal.output import echo, echo_list, minute
 @click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
 @click.pass_context
 def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: bool) -> None:
-    """Show what FOLDER brings that reaches out, weakens a boundary or runs a program, and trust it with that.
+    """Show the values of FOLDER that reach out, weaken a boundary or run a program, and trust it with them.
 
-    FOLDER: the current one by default. At a terminal it asks, else it trusts. It holds until what was trusted changes.
+    FOLDER: the current one by default. At a terminal it asks, else it trusts. Each value is trusted until it changes.
     The checks of a task's or a team's FILE are trusted for the current folder.
     """
     if as_json and not lists:

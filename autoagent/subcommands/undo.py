@@ -25,9 +25,9 @@ from autoagent.workspace.lock import sole_writer
 @click.option("--force", is_flag=True, help="Even if files were changed by hand since; a snapshot keeps them.")
 @click.pass_context
 def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) -> None:
-    """Take the workspace of RUN back to what it was before its last step that changed something.
+    """Restore the workspace of RUN to its state before the last step that changed something.
 
-    Once more goes one more change back. What is there now is kept first, so that --redo can bring it back. The agent
+    Repeated, it goes back one more change. The present state is saved first, so that --redo can restore it. The agent
     is told when the run is resumed. Nothing outside the workspace is undone.
     """
     if to is not None and redo:

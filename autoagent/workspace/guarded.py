@@ -1,8 +1,8 @@
-"""Files of a workspace that run as the user later, by themselves: what git, editors, shells and package managers read.
+"""Files of a workspace that later run as the user by themselves: git, editors, shells and package managers read them.
 
 An agent that may write them has only to wait for the user's next `git status`. So commands write them only once the
-user has allowed that very call, and a Watch puts back what programs have changed: what was there is restored, what is
-new is kept apart. A repository that the agent makes itself may have a configuration that runs nothing.
+user has allowed that very call, and a Watch reverts changes by programs: old content is restored, new files are kept
+apart. A repository that the agent makes itself may have a configuration that runs nothing.
 
 Decided by names, and for git by what makes a folder a repository. What a person starts himself (a Makefile, tests,
 scripts, a virtual environment) is the agent's work, and is not guarded; the user's `protect` adds to the names.
@@ -91,7 +91,7 @@ class GuardedNames:
         return self._tops is None or where.partition("/")[0].casefold() in self._tops
 
     def runs_later(self, where: str) -> bool:
-        """Return whether a place is one of them, or tells git what to run."""
+        """Return whether a place is one of them, or makes git run programs."""
         return self.match(where) or bool(_TELLS_GIT.match(where))
 
 
@@ -125,7 +125,7 @@ _MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = 
 
 
 def harmless_config(data: bytes) -> bytes:
-    """Return what of a repository's configuration runs no program; the same where nothing in it does."""
+    """Return the lines of a repository's configuration that run no program; all of them if none does."""
     kept, section = [], ""
     for line in data.decode("utf-8", "replace").split("\n"):
         if found := _SECTION.fullmatch(line):
@@ -209,20 +209,20 @@ class Watch:
             self.end()
 
     def begin(self) -> None:
-        """Take what is there for the user's, unless another program runs already."""
+        """Take the present files as the user's, unless another program runs already."""
         with self._lock:
             if not self._running:
                 self._accept()
             self._running += 1
 
     def end(self) -> None:
-        """Put back what a program has changed that ends now."""
+        """Revert the changes of a program that ends now."""
         with self._lock:
             self._running -= 1
             self._put_back()
 
     def accept(self, places: Iterable[str]) -> None:
-        """Take what is at these places for the user's: a change of them was allowed."""
+        """Take the files at these places as the user's: a change of them was allowed."""
         with self._lock:
             for where in filter(self.names.runs_later, places):
                 self._known.pop(where, None)
@@ -304,7 +304,7 @@ class Watch:
         return found
 
     def _look_in_git(self, gitdir: str, entries: Mapping[str, bool], found: dict[str, os.stat_result]) -> None:
-        """Add what tells git what to run in a repository."""
+        """Add the files of a repository that make git run programs."""
         for name, is_folder in entries.items():
             if name in _OF_GIT or (name == "hooks" and not is_folder):
                 self._note(_join(gitdir, name), found)
@@ -335,7 +335,7 @@ class Watch:
         return names
 
     def _as_it_is(self, where: str, status: os.stat_result) -> _Kept | None:
-        """Return a file to remember, or None for what is none or gone."""
+        """Return the file to remember, or None if it is not a file or gone."""
         known = self._known.get(where)
         if known and known.stamp == _stamp(status):
             return known
@@ -374,7 +374,7 @@ class Watch:
                 self._known.pop(where, None)
 
     def _wanted(self, where: str, now: _Kept | None, known: _Kept | None) -> _Kept | None:
-        """Return what may be at a place in place of what is `now`: that itself, another content, or nothing."""
+        """Return the content allowed at a place in place of `now`: the same, another, or none."""
         if now is None:
             return known
         folder, _, name = where.rpartition("/")
@@ -411,7 +411,7 @@ class Watch:
         self._told.append(f"{where} was {done}{kept}.")
 
     def _kept_apart(self, name: str, now: _Kept) -> str:
-        """Keep a copy of what is taken away, and say where. Raises OSError."""
+        """Keep a copy of a file that is taken away, and return where. Raises OSError."""
         if self._apart is None:
             return ""
         self._apart.mkdir(mode=0o700, parents=True, exist_ok=True)

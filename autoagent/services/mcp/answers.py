@@ -1,4 +1,4 @@
-"""What MCP servers offer and answer, as records and texts of ours."""
+"""Converts the tools and answers of MCP servers to our records and texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tool_of(tool: types.Tool) -> ServerTool:
 
 
 def readers(capabilities: types.ServerCapabilities, taken: set[str]) -> list[ServerTool]:
-    """Return what reads the resources and prompts of a server that has any; a tool of the same name is preferred."""
+    """Return tools that read the resources and prompts of a server, if any; its own tools of that name win."""
     kinds: list[Kind] = []
     kinds += ["resources", "resource"] if capabilities.resources else []
     kinds += ["prompts", "prompt"] if capabilities.prompts else []
@@ -64,7 +64,7 @@ def answer_of(result: types.CallToolResult) -> ServerAnswer:
 
 
 def resource_text(result: types.ReadResourceResult) -> str:
-    """Return what a resource holds."""
+    """Return the text of a resource."""
     return _cut(_joined(map(_contents, result.contents)))
 
 

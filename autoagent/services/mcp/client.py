@@ -1,12 +1,12 @@
 """A connection to an MCP server, by the `mcp` package; its event loop runs in a thread of its own.
 
-The server is asked for nothing but what it offers: it gets no answers of a model, no questions to the user and no list
-of folders, whatever it asks for. Redirects to another origin are not followed, nor are proxies of the environment used.
+Only the server's tools, resources and prompts are used: it gets no model answers, no questions to the user and no list
+of folders, even if it asks. Redirects to another origin are not followed, and proxies of the environment not used.
 
 The program of a server is started, and started again, only as the user has trusted it.
 
-Not covered: a program runs outside the sandbox, with all that the user may do. A line that it prints without
-an end is kept in memory. What outlives it once its input is closed and its group has been killed.
+Not covered: a program runs outside the sandbox, with the user's rights. A line that it prints without an end is kept in
+memory. Processes that survive the closing of its input and the killing of its group.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Value = TypeVar("Value")
 
 
 def connected(entry: ServerEntry, log: Path, seconds: float) -> ConnectedServer:
-    """Connect to a server; the caller closes it. `log` is the file for what its program prints on standard error. A
+    """Connect to a server; the caller closes it. `log` is the file for its program's standard error. A
     call may take so many `seconds`; 0: any number.
 
     Raises SetupError, with the reason, if it cannot be used.
@@ -57,7 +57,7 @@ def connected(entry: ServerEntry, log: Path, seconds: float) -> ConnectedServer:
 
 
 class ConnectedServer:
-    """A server that is connected; `tools` is what it offers. Calls may come from any thread. Satisfies ToolServer."""
+    """A connected server and its `tools`. Calls may come from any thread. Satisfies ToolServer."""
 
     def __init__(self, entry: ServerEntry, log: Path, seconds: float) -> None:
         self._entry = entry
@@ -169,13 +169,13 @@ class _Link:
         self.tools = _result(self._opened, OPENING)
 
     def wait(self, asked: Callable[[], Coroutine[Any, Any, Value]], seconds: float) -> Value:
-        """Run a coroutine in the loop. Raises TimeoutError, and what it raises; interrupted, it is cancelled."""
+        """Run a coroutine in the loop. Raises TimeoutError, and its errors; interrupted, it is cancelled."""
         assert self._portal is not None
         future: Future[Value] = self._portal.start_task_soon(asked)
         return _result(future, seconds)
 
     async def ask(self, tool: ServerTool, args: dict[str, Any]) -> ServerAnswer:
-        """Call what the server offers."""
+        """Call a tool of the server."""
         client = self._client
         assert client is not None
         match tool.kind:
@@ -283,7 +283,7 @@ async def _transport(entry: ServerEntry, log: Path) -> AsyncIterator[tuple[Any, 
 
 
 async def _offered(client: Client) -> tuple[ServerTool, ...]:
-    """Return what the server offers. Raises SetupError for one that offers without end."""
+    """Return the tools of the server. Raises SetupError for an endless list."""
     found: list[ServerTool] = []
     cursor = None
     if client.server_capabilities.tools:
@@ -322,7 +322,7 @@ async def _bound(response: httpx2.Response) -> None:
 
 
 def _errors(log: Path) -> TextIO:
-    """Open the file for what servers print: it is the user's alone, and no link is followed."""
+    """Open the file for the output of servers: only the user can read it, and no link is followed."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(log, flags, 0o600)
@@ -332,7 +332,7 @@ def _errors(log: Path) -> TextIO:
 
 
 def _result(future: Future[Value], seconds: float) -> Value:
-    """Wait for a result, open to Ctrl-C; cancel what takes too long or is interrupted. Raises TimeoutError."""
+    """Wait for a result, open to Ctrl-C; cancel it if it takes too long or is interrupted. Raises TimeoutError."""
     until = time.monotonic() + seconds
     try:
         while True:
@@ -350,7 +350,7 @@ def _result(future: Future[Value], seconds: float) -> Value:
 
 
 def _reason(error: BaseException) -> str:
-    """Say in a line what an error comes to, which may stand in groups of them."""
+    """Return a line for an error, which may be in exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):
@@ -371,7 +371,7 @@ async def _event() -> anyio.Event:
 
 
 def _silence() -> None:
-    """Keep the package from printing on the screen what a server has sent."""
+    """Keep the package from printing a server's texts on the screen."""
     log = logging.getLogger("mcp")
     log.propagate = False
     if not log.handlers:

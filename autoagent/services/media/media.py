@@ -14,7 +14,7 @@ from autoagent.services.twitter import Twitter
 
 
 class ChosenMedia:
-    """Satisfies `protocols.Media` with what the settings choose. Nothing is asked or opened before it is wanted."""
+    """Satisfies `protocols.Media` with the providers in the settings, opened on first use."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,7 +1,7 @@
 """Saying things aloud: espeak-ng (or what this machine has in its place), ElevenLabs, StreamElements.
 
-Nothing here holds up or fails a run. One thread speaks, one text after the other, and of those that wait only the
-newest is kept: an agent that thinks faster than it talks does not fall behind.
+Speech never delays or fails a run. One thread speaks one text after the other, and only the newest waiting text is
+kept: an agent that thinks faster than it talks does not fall behind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """A program that speaks a text, and what it reads on standard input."""
+    """A program that speaks a text, and its standard input."""
 
     argv: Sequence[str]
     data: bytes = b""
@@ -150,7 +150,7 @@ class Voice:
         self._tell_problem()
 
     def close(self, seconds: float = 10.0) -> None:
-        """Wait at most so many seconds for what is being said, then end it."""
+        """Wait at most so many seconds for the current text, then end it."""
         with self._changed:
             self._changed.wait_for(lambda: not self._next and not self._speaking, seconds)
             self._closed = True

@@ -21,7 +21,7 @@ OFFLINE_EXTRA = "pip install 'autoagent[offline-audio]'"
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording, and what its first bytes say it is: the media type, and a suffix that names it."""
+    """A recording with the media type and the suffix that its first bytes indicate."""
 
     data: bytes
     media_type: str
@@ -45,8 +45,8 @@ _MPEG_SYNC, _MPEG_LAYER = 0xFFE0, 0x06  # an MPEG audio frame: 11 bits of ones, 
 def recognised(name: str, data: bytes) -> Recording:
     """Recognise the recording by its first bytes.
 
-    Whatever else is in the file `name` is refused with CommandError: a decoder takes a playlist, too, and would fetch
-    what that names.
+    Raises CommandError for any other content of the file `name`: a decoder takes playlists too, and would fetch their
+    entries.
     """
     for start, magic, media_type, suffix in _MAGICS:
         if data[start : start + len(magic)] == magic:

@@ -37,7 +37,7 @@ class Unusable(Exception):
 
 
 def weights(packages: tuple[str, ...] = PACKAGES) -> dict[str, bytes]:
-    """Return the files of the model by name. Raises Unusable if they are not installed, or not what they should be."""
+    """Return the files of the model by name. Raises Unusable if they are not installed, or damaged."""
     folders = []
     for package in packages:
         spec = importlib.util.find_spec(package)
