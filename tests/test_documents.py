@@ -261,6 +261,28 @@ def test_entities_in_a_docx_are_not_expanded() -> None:
     assert time.monotonic() - began < 30
 
 
+def test_a_docx_nested_without_end_is_refused() -> None:
+    with zipfile.ZipFile(io.BytesIO(docx())) as file:
+        entries = {name: file.read(name) for name in file.namelist()}
+    nested = b"<w:tbl><w:tr><w:tc>" * 2000 + b"<w:p/>" + b"</w:tc></w:tr></w:tbl>" * 2000
+    entries["word/document.xml"] = entries["word/document.xml"].replace(b"<w:body>", b"<w:body>" + nested, 1)
+    assert "it seems damaged: XMLSyntaxError: Excessive depth" in refusal(packed(entries), "docx")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    {
+        "deep.json": b"[" * 900_000,
+        "laughs.yaml": b"b0: &b0 [ha]\n"
+        + b"".join(b"b%d: &b%d [*b%d, *b%d]\n" % (n, n, n - 1, n - 1) for n in range(1, 60)),
+    }.items(),
+)
+def test_what_only_a_parser_would_choke_on_is_read_as_it_stands(name: str, data: bytes) -> None:
+    kind = documents.kind_of(data, "", name)
+    assert kind == "text"
+    assert documents.read(name, data, kind).text.encode() == data
+
+
 # Pages -------------------------------------------------------------------------------------------------------------
 
 
