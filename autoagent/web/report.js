@@ -23,7 +23,7 @@ const labelled = (label, ...inside) => make("div", {}, make("p", { class: "label
 const block = (text) => make("pre", { tabindex: "0" }, text);
 const folded = (title, ...inside) => make("details", {}, make("summary", {}, title), ...inside);
 const place = (step) => `${step.agent ? `agent-${step.agent}-` : ""}step-${step.step}`;
-const named = (agent) => facts.agents[agent] || agent;
+const named = (agent) => `${facts.agents[agent] || ""} ${agent}`.trim();
 
 const KNOWN = { checked: "good", shown: "good", accepted: "good", claimed: "warn", unmet: "bad" };
 const MEANS = {
@@ -54,6 +54,7 @@ function head() {
 function goals() {
   const shown = facts.goals.map((goal, index) => {
     const evidence = [];
+    const last = goal.checks.at(-1);
     if (goal.check) evidence.push(labelled("Check", block(goal.check)));
     for (const check of goal.checks.slice(-3))
       evidence.push(labelled(`At step ${check.step}: ${check.met ? "met" : "not met"}`, block(check.output)));
@@ -63,7 +64,9 @@ function goals() {
     }
     const how = goal.proof
       ? make("span", { class: `badge ${KNOWN[goal.proof] || "warn"}`, title: MEANS[goal.proof] || "" }, goal.proof)
-      : make("span", { class: "badge warn" }, "open");
+      : last
+        ? make("span", { class: `badge ${last.met ? "good" : "warn"}` }, last.met ? "its check passed" : "its check failed")
+        : make("span", { class: "badge warn" }, "open");
     const title = make("span", {}, `${index + 1}. ${goal.text} `, how, make("span", { class: "soft" }, ` ${MEANS[goal.proof] || ""}`));
     return make("div", { class: "goal" }, evidence.length ? folded(title, ...evidence) : title);
   });
@@ -123,7 +126,7 @@ function charts() {
   const prompts = steps.map((step) => step.usage[0]);
   return make("section", {}, make("h2", {}, "Tokens and money"), make("div", { class: "charts" },
     chart(`Tokens in a prompt, at most ${number(Math.max(...prompts))}`, prompts),
-    chart(`Money so far, ${dollars(paid)} in the end`, money),
+    paid ? chart(`Money so far, ${dollars(paid)} in the end`, money) : "",
     chart(`Share of the prompt that the provider had cached, at most ${Math.round(100 * Math.max(...share))} %`, share)));
 }
 
