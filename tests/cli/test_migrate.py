@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 
+import pytest
 from driver import FINISH, Home
 from server import ScriptedServer
 
 from autoagent.config.autogpt_env import UNUSED
+from autoagent.core.errors import SettingsError
+from autoagent.session.migration import carry_out, plan
+from autoagent.workspace.snapshots import LARGEST_FILE
 
 DOTENV = """OPENAI_API_KEY=sk-of-the-old-folder-0123456789
 SMART_LLM_MODEL=test-model
@@ -108,3 +113,14 @@ def test_a_folder_that_is_none(home: Home) -> None:
     assert done.code == 2
     assert "nothing of AutoGPT's in it" in done.text
     assert "works where it lies" in home.run("migrate", ".").text
+
+
+def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> None:
+    old(home)
+    here, note = home.folder / "new", home.folder / "old/auto_gpt_workspace/notes/a.txt"
+    here.mkdir()
+    planned = plan(home.folder / "old", here)
+    os.truncate(note, LARGEST_FILE + 1)
+    with pytest.raises(SettingsError, match=r"a\.txt: has grown beyond 32 MB"):
+        carry_out(planned, here, print)
+    assert [path.name for path in here.rglob("*.txt")] == []
