@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import socket
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,13 +68,16 @@ class ProbeAnswer:
 def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: float = 10.0) -> ProbeAnswer:
     """Send a single request without proxies, redirects or retries; POST if there is a body. Never raises.
 
-    `timeout` is in seconds, for each wait; the whole may take twice as long, then the connection is cut.
+    `timeout` is in seconds, for each wait; the whole has twice as long, as a server may send a byte now and then.
     """
     import http.client
-    import threading
+    import socket
+    import ssl
+
+    from autoagent.network.connections import Deadline
 
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    text = None
+    text, late = None, False
     if body is not None:
         text, headers["Content-Type"] = json.dumps(body), "application/json"
     try:
@@ -83,30 +85,31 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
         kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
         if not address.hostname:
             return ProbeAnswer(0, problem="the address names no host")
-        connection = kind(address.hostname, address.port, timeout=timeout)
-        connection.connect()
-        over = threading.Timer(2 * timeout, _cut, [connection.sock])
-        over.daemon = True
-        over.start()
-        try:
-            connection.request("POST" if text else "GET", address.path.rstrip("/") + path, text, headers)
-            response = connection.getresponse()
-            raw = response.read(_LARGEST)
-        finally:
-            over.cancel()
-            connection.close()
+        connection = kind(address.hostname, address.port)
+        with Deadline(2 * timeout) as deadline, contextlib.closing(connection):
+            try:
+                plain = socket.create_connection((connection.host, connection.port), timeout)
+                connection.sock = plain
+                deadline.watch(plain)  # before the first byte, also of a handshake, is waited for
+                if address.scheme == "https":
+                    connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=connection.host)
+                connection.request("POST" if text else "GET", address.path.rstrip("/") + path, text, headers)
+                with connection.getresponse() as response:
+                    raw = response.read(_LARGEST + 1)
+            finally:
+                late = deadline.passed
+        if late:  # a connection that was shut down looks like the end of the answer
+            raise TimeoutError
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a port or host that is none
+        if late or isinstance(error, TimeoutError):
+            return ProbeAnswer(0, problem="no whole answer came in time")
         return ProbeAnswer(0, problem=str(error) or type(error).__name__)
+    if len(raw) > _LARGEST:
+        return ProbeAnswer(response.status, problem=f"the answer is larger than {_LARGEST // 1_000_000} MB")
     try:
         return ProbeAnswer(response.status, json.loads(raw))
     except (ValueError, RecursionError):  # RecursionError: nested too deep to be an honest answer
         return ProbeAnswer(response.status, problem="the answer is not JSON")
-
-
-def _cut(connected: socket.socket) -> None:
-    """End the wait for an answer that drips."""
-    with suppress(OSError):  # it is closed already
-        connected.shutdown(socket.SHUT_RDWR)
 
 
 def list_models(base_url: str, key: str = "", timeout: float = 10.0) -> ProbeAnswer:
