@@ -258,9 +258,11 @@ def test_plain_functions_are_tools_of_a_role(
     role = Role("Ann", actions=[Action("Sum", instruction="Sum 1 and 2")], tools=(total, shout, "read_file"))
     history = asyncio.run(Team(roles=[role]).run(1, "Sum"))
     assert history.get()[-1].content == "3"
-    offered = server.requests[0].prompt
-    assert '"total", args: "first": (integer), "second": (integer) (optional, default 1)' in offered
-    assert "Add two numbers" in offered and '"read_file"' in offered
+    offered = {tool["function"]["name"]: tool["function"] for tool in server.requests[0].body["tools"]}
+    asked = offered["total"]["parameters"]
+    assert (asked["properties"]["first"], asked["properties"]["second"]) == ({"type": "integer"}, {"type": "integer"})
+    assert "first" in asked["required"] and "second" not in asked["required"]
+    assert offered["total"]["description"] == "Add two numbers" and "read_file" in offered
     assert "1 and 2 are 3" in server.requests[1].prompt and "too late for Hey" in server.requests[2].prompt
 
 

@@ -21,7 +21,6 @@ from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Model
 from autoagent.core.task import Task
-from autoagent.models.openai.diagnosis import first_names, offered_instead
 from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
@@ -149,6 +148,8 @@ def with_model(here: Session, terminal: ClickTerminal) -> Session:
         return here.with_variables(choice.env)
     if not (chosen.provider.endpoint and settings.openai_base_url):
         return here
+    from autoagent.models.openai.diagnosis import first_names, offered_instead
+
     named = bool(chosen.argument) or here.loaded.origins["smart_llm"] != "default"
     offered = offered_instead(settings.of_models, chosen.argument or settings.smart_llm, named=named)
     if not offered:

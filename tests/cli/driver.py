@@ -150,9 +150,9 @@ class Home:
         return [path.parent.name for path in logs]
 
     def log(self, run: str | None = None) -> list[dict[str, Any]]:
-        """The events of a run on disk, of the newest where none is named."""
+        """The events of a run on disk, of the newest where none is named, without a line that is being written."""
         path = self.state / "runs" / (run or self.runs[-1]) / "events.jsonl"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()]
 
     def offered(self) -> list[list[str]]:
         """The commands of each agent of the newest run that its own has started, besides those that end an agent."""
