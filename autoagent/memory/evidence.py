@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from autoagent.core.memory import RetrievedMemory
+
 ENOUGH = 1.0  # for what the program puts into a prompt unasked
 ENOUGH_ASKED = 0.3  # for who asks, and can judge what comes back
 WORDS_ENOUGH = 0.5  # the weighted share of the question's words that is enough without any meaning
@@ -93,6 +95,21 @@ class Question:
             covered |= held[best]
             room -= len(pieces[best]) + 3
         return _joined(pieces, sorted(chosen)) if chosen else text[:limit]
+
+
+class Gate:
+    """Lets a memory through whose evidence is `enough`. `meaning` is its similarity by id, where that is known."""
+
+    def __init__(self, question: Question, meaning: Mapping[int, float], enough: float) -> None:
+        self.enough = enough
+        self.weighed: dict[int, float] = {}  # the evidence of those that were asked about, by id
+        self._question, self._meaning = question, meaning
+
+    def fits(self, memory: RetrievedMemory) -> bool:
+        """Return whether a memory is let through."""
+        found = evidence(self._meaning.get(memory.id, 0.0), self._question.coverage(memory.text))
+        self.weighed[memory.id] = round(found, 4)
+        return found >= self.enough
 
 
 def evidence(meaning: float, coverage: float) -> float:

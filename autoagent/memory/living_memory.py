@@ -37,7 +37,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import contradiction, deduplication, texts
 from autoagent.memory.dreams import Journal, dream_prompt
-from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, Question, evidence, terms
+from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, Gate, Question, terms
 from autoagent.memory.ranking import DAY, RankingWeights, Room, rank
 from autoagent.memory.reranking import reranked
 
@@ -251,38 +251,22 @@ class LivingMemory:
         barred = list(outside.values())[:breadth]
         vectors = {} if problem else self.store.vectors([*candidates, *(memory.id for memory in barred)])
         meaning = self.store.meaning(query, vectors) if vectors else {}
-        enough = ENOUGH if pushed else ENOUGH_ASKED
-
-        weighed: dict[int, float] = {}
-
-        def fits(memory: RetrievedMemory) -> bool:
-            found = evidence(meaning.get(memory.id, 0.0), asked.coverage(memory.text))
-            weighed[memory.id] = round(found, 4)
-            return found >= enough
-
+        gate = Gate(asked, meaning, ENOUGH if pushed else ENOUGH_ASKED)
         model = self._rerank if not pushed and room is None else None
         recall = rank(
-            near,
-            worded,
-            n=breadth if model else k,
-            now=now,
-            weights=self.weights,
-            vectors=vectors,
+            near, worded, n=breadth if model else k, now=now, weights=self.weights, vectors=vectors, fits=gate.fits,
             room=None if room is None else Room(room, self._count),
-            fits=fits,
-        )
+        )  # fmt: skip
         if model is not None:
             recall = reranked(recall, k, query, model)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [] if pushed and not self.rules.pushed_is_use else returned
         self._live(used, [] if problem else candidates.values(), now)
-        kept_out = [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if fits(memory)]
-        left_out = (replace(other, evidence=weighed.get(other.id, 0.0)) for other in (*recall.left_out, *kept_out))
-        shown = tuple(
-            replace(m, evidence=weighed[m.id], text=asked.passage(m.text, PASSAGE) if pushed else m.text)
-            for m in recall.memories
-        )
-        return replace(recall, memories=shown, left_out=tuple(left_out), problem=problem, gate=enough)
+        kept_out = [LeftOut(memory.id, memory.score, FROM_OUTSIDE) for memory in barred if gate.fits(memory)]
+        shown = recall.memories
+        if pushed:
+            shown = tuple(replace(memory, text=asked.passage(memory.text, PASSAGE)) for memory in shown)
+        return _weighed(replace(recall, memories=shown, left_out=(*recall.left_out, *kept_out), problem=problem), gate)
 
     def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
         """Return the memories; one whose newer one is gone counts again."""
@@ -444,6 +428,13 @@ class LivingMemory:
             if self.store.change(changes, whole=True):
                 merged.append(group)
         return merged
+
+
+def _weighed(recall: Recall, gate: Gate) -> Recall:
+    """Return what was recalled and left out with the evidence for each, 0 where it was not asked for."""
+    shown = (replace(memory, evidence=gate.weighed.get(memory.id, 0.0)) for memory in recall.memories)
+    others = (replace(other, evidence=gate.weighed.get(other.id, 0.0)) for other in recall.left_out)
+    return replace(recall, memories=tuple(shown), left_out=tuple(others), gate=gate.enough)
 
 
 def _is_users(memory: RetrievedMemory) -> bool:

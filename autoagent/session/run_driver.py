@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from autoagent.session.context_factory import MemoryParts
     from autoagent.session.run_plan import RunPlan
     from autoagent.steps.run_state import Policy, Tools
-    from autoagent.subagents.pool import Leader, WorkerPool
+    from autoagent.subagents.pool import WorkerPool
     from autoagent.subagents.worker import Build, Runner
     from autoagent.terminal.signals import Interrupts
 
@@ -151,7 +151,6 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.session.steering import RunSteering
     from autoagent.session.subagent_factory import builder
     from autoagent.steps.run_state import Policy, Tools
-    from autoagent.subagents.pool import Leader
     from autoagent.terminal.signals import Interrupts
     from autoagent.workspace.lock import sole_writer
 
@@ -180,8 +179,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         if parts.ticks:
             log.listen(parts.ticks.add)
         build = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
-        leader = Leader(log, budget, own.specs, start.task.name, registry.specs)
-        with _pool(plan, build, leader, rulebook, interrupts) as pool:
+        with _pool(plan, build, log, budget, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
             if settings.hierarchical:
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
@@ -192,12 +190,11 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             tools = Tools(own, context, snapshots, inbox=inbox, hooks=plan.plugins.hooks, checkpoint=checkpoint)
             current = SwitchableModel(model)  # of the run's own agent: the others keep theirs
             steering = RunSteering(plan, own, current, budget, log.run, snapshots, attachments)
-            authorizer = pool.leading(plan.authorizer(rulebook, None if "team" in start.settings else steering))
+            authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering)
             policy = Policy(
-                authorizer, guard, budget, interrupts.allowed,
-                distils=run_factory.distils(settings) and not plan.plugins.answer,
-                verifier=current if verifier is model else verifier, accept_claims=settings.accept_claims,
-                attached=attachments.named_in,
+                pool.leading(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
+                distils=run_factory.distils(settings) and not plan.plugins.answer, attached=attachments.named_in,
+                verifier=current if verifier is model else verifier,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
 
@@ -243,11 +240,15 @@ def _dream(context: Context, prompt: str) -> str:
     return context.agents.delegate("Dream", prompt, call=context.call, origin=context.origin())[0]
 
 
-def _pool(plan: RunPlan, build: Build, leader: Leader, rulebook: Rulebook, interrupts: Interrupts) -> WorkerPool:
+def _pool(
+    plan: RunPlan, build: Build, log: EventLog, budget: Budget, rulebook: Rulebook, interrupts: Interrupts
+) -> WorkerPool:
     """Open the sub-agents of the run, overseen by the user at the same console."""
-    from autoagent.subagents.pool import Oversight, WorkerPool
+    from autoagent.subagents.pool import Leader, Oversight, WorkerPool
 
     settings, console = plan.settings, plan.console
+    own = run_factory.own_registry(plan.registry, settings)
+    leader = Leader(log, budget, own.specs, plan.start.task.name, plan.registry.specs)
     oversight = Oversight(
         authorizer=lambda: plan.authorizer(rulebook),
         asks=lambda proposal: not settings.continuous or bool(proposal.warning),
