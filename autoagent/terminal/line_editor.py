@@ -39,7 +39,8 @@ PASTE_GAP = 0.03  # seconds; what comes sooner belongs to a paste that the termi
 SHORTEST_KEPT = 4  # characters of an answer that the history keeps: y, y -5 and the like are quicker typed
 HANG_UP_TOLD = 0.1  # seconds until the signal comes that tells of a terminal which was closed
 TYPING = 10.0  # seconds after a key in which a question is not given up
-PAUSED = (signal.SIGTERM, signal.SIGHUP)  # they would leave the terminal in a mode that shows nothing typed
+# They would leave the terminal in a mode that shows nothing typed; the editor makes a key of Ctrl-C while it waits.
+HELD = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def can_edit(stdin: TextIO, screen: TextIO) -> bool:
@@ -116,8 +117,15 @@ class LineEditor:
                 else:
                     end(error)
 
-            with _signals_kept(end):
-                return session.prompt(prompt, default=default, pre_run=look if watch is not None else None)
+            with _signals_kept(end) as came:
+
+                def begin() -> None:
+                    if came:
+                        end(_Signalled())
+                    if watch is not None:
+                        look()
+
+                return session.prompt(prompt, default=default, pre_run=begin)
 
     def discard_typeahead(self) -> None:
         """Discard input typed before the question."""
@@ -282,19 +290,22 @@ class _Signalled(BaseException):
 
 
 @contextmanager
-def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[None]:
-    """Let signals end the question first, so that the terminal is as it was when their own handlers run."""
+def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
+    """Let signals end the question first, so that the terminal is as it was when their own handlers run.
+
+    Yields the signals that came, as nothing ends a question that the editor has not begun.
+    """
     came: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
         end(_Signalled())
 
-    numbers = [number for number in PAUSED if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    numbers = [number for number in HELD if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {int(number): signal.signal(number, note) for number in numbers}
     wakeup = signal.set_wakeup_fd(-1)  # the editor sets one of its own
     try:
-        yield
+        yield came
     except _Signalled:
         pass
     finally:

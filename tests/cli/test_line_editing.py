@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from driver import FINISH, GOAL, READY, Home
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from driver import FINISH, GOAL, READY, Home, Session
 from server import ScriptedServer, command
 from test_session import QUESTION, opened
 
@@ -137,6 +142,37 @@ def test_lines_typed_at_once_stay_two_and_a_wish_comes_back(home: Home) -> None:
         session.sees("who keeps the books is [")
         session.presses("\x03")
         assert session.ends() == 130
+
+
+SIGNALLED = """
+import os, signal, sys
+from autoagent.terminal.line_editor import LineEditor, preload
+number = signal.Signals[sys.argv[1]]
+signal.signal(signal.SIGTERM, lambda *_: print("ended by SIGTERM"))
+preload()
+came = []
+def loop_opened(event, arguments):
+    if event == "socket.__new__" and not came:
+        came.append(event)
+        signal.raise_signal(number)
+sys.addaudithook(loop_opened)
+try:
+    LineEditor(sys.stdin, sys.stdout).read("What now? ")
+except (EOFError, KeyboardInterrupt) as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "ended by SIGTERM\nEOFError")]
+)
+def test_a_signal_while_the_editor_opens_ends_the_question_and_leaves_nothing_open(
+    tmp_path: Path, name: str, shown: str
+) -> None:
+    line = [sys.executable, "-W", "error", "-c", SIGNALLED, name]
+    with opened(Session.of(line, tmp_path, {**os.environ, "TERM": "xterm"}, 80)) as session:
+        session.sees(shown)
+        assert session.ends() == 0
 
 
 def test_a_run_is_shown_in_a_pager_that_is_told_of_the_colours(served: Home, server: ScriptedServer) -> None:
