@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+import weakref
+from collections.abc import Callable
 
 import pytest
 
+from autoagent.core.errors import StopRun
 from autoagent.terminal.signals import Interrupts
 
 
@@ -38,6 +42,47 @@ def test_a_signal_in_a_block_that_holds_it_back_is_raised_behind_it() -> None:
         with pytest.raises(KeyboardInterrupt), interrupts.allowed():
             done.append("late")
     assert done == ["whole", "nothing is raised where nothing may be"]
+
+
+class Held:
+    """What runs a function when nobody holds it any longer."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self.then = then
+
+    def __del__(self) -> None:
+        self.then()
+
+
+def by_a_weak_reference(then: Callable[[], None]) -> None:
+    held = Held(lambda: None)
+    watcher = weakref.ref(held, lambda _: then())
+    del held
+    assert watcher() is None
+
+
+@pytest.mark.parametrize("leave", [by_a_weak_reference, Held])
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGTERM, "Ended by SIGTERM."), (signal.SIGINT, "^$"), (signal.SIGHUP, "by SIGHUP")]
+)
+def test_a_signal_where_python_forgets_what_is_raised_is_raised_behind_it(
+    leave: Callable[[Callable[[], None]], object],
+    number: signal.Signals,
+    error: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def signalled() -> None:
+        signal.raise_signal(number)
+        time.sleep(0)
+
+    with Interrupts().installed() as interrupts:
+        with pytest.raises((StopRun, KeyboardInterrupt), match=error), interrupts.allowed():
+            leave(signalled)
+            time.sleep(10)
+            pytest.fail("it was forgotten")
+        with interrupts.allowed():
+            time.sleep(0.1)  # it is raised once
+    assert capfd.readouterr().err == ""
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:

@@ -4,15 +4,17 @@ Python raises KeyboardInterrupt between any two instructions, also between writi
 signal is noted at once and raised only inside `allowed()`: while a model thinks, a command runs or a question waits.
 
 A signal that arrives just before a system call starts to wait is noted by Python only when the call returns: at a
-question, never. So after every signal a thread interrupts the waiting call by SIGURG, which does nothing else.
+question, never. So after every signal a thread interrupts the waiting call by SIGURG. And what is raised in a
+destructor or in the callback of a weak reference, Python prints and forgets. So it is raised again at the next SIGURG.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -33,16 +35,20 @@ class Interrupts:
     def __init__(self) -> None:
         self._pending: list[int] = []
         self._depth = 0
+        self._raised: tuple[BaseException, list[int]] | None = None
 
     @contextmanager
     def installed(self) -> Iterator[Interrupts]:
         """Take the signals over; give them back at the end."""
         ending = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *ending)}
+        hook = sys.unraisablehook
+        sys.unraisablehook = lambda forgotten: None if self._takes_back(forgotten) else hook(forgotten)
         try:
-            with _looked_after():
+            with _looked_after(self._again):
                 yield self
         finally:
+            sys.unraisablehook = hook
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -55,6 +61,7 @@ class Interrupts:
             yield
         finally:
             self._depth -= 1
+            self._raised = None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -72,27 +79,46 @@ class Interrupts:
         if self._depth:
             self._raise_pending()
 
+    def _again(self, number: int, frame: FrameType | None) -> None:
+        if self._depth:
+            self._raise_pending()
+
+    def _takes_back(self, forgotten: sys.UnraisableHookArgs) -> bool:
+        """Return whether Python has forgotten what a signal raised, which then waits to be raised again."""
+        if self._raised is None or forgotten.exc_value is not self._raised[0]:
+            return False
+        self._pending = [*self._raised[1], *self._pending]
+        self._raised = None
+        return True
+
     def _raise_pending(self) -> None:
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        for number in pending:
-            if number in _ENDING:
-                raise StopRun(Outcome(Status.INTERRUPTED, f"Ended by {signal.Signals(number).name}."))
-        if len(pending) > 1:
-            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C."))
-        raise KeyboardInterrupt
+        error = _meant_by(pending)
+        self._raised = error, pending
+        raise error
+
+
+def _meant_by(numbers: list[int]) -> BaseException:
+    for number in numbers:
+        if number in _ENDING:
+            return StopRun(Outcome(Status.INTERRUPTED, f"Ended by {signal.Signals(number).name}."))
+    return StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) if len(numbers) > 1 else KeyboardInterrupt()
 
 
 @contextmanager
-def _looked_after() -> Iterator[None]:
-    """Keep signals, while entered, from waiting for a system call of this thread that waits for something else."""
+def _looked_after(again: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Keep signals, while entered, from waiting for a system call of this thread that waits for something else.
+
+    `again` handles the SIGURG that follows a signal.
+    """
     came, tells = os.pipe()
     os.set_blocking(tells, False)
     over = threading.Event()
     looking = threading.Thread(target=_look, args=(came, threading.get_ident(), over), name="signals", daemon=True)
     looking.start()
-    quiet = signal.signal(signal.SIGURG, lambda *_: None)
+    quiet = signal.signal(signal.SIGURG, again)
     earlier = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)  # Python writes the number of each signal to it
     try:
         yield
