@@ -381,6 +381,20 @@ def test_protected_places_are_out_of_reach_before_and_after_they_exist(tmp_path:
     assert workspace.read("conf/mine.yaml", 10) == b"x"
 
 
+def test_a_file_that_is_about_to_be_written_is_never_shown_and_swept_away_after_a_kill(
+    tmp_path: Path, gate: Gate
+) -> None:
+    workspace, name = Workspace(tmp_path, gate=gate), ".autoagent-0123456789abcdef.tmp"
+    (tmp_path / "sub").mkdir()
+    for left in (tmp_path / name, tmp_path / "sub" / name, tmp_path / "sub" / f"{name}.mine"):
+        left.write_text("half")
+    assert [entry.path for entry in workspace.walk()] == ["sub", f"sub/{name}.mine"]
+    with pytest.raises(CommandError, match="belongs to the agent itself"):
+        workspace.read(f"sub/{name}", 10)
+    workspace.sweep()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [f"{name}.mine", "sub"]
+
+
 def test_a_protected_link_is_protected_itself_and_so_is_its_target(tmp_path: Path, gate: Gate) -> None:
     root = tmp_path / "ws"
     root.mkdir()

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
+
+DRAFT = re.compile(r"(?:.*/)?\.autoagent-[0-9a-f]{16}\.tmp")
+"""The path of a file that `replace_in` has not yet put in its place."""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autoagent.config.settings import Settings, user_state_path
 from autoagent.core.errors import ForUser, SettingsError, SetupError, StopRun
 from autoagent.core.event_codec import to_json
-from autoagent.core.events import Ended, Event, Thought
+from autoagent.core.events import Ended, Event, Resumed, Thought
 from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome, Status
@@ -172,6 +172,8 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
+        if isinstance(start, Resumed):
+            workspace.sweep()
         _warn(settings, console, context)
         context.sandbox.tell(console.printed)
         plan.plugins.attach(context, registry)

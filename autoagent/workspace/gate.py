@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, Self
 
-from autoagent.core.durable_files import replace_in, write_whole
+from autoagent.core.durable_files import DRAFT, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.workspace.guarded import Watch
 
@@ -263,9 +263,21 @@ class Workspace:
                 if entry.kind == "folder" and entry.path.rpartition("/")[2] not in skip:
                     pending.append(entry.path)
 
+    def sweep(self) -> None:
+        """Delete what a killed process has left of files that it was about to write."""
+        for folder in (".", *(entry.path for entry in self.walk() if entry.kind == "folder")):
+            with suppress(OSError), self._opened(folder, _FOLDER) as descriptor:
+                for name in filter(DRAFT.fullmatch, os.listdir(descriptor)):  # noqa: PTH208 - a descriptor has no path
+                    os.unlink(name, dir_fd=descriptor)
+
     def is_protected(self, where: str) -> bool:
-        """Return whether a place (relative to the root) is protected, ignoring case as many file systems do."""
+        """Return whether a place (relative to the root) is protected, ignoring case as many file systems do.
+
+        A file that is about to take the place of another one is, too: it is never shown or kept.
+        """
         parts = where.casefold().split("/")
+        if DRAFT.fullmatch(where):
+            return True
         return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
 
     def folder(self, where: str) -> AbstractContextManager[int]:
@@ -361,7 +373,7 @@ class Workspace:
                 path = _join("" if folder == "." else folder, item.name)
                 with suppress(FileNotFoundError):  # gone since the folder was read
                     status = item.stat(follow_symlinks=False)
-                    if path.casefold() not in self._protected:
+                    if path.casefold() not in self._protected and not DRAFT.fullmatch(path):
                         entries.append(WorkspaceEntry(path, _kind(status.st_mode), status.st_size))
         return sorted(entries, key=lambda entry: entry.path)
 
