@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
 from io import BufferedReader
 from pathlib import Path
@@ -55,9 +57,20 @@ def is_there(path: Path) -> bool:
 
 
 def check_not_of_all(path: Path) -> None:
-    """Raise SettingsError if anybody may write to a file of the user's settings: it decides what runs as the user."""
-    if is_there(path) and any(place.stat().st_mode & 0o002 for place in (path, path.parent)):
-        raise SettingsError(f"{path}: others may have written it: look at it, then chmod o-w it and its folder.")
+    """Raise SettingsError if others may write to a file of the user's settings: it decides what runs as the user."""
+    if is_there(path) and any(_others_write(place.stat()) for place in (path, path.parent)):
+        raise SettingsError(f"{path}: others may have written it: look at it, then chmod go-w it and its folder.")
+
+
+def _others_write(status: os.stat_result) -> bool:
+    """Return whether others may write: everybody, or a group that is not of this user alone."""
+    if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
+        return bool(status.st_mode & stat.S_IWOTH)
+    try:
+        user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(status.st_gid)
+    except KeyError:  # they have no names here, so nobody can say who is in the group
+        return True
+    return user.pw_gid != group.gr_gid or group.gr_name != user.pw_name or any(n != user.pw_name for n in group.gr_mem)
 
 
 def _content(path: Path) -> bytes:

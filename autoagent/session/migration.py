@@ -6,6 +6,7 @@ The folder may be a stranger's: no link is followed, nothing here is written ove
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from autoagent.config.load import parse
 from autoagent.config.settings import DOTENV, WORKSPACE, Settings
 from autoagent.config.task_file import read_prompt_settings, read_task
 from autoagent.config.text_file import open_regular, read_text
+from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, SettingsError, StateError
 from autoagent.session.memory_factory import memory_of_user
 from autoagent.session.session import Session
@@ -280,17 +282,18 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file. Raises SettingsError if it cannot be read or written, or has grown too large meanwhile."""
+    """Copy a file, whole or not at all, even if killed.
+
+    Raises SettingsError if it cannot be read or written, or has grown too large meanwhile.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with open_regular(source) as file, target.open("xb") as copy:
-            try:
-                copy.write(file.read(LARGEST_FILE))
-                if file.read(1):
-                    raise SettingsError(f"{source}: has grown beyond {LARGEST_FILE >> 20} MB and is not copied.")
-            except BaseException:  # Ctrl-C too
-                target.unlink()
-                raise
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        with open_regular(source) as file, replacing(target, 0o666) as copy:
+            copy.write(file.read(LARGEST_FILE))
+            if file.read(1):
+                raise SettingsError(f"{source}: has grown beyond {LARGEST_FILE >> 20} MB and is not copied.")
     except OSError as error:
         raise SettingsError(f"{source}: cannot be copied to {target}: {error.strerror}.") from error
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 
 import pytest
 from driver import FINISH, Home
@@ -124,3 +126,23 @@ def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> Non
     with pytest.raises(SettingsError, match=r"a\.txt: has grown beyond 32 MB"):
         carry_out(planned, here, print)
     assert [path.name for path in here.rglob("*.txt")] == []
+
+
+def test_a_kill_leaves_no_part_of_a_file_and_the_next_try_completes_it(home: Home) -> None:
+    old(home)
+    source, target = home.folder / "old/auto_gpt_workspace", home.folder / "autoagent_workspace"
+    for number in range(8):
+        (source / f"{number}.bin").write_bytes(bytes([number]) * (30 << 20))
+    killed = 0
+    for _ in range(3):
+        with home.start("migrate", "old", "--apply") as process:
+            while process.poll() is None and not [*target.glob(".*.new")]:
+                time.sleep(0.001)
+            process.kill()
+            killed += process.wait() == -signal.SIGKILL
+        for path in target.glob("*.bin"):
+            assert path.stat().st_size == 30 << 20
+    assert killed
+    assert home.run("migrate", "old", "--apply").code == 0
+    for number in range(8):
+        assert (target / f"{number}.bin").read_bytes() == (source / f"{number}.bin").read_bytes()

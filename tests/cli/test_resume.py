@@ -23,6 +23,7 @@ def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server:
     assert served.run(*GOAL, *flags, stdin="y\n").code == 5
     assert served.read("ws/a.txt") == "one"
     began = served.log()[0]
+    left = served.write("ws/sub/.autoagent-0123456789abcdef.tmp", "what a kill left of a file that was being written")
 
     elsewhere = served.folder / "elsewhere"
     elsewhere.mkdir()
@@ -31,7 +32,7 @@ def test_a_run_goes_on_with_its_own_workspace_and_settings(served: Home, server:
     done = there.run("--state-dir", "../.autoagent", "resume", served.runs[0][:12], stdin="y\ny\ny\n")
     assert done.code == 0, done.text
     assert f"RESUMED: run {served.runs[0]}, after step 2" in done.text
-    assert served.read("ws/a.txt") == "one two"
+    assert served.read("ws/a.txt") == "one two" and not left.exists()
     assert not [path for path in elsewhere.rglob("*") if path.is_file()]
     resumed = next(event for event in served.log() if event["type"] == "resumed")
     for kept in ("model", "window", "commands", "workspace", "task", "system", "asking"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -444,16 +446,34 @@ def test_a_skill_is_trusted_with_what_its_link_leads_to(there: Room) -> None:
         ("mcp.json", '{"mcpServers": {"x": {"command": "touch", "args": ["PWNED"]}}}'),
     ],
 )
-def test_settings_of_the_users_that_anybody_may_write_stop_the_start(there: Room, name: str, text: str) -> None:
+def test_settings_of_the_users_that_others_may_write_stop_the_start(there: Room, name: str, text: str) -> None:
     path = there.write(f".config/autoagent/{name}", text)
-    for opened in (path, path.parent):
-        opened.chmod(0o777)
+    shared = next(group.gr_gid for group in grp.getgrall() if group.gr_gid != path.stat().st_gid)
+    cases = [(path, 0o777, -1), (path.parent, 0o777, -1)]
+    if os.getuid() == 0:  # nobody else may give a file to a group of others
+        cases += [(path, 0o775, shared), (path.parent, 0o775, shared)]
+    for opened, mode, group in cases:
+        os.chown(opened, -1, group)
+        opened.chmod(mode)
         with ScriptedServer(command("execute_shell", command_line="true"), *FINISH) as server:
             there.point_at(server)
             code, shown = finish(there, *RUN)
         assert (code, f"{name}: others may have written it" in shown) == (2, True), shown
         opened.chmod(0o755)
     assert not list(there.folder.rglob("PWNED"))
+
+
+def test_settings_may_be_open_to_a_group_of_the_user_alone(there: Room) -> None:
+    path = there.write(".config/autoagent/config.yaml", "temperature: 0.5\n")
+    user = pwd.getpwuid(path.stat().st_uid)
+    group = grp.getgrgid(user.pw_gid)
+    os.chown(path, -1, group.gr_gid)
+    path.chmod(0o664)
+    with ScriptedServer(*FINISH) as server:
+        there.point_at(server)
+        code, shown = finish(there, *RUN)
+    own = group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    assert code == (0 if own else 2), shown
 
 
 def test_no_name_in_a_team_file_passes_for_a_line_of_the_program(there: Room) -> None:
