@@ -31,6 +31,7 @@ from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree
 LARGEST_FILE = 32 << 20  # bytes
 MOST_BYTES = 512 << 20  # bytes of all files of one snapshot
 MOST_ENTRIES = 20_000  # files, links and folders of one snapshot
+MANY = 3_000  # files to read in one look, which takes about a second
 DEEPEST = 100  # folders within one another
 RACY_NS = 50_000_000  # a file changed more lately may change once more and look the same: its clock ticks every few ms
 
@@ -60,13 +61,15 @@ class _Look:
     stamps: dict[str, dict[str, tuple[Stamp, Node]]] = field(default_factory=dict)  # of files, by folder and name
     left_out: dict[str, str] = field(default_factory=dict)
     entries: int = 0
+    files: int = 0  # that were read
     bytes: int = 0
 
 
 class Snapshots:
     """The snapshots of one workspace in the folder `store`; satisfies the protocol of that name.
 
-    Files with unchanged size, times and inode are not read again. `tell` hears once per path what is left out and why.
+    Files with unchanged size, times and inode are not read again. `tell` hears once per path what is left out and why,
+    and of a look that takes long.
     """
 
     def __init__(self, store: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> None:
@@ -181,6 +184,9 @@ class Snapshots:
                     elif stat.S_ISDIR(status.st_mode):
                         folders[path] = _FOLDER | status.st_mode & _FOLDER_BITS
                     else:
+                        look.files += 1
+                        if look.files == MANY and self._tell is not None:
+                            self._tell(f"Keeping {MANY:,} files or more, so that steps can be undone.")
                         found[entry.name], stamp = self._file(descriptor, entry.name, path, status, look)
                         if stamp is not None:
                             stamps[entry.name] = stamp, found[entry.name]
