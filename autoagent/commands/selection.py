@@ -1,4 +1,4 @@
-"""Which commands there are, which of them this machine and these settings allow, and which suit the goals."""
+"""The commands there are, those that this machine and these settings allow, and those that suit the goals."""
 
 from __future__ import annotations
 

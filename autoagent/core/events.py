@@ -70,7 +70,7 @@ class RunStarted(Event):
 
     @property
     def style(self) -> PromptStyle:
-        """How the model is prompted."""
+        """The style of prompting the model."""
         return STYLES.get(self.prompt_style or self.asking, FULL)
 
 
@@ -258,7 +258,7 @@ class AgentMessage(Labelled):
 
     @property
     def heading(self) -> str:
-        """Who speaks, before the text."""
+        """The speaker, before the text."""
         return f"{self.sender}, attached by the user:" if self.attached else f"From {self.sender}:"
 
 

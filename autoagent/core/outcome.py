@@ -1,4 +1,4 @@
-"""How a run ended."""
+"""The end of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Status(StrEnum):
-    """How a run can end: its name in the log, the exit code, and the words on the screen. Exit code 2 is bad usage."""
+    """A way to end a run: its name in the log, the exit code, and the words on the screen. Exit code 2 is bad usage."""
 
     FINISHED = "finished", 0, "FINISHED"
     FAILED = "failed", 1, "FAILED"
@@ -54,7 +54,7 @@ _CUT_SHORT = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. `goals`: how each goal stands, where the agent ended the run itself."""
+    """The end of a run. `goals`: the status of each goal, if the agent ended the run itself."""
 
     status: Status
     reason: str

@@ -1,4 +1,4 @@
-"""How a model is prompted, according to its abilities. Styles differ nowhere else."""
+"""Styles of prompting, by the abilities of the model. Styles differ nowhere else."""
 
 from __future__ import annotations
 

@@ -67,11 +67,11 @@ class Model(Protocol):
 
     @property
     def asking(self) -> Asking:
-        """How the model is asked for commands. The first access may probe the endpoint, and raises as `complete`."""
+        """The way of asking for commands. The first access may probe the endpoint, and raises as `complete`."""
 
     @property
     def style(self) -> PromptStyle:
-        """How the model is prompted."""
+        """The style of prompting the model."""
 
     def complete(
         self,

@@ -1,4 +1,4 @@
-"""What plug-ins import from AutoGPT itself, served in their process: thin, and mapped to what this program has.
+"""The modules that plug-ins import from AutoGPT itself, served in their process: thin, and mapped to this program.
 
 docs/plugins.md lists each name and what it maps to. What is not here raises ModuleNotFoundError, which says so.
 """
@@ -38,7 +38,7 @@ class Singleton(abc.ABCMeta, type):
 
 
 class AbstractSingleton(abc.ABC, metaclass=Singleton):
-    """What there is once."""
+    """A class with one instance."""
 
 
 class CommandRegistry:
@@ -57,7 +57,7 @@ class CommandRegistry:
 
 
 class PromptGenerator:
-    """What the prompt is made of, as AutoGPT's plug-ins know it."""
+    """The parts of the prompt, as AutoGPT's plug-ins know them."""
 
     def __init__(self) -> None:
         self.constraints: list[str] = []
@@ -275,7 +275,7 @@ def _openai_chat(chat: Callable[..., Any]) -> type:
 
 
 class _Response(dict[str, Any]):
-    """What openai 0.27 returned: its values are items and attributes."""
+    """A response as openai 0.27 returned it: its values are items and attributes."""
 
     __getattr__ = dict.__getitem__
 

@@ -1,4 +1,4 @@
-"""What runs in a plug-in's process: it loads the plug-in and does what it is asked, a line of JSON each way.
+"""The program in a plug-in's process. It loads the plug-in and does what it is asked, a line of JSON each way.
 
 It needs nothing but the standard library, so that it runs in the plug-ins' own environment too.
 """

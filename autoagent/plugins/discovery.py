@@ -1,4 +1,4 @@
-"""Which plug-ins there are, in PLUGINS_DIR and among what is installed; nothing of them is imported.
+"""Find plug-ins, in PLUGINS_DIR and among what is installed; nothing of them is imported.
 
 What a plug-in is called is read from its source: the folder, zip or package, and its classes.
 """

@@ -26,7 +26,7 @@ _MESSAGE_OF = ("prompt", "message")  # the argument with the words for another a
 
 @dataclass(frozen=True, slots=True)
 class PromptParts:
-    """What a prompt is made of, as plug-ins may change it."""
+    """The parts of a prompt that plug-ins may change."""
 
     name: str
     role: str

@@ -70,7 +70,7 @@ class PluginEmbedder:
 
     @cached_property
     def dim(self) -> int:
-        """How many values a vector has."""
+        """The number of values in a vector."""
         return len(self._vector("dimension"))
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:

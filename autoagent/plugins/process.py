@@ -34,7 +34,7 @@ class PluginError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a process is started: by which interpreter, with what environment, and what it is told first.
+    """The start of a process: by which interpreter, with what environment, and what it is told first.
 
     `memory` and `file` are the most that it may take and write to one file, in bytes; `log` takes what it prints.
     `reads` are the variables of the environment that its source names.

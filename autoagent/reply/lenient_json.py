@@ -18,7 +18,7 @@ DEPTH = 64  # levels of nesting; no command needs more than a few
 
 
 class UnreadableJson(ValueError):
-    """What stands at a position cannot be read; its text says why, where (from 1), and what is found there.
+    """The text at a position cannot be read. The message says why, where (from 1), and what is found there.
 
     `begun`: the outermost object had a first key and its colon, so that it is no prose in braces.
     """

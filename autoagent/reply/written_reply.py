@@ -90,7 +90,7 @@ def _end_of_thinking(text: str, opened: re.Match[str]) -> int:
 
 
 class _Reading:
-    """What was found in the reply so far.
+    """The findings in the reply so far.
 
     The mark that ends a thinking without a begin (some chat templates swallow that) begins a new reading, as all before
     it was thinking: `thought`. `words` are the text outside of objects since the last command; `problem` is why the

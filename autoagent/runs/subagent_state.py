@@ -72,7 +72,7 @@ class SubAgentState:
 
     @property
     def origin(self) -> Origin:
-        """Where its words come from."""
+        """The origin of its words."""
         return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
 
     @property

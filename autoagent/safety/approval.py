@@ -1,4 +1,4 @@
-"""Who may run a command: the answers a person can give, and the authorizers that give them.
+"""Authorization of commands: the answers a person can give, and the authorizers that give them.
 
 Nothing runs without a plain authorization: look-alikes are asked about again, failures refuse. A proposal with a
 warning (see exfiltration_guard) needs an answer of its own: no advance authorization covers it except a rule of the
@@ -60,7 +60,7 @@ class Questioner(Protocol):
 
     @property
     def words(self) -> Mapping[str, str]:
-        """What the user may ask for with a slash in front, and what each shows."""
+        """The words that the user may type after a slash, and the text that each shows."""
 
     def show_word(self, word: str) -> None:
         """Show what one of the `words` asks for."""
@@ -70,11 +70,11 @@ class Questioner(Protocol):
 
 
 class Steering(Protocol):
-    """What a person may change of the run at a question."""
+    """The parts of a run that a person may change at a question."""
 
     @property
     def words(self) -> Mapping[str, str]:
-        """What is asked for with a slash in front, and what each changes."""
+        """The words after a slash that change something, and the change of each."""
 
     def change(self, word: str, rest: str) -> Change | None:
         """Return the change that one of the `words`, with what followed it, asks for.

@@ -125,7 +125,7 @@ class ExfiltrationGuard:
 
     @property
     def configuration(self) -> object:
-        """What it goes by besides the events."""
+        """Its settings, besides the events."""
         return sorted(self._specs.items()), self._network, self.confined
 
     @property
@@ -140,7 +140,7 @@ class ExfiltrationGuard:
 
     @property
     def origin(self) -> Origin:
-        """Where a memory made now, or a word to another agent, comes from; no drop of a memory takes that back."""
+        """The origin of a memory made now, or of a message to another agent. Dropping a memory does not undo it."""
         return Origin(", ".join(filter(None, (PRIVATE if self.private else "", self._ever))), not self._ever)
 
     def add(self, event: Event) -> None:

@@ -63,7 +63,7 @@ class OpenQuestion:
 
     @property
     def form(self) -> Question:
-        """How an answer to it is read."""
+        """The form of its answer."""
         return Question(self.kind, self.yes, self.no, warned=bool(self.command.get("warning")))
 
 

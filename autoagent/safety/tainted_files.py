@@ -1,4 +1,4 @@
-"""Which files of the workspace hold text from outside, as a small durable record: taint outlives the run.
+"""A small durable record of the files of the workspace that hold text from outside: taint outlives the run.
 
 One JSON object a line, appended and synced before the run goes on. A file that is still as it was left then is no data
 of the user's; one that was touched since may be both: it stays tainted, and it counts as the user's own.

@@ -28,5 +28,5 @@ class ProcessLimits:
 
     @property
     def threads(self) -> int:
-        """How many threads the processes may have together."""
+        """The most threads that the processes may have together."""
         return _THREADS_EACH * self.processes

@@ -28,7 +28,7 @@ _LAST_WORDS = 5.0  # seconds that what is left in the pipe may take once the pro
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a program within a boundary: the command that is really executed, and its environment.
+    """The start of a program within a boundary: the command that is really executed, and its environment.
 
     It is ended by the signal `ending` to its process group, and ends with the thread that started it; either way it
     takes all its descendants with it, also those in sessions of their own. `descriptors` are handed to it and then

@@ -41,7 +41,7 @@ class ScriptedEndpoint:
 
     @property
     def left(self) -> int:
-        """How many replies have not been asked for."""
+        """The number of replies that have not been asked for."""
         return len(self._replies)
 
     def load(self, replies: Iterable[str]) -> None:

@@ -37,7 +37,7 @@ class Twitter:
 
     @property
     def host(self) -> str:
-        """Where tweets go; '' if they are only tried out."""
+        """The host that tweets go to; '' if they are only tried out."""
         return "" if self.missing else host_of(self.url)
 
     def send(self, text: str) -> str:

@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(slots=True)
 class Migration:
-    """What is to be done: the table of it, the variables to write, the files to copy, the memories to add.
+    """The plan: the table of it, the variables to write, the files to copy, the memories to add.
 
     `plugins`: there are some, which may ask for variables of their own.
     """

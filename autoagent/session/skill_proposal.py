@@ -16,7 +16,7 @@ REPLY_TOKENS = 1500
 
 @dataclass(frozen=True, slots=True)
 class DoneWork:
-    """What a run was for, the commands it used, and the sources of text from outside that it has read."""
+    """The goals of a run, the commands it used, and the sources of text from outside that it has read."""
 
     goals: tuple[str, ...]
     calls: tuple[str, ...]

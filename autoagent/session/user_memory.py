@@ -38,7 +38,7 @@ _MARK = "agents-may-add"
 
 @dataclass(frozen=True, slots=True)
 class UserMemory:
-    """Where it is, what embeds its texts, and how much words count beside that in a recall; None: the usual."""
+    """Its place, the embedder of its texts, and the weight of words beside that in a recall (None: the usual)."""
 
     folder: Path
     embedder: Embedder

@@ -107,7 +107,7 @@ class Execution:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
 
     def close(self) -> Events:
-        """Where snapshots are kept, end the programs that were started and keep the workspace as they leave it."""
+        """End the programs that were started and keep the workspace as they leave it, if snapshots are kept."""
         if self._snapshots is None or not self._state.resume.tree:
             return
         with suppress(CommandError):  # there is no sandbox

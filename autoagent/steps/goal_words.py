@@ -1,4 +1,4 @@
-"""Where the goals' own words stand in the workspace: names with an ending, lines with a word.
+"""Find the goals' own words in the workspace: names with an ending, lines with a word.
 
 A small model, asked for the lines of a file that name Oslo, or for all files that end with .tmp, picks some that do and
 some that do not. So the prompt shows which ones match. Nothing is decided by these words.

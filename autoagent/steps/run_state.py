@@ -1,4 +1,4 @@
-"""Where a run stands: every fold over its events, and the one way in which an event gets into the log and into them."""
+"""The state of a run: every fold over its events, and the one way in which an event gets into the log and into them."""
 
 from __future__ import annotations
 

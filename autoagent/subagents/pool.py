@@ -55,7 +55,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oversight:
-    """How the user oversees sub-agents.
+    """The user's oversight of sub-agents.
 
     `authorizer()` makes one for a sub-agent; `asks` says whether that may put a proposal to the user, which `listener`
     is to hear of first. `show` shows an event. Ctrl-C is let through in `interruptible`, and held back in `held`, also

@@ -1,4 +1,4 @@
-"""What a role can do: ask the model with a prompt, run a Python function, or use commands as an agent."""
+"""The actions of a role: ask the model with a prompt, run a Python function, or use commands as an agent."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def leaves_workspace(file: str) -> bool:
 
 
 class UserRequirement(Action):
-    """What the user wants: the cause of the message that begins the work."""
+    """The requirement of the user: the cause of the message that begins the work."""
 
 
 def told(messages: Iterable[Message]) -> str:

@@ -59,7 +59,7 @@ class Llm:
 
 @dataclass(slots=True)
 class ActionOutput:
-    """What an action hands on: a text, and JSON or a pydantic model beside it."""
+    """The output of an action: a text, and JSON or a pydantic model beside it."""
 
     content: str
     instruct_content: Any = None

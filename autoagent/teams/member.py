@@ -49,7 +49,7 @@ _CARRIED_ON = (*DECIDED, Status.FAILED)  # ends of an agent that its role can te
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """What all roles of a team share.
+    """The parts that all roles of a team share.
 
     `open_model` opens the model for a role's key, by the name that the role wants. `commands` finds those of these
     names, `writing` are those of an agent that writes one file alone. `ask_person(role, prompt)` asks whoever sits
@@ -66,7 +66,7 @@ class Office:
 
     @property
     def writer(self) -> CommandSpec | None:
-        """What writes a file; None where no file can be written."""
+        """The agent that writes a file; None if no file can be written."""
         return next((spec for spec in self.writing if spec.effects is not None and spec.effects.writes_whole), None)
 
 

@@ -1,4 +1,4 @@
-"""What a role has read and said, in that order: the operations that MetaGPT's users know.
+"""The messages that a role has read and written, in that order: the operations that MetaGPT's users know.
 
 What a role does to its memory in a turn is noted, as it cannot be told from what is published; what it only reads of
 the environment can.

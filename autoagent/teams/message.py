@@ -35,7 +35,7 @@ class Addresses(set[str]):
 
 
 class Message:
-    """What a role, or the user, says. Two are the same if they have the same `id`, or are the same object before.
+    """A message of a role or of the user. Two are the same if they have the same `id`, or are the same object before.
 
     `role` is the profile of the writer and `sent_from` the name; `cause_by` names the action it came of, and `send_to`
     whom it is for. `instruct_content` is what the writer hands on besides: JSON, or a pydantic model, which a resumed
@@ -83,7 +83,7 @@ class Message:
 
     @property
     def instruct_content(self) -> Any:
-        """What the writer hands on besides the text."""
+        """The content that the writer hands on besides the text."""
         return self._instruct_content
 
     @instruct_content.setter
@@ -93,7 +93,7 @@ class Message:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What it holds besides the text, as the log has it."""
+        """Its content besides the text, as the log has it."""
         found = {"instruct_content": self.instruct_content, "metadata": self.metadata}
         return {name: _packed(name, value) for name, value in found.items() if value not in (None, {})}
 

@@ -53,7 +53,7 @@ logger = logging.getLogger("autoagent.teams")
 
 
 class Context:
-    """What MetaGPT's programs hand to their roles; nothing here counts, as model, key and money are autoagent's."""
+    """The context that MetaGPT's programs hand to their roles. It has no effect."""
 
     def __init__(self, **given: Any) -> None:
         vars(self).update(given)

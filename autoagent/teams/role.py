@@ -36,7 +36,7 @@ Which of them comes next? Answer with its number alone, from 0 to {last}, or wit
 
 
 class RoleReactMode(StrEnum):
-    """How a role goes about its actions."""
+    """The order in which a role takes its actions."""
 
     REACT = "react"
     BY_ORDER = "by_order"
@@ -49,7 +49,7 @@ class RoleReactMode(StrEnum):
 
 
 class Turn(Protocol):
-    """What a role can do in its turn, in a thread of its own. All methods raise StopRun if the team is to end."""
+    """The turn of a role, in a thread of its own. All methods raise StopRun if the team is to end."""
 
     def ask(self, prompt: str, system: str, purpose: str, model: str = "") -> str:
         """Return the answer of this model, of the role's where none is named, or of the person in its place."""
@@ -65,7 +65,7 @@ class Turn(Protocol):
 
 @dataclass(slots=True)
 class RoleContext:
-    """Where a role stands.
+    """The state of a role.
 
     `news` are the messages it watches for and has not acted on; `state` is the number of `todo`, -1 for none.
     """

@@ -17,7 +17,7 @@ from autoagent.text.wrapping import Flow
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How the screen looks. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
+    """The look of the screen. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
 
     `whole`: nothing is cut. `thoughts`: `full`, `short` (in a line), `none`, or `auto`: the first, and the others in a
     line where t can show them. `history` is the file of typed lines, for later runs; `notify` the command that is told

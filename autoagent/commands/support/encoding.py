@@ -1,4 +1,4 @@
-"""How the bytes of a text file become text, and the text bytes again in the file's own encoding.
+"""Decode the bytes of a text file, and encode the text again in the file's own encoding.
 
 Not charset-normalizer: it guesses, and the bytes written back must be those that were read.
 """

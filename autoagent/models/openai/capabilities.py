@@ -17,7 +17,7 @@ from autoagent.core.model import Asking
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """How to ask a model: the way of asking (None: not probed), parameters to leave out, and the window.
+    """The capabilities of a model: the way of asking (None: not probed), parameters to leave out, and the window.
 
     `thinks`: it was seen to think before answering and needs room for that.
     """

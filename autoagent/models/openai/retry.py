@@ -1,4 +1,4 @@
-"""When to retry a failed request, how long to wait, and when to give up: a policy without a clock of its own.
+"""Decide when to retry a failed request, how long to wait, and when to give up: a policy without a clock.
 
 Requests without an answer are retried while patience lasts, to wait out an outage. Requests that may be charged are
 retried a few times only.
@@ -31,7 +31,7 @@ Stage = Literal["unreached", "refused", "begun"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How long to retry: `patience` seconds from the first fault on, and a limit for attempts that may be charged.
+    """The limits of retrying: `patience` seconds from the first fault on, and a limit for attempts that may be charged.
 
     `at_first`: the patience with an address that has never answered and may be wrong. The n-th wait is under `first *
     2**n` seconds and at most `longest`. `sleep`, `clock` (seconds since the epoch), `timer` (monotonic seconds) and
