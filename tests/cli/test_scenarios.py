@@ -238,7 +238,7 @@ def test_what_a_process_has_started_ends_with_it_wherever_it_went() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_signal_while_a_process_starts_leaves_none_of_it() -> None:
     code = (
-        "import os, signal\nfrom pathlib import Path\nfrom autoagent.scenarios.process import started\n"
+        "import os, signal, time\nfrom pathlib import Path\nfrom autoagent.scenarios.process import started\n"
         "class Ended(Exception): pass\n"
         "def end(*_): raise Ended\n"
         "signal.signal(signal.SIGALRM, end)\n"
@@ -247,7 +247,8 @@ def test_a_signal_while_a_process_starts_leaves_none_of_it() -> None:
         "    try:\n"
         "        signal.setitimer(signal.ITIMER_REAL, moment / 20_000)\n"
         "        with started(['sleep', '4711.6'], Path('/'), {'PATH': os.environ['PATH']}, stdin=near, output=far):\n"
-        "            signal.pause()\n"
+        "            for _ in range(100):\n"
+        "                time.sleep(0.01)\n"
         "    except Ended:\n"
         "        pass\n"
         "print('all moments')\n"
