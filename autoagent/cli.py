@@ -224,7 +224,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _fail(error: BaseException) -> int:
-    """Print an error on one line, without anything that looks like a secret; return its exit code."""
+    """Print an error on one line, without anything that looks like a secret. Return its exit code."""
     from autoagent.core.errors import ForUser, StopRun
     from autoagent.text.redaction import Redactor
 
@@ -255,7 +255,7 @@ def _debug_is_set() -> bool:
 
 
 def _tell(line: str) -> None:
-    """Print a last line for the person; if stderr is gone, nobody is left to read it."""
+    """Print a last line for the person. If stderr is gone, nobody is left to read it."""
     from autoagent.text.sanitize import escape
 
     try:

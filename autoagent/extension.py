@@ -49,7 +49,7 @@ Shown = TypeVar("Shown", bound=Event)
 class Host(Protocol):
     """The host passed to `register`. An extension does only the things that it registers here.
 
-    A hook that raises is reported to the user once and skipped; if it is one of the two that decide, the call is
+    A hook that raises is reported to the user once and skipped. If it is one of the two that decide, the call is
     refused. Hooks are also called from the threads of sub-agents.
     """
 
@@ -69,7 +69,7 @@ class Host(Protocol):
         """Add a kind of sandbox: `--sandbox NAME`."""
 
     def authorizer(self, decide: Callable[[Proposal], Verdict | None]) -> None:
-        """Decide on calls before the user is asked; None leaves it to the next.
+        """Decide on calls before the user is asked. None leaves a call to the next.
 
         A refusal always counts. An allowance counts where nothing warns of the call, and stands in the log.
         """
@@ -81,7 +81,7 @@ class Host(Protocol):
         """Show events of a type as this text, None: as usual. Questions, decisions and commands stay as they are."""
 
     def around_think(self, hook: Callable[[Sequence[Message], Callable[[], Completion]], Completion]) -> None:
-        """Stand around the model's turn: the prompt, which stays as it is, and how to ask; return the completion."""
+        """Stand around the model's turn: the prompt, which stays as it is, and how to ask. Return the completion."""
 
     def around_authorize(self, hook: Callable[[Proposal, Callable[[], Verdict]], Verdict]) -> None:
         """Wrap the verdict on a call. The wrapper may refuse an allowed call, but never allow a refused one."""
@@ -89,11 +89,11 @@ class Host(Protocol):
     def around_execute(self, hook: Callable[[Call, Callable[[], Result]], Result]) -> None:
         """Wrap an authorized command: run it once and return the result.
 
-        The labels of the result stay; a changed text counts as untrusted and private.
+        The labels of the result stay. A changed text counts as untrusted and private.
         """
 
     def around_store(self, hook: Callable[[str, Callable[[str], int | None]], int | None]) -> None:
-        """Wrap the storing of a memory: store this text or another; return the memory's id."""
+        """Wrap the storing of a memory: store this text or another. Return the memory's id."""
 
 
 def registered(register: Callable[[Host], Any]) -> Registrations:

@@ -37,7 +37,7 @@ SECRET_GONE = (
 class Agent:
     """One agent at work on one run.
 
-    `start` holds everything that shapes its prompts; a `Resumed` continues the run that `log` already holds.
+    `start` holds everything that shapes its prompts. A `Resumed` continues the run that `log` already holds.
     `setup_usage` is the model's usage before the run began. `key` names a sub-agent, whose events are in the log of the
     run that started it.
     """
@@ -72,7 +72,7 @@ class Agent:
         self._unknown: frozenset[str] = frozenset()  # those of a reply to an earlier process, where it had secrets
 
     def run(self) -> Iterator[Event]:
-        """Yield the events of the run as they happen; the last is an `Ended`.
+        """Yield the events of the run as they happen. The last is an `Ended`.
 
         Raises:
             StateError: the log, a snapshot or the record of tainted files cannot be written. Events yielded before that
@@ -112,7 +112,7 @@ class Agent:
 
     def _parse(self, completion: Completion) -> Generator[Event, None, Call | None]:
         """Return the call in the reply, the first of several, or
-        None if there is none to run; the model reads why next.
+        None if there is none to run. The model reads why next.
         """
         state = self._state
         try:
@@ -169,7 +169,7 @@ class Agent:
         return (yield from self._execution.run(proposal))
 
     def _store(self, meta: ResultMeta) -> Events:
-        """Remember the step; end the run if the result or a standstill says so."""
+        """Remember the step. End the run if the result or a standstill says so."""
         yield from self._memory.remember()
         if meta.finished is not None:
             raise StopRun(self._execution.ending.outcome(meta))

@@ -158,12 +158,12 @@ class StepFacts:
         standing: past commands, failures and feedback, and the remaining limits; cut to its share.
         files: the line of the files in the workspace.
         met: the goals, counted from 0, that their checks find met.
-        failing: the goals whose checks fail, with the output of each check; its end is shown.
-        lasting: the recollections by the goals; they open the first message after the system's, so that the text
+        failing: the goals whose checks fail, with the output of each check. Its end is shown.
+        lasting: the recollections by the goals. They open the first message after the system's, so that the text
             before the history stays the same.
         lasting_at: seconds since the epoch, when these were recalled: their ages are counted to then.
-        now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC; None: as local time.
-        file: the one file that the task is to write; '' for none.
+        now: seconds since the epoch, shown as the time that is `zone` seconds ahead of UTC. None: as local time.
+        file: the one file that the task is to write, or '' for none.
     """
 
     goals: Sequence[Goal]
@@ -236,7 +236,7 @@ def _trigger(facts: StepFacts, *, begun: bool) -> str:
 
 
 def _state(number: int, met: Collection[int], failing: Mapping[int, str]) -> str:
-    """Return the last output of a goal's check; '' if it has none or was not run."""
+    """Return the last output of a goal's check, or '' if it has none or was not run."""
     if number in met:
         return " (met)"
     if number not in failing:
@@ -253,8 +253,8 @@ def _recollections(heading: str, memories: Sequence[RetrievedMemory], room: int,
 
 
 def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Count, *, now: float) -> list[str]:
-    """Render the first memories, one per line, as many as fit;
-    each is cut to its fair share, none dropped for length.
+    """Render the first memories, one per line, as many as fit.
+    Each is cut to its fair share, none dropped for length.
     """
     lines: list[str] = []
     share = max(room // 4, _LINE_LEAST)

@@ -109,14 +109,14 @@ def execute_python_file(
 
 
 def _code_file(name: str) -> str:
-    """Return the path at which code is kept under a plain name; `.py` may be missing."""
+    """Return the path at which code is kept under a plain name. `.py` may be missing."""
     if "/" in name or not name.strip() or name in (".", ".."):
         raise CommandError(f"{shown(name)} is no plain file name; use one without a folder, such as 'main.py'.")
     return f"{CODE_FOLDER}/{name}" if name.endswith(".py") else f"{CODE_FOLDER}/{name}.py"
 
 
 def _source(context: Context, filename: str) -> tuple[bytes, str]:
-    """Read a Python file that may be run; return its bytes and their text."""
+    """Read a Python file that may be run. Return its bytes and their text."""
     found = context.workspace.find(filename, follow=False)
     if found is not None and found.kind == "link":
         raise CommandError(f"{shown(filename)} is a symbolic link; name the file itself.")
@@ -132,7 +132,7 @@ def _source(context: Context, filename: str) -> tuple[bytes, str]:
 
 
 def _source_note(context: Context, filename: str, source: bytes, text: str) -> str:
-    """Describe a file before it is run; another content gives another note."""
+    """Describe a file before it is run. Another content gives another note."""
     digest = hashlib.sha256(source).hexdigest()
     name = context.workspace.display(filename)
     return f"Runs {name} ({len(source):,} bytes, SHA-256 {digest}):\n{text}"
@@ -265,7 +265,7 @@ def _arguments(context: Context, line: str) -> list[str]:
 
 
 def _new_log(context: Context, line: str) -> str:
-    """Return a path, not yet in use, for a program's output; it is named after the program."""
+    """Return a path, not yet in use, for a program's output. It is named after the program."""
     name = re.sub(r"[^\w.-]", "_", name_of(next(iter(programs(line)), "program")))[:40].lstrip(".-") or "program"
     number = 1
     while context.workspace.find(path := f"{LOG_FOLDER}/{name}-{number}.log", follow=False) is not None:
@@ -332,7 +332,7 @@ def write_tests(context: Context, code: Code, focus: Annotated[list[str], "what 
 
 def _asked(context: Context, task: str, code: str) -> str:
     """Ask the model to do a task on code, which is fenced so
-    that the code cannot close the fence; return its answer.
+    that the code cannot close the fence. Return its answer.
     """
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
     try:

@@ -40,9 +40,9 @@ def in_a_shell(line: str) -> Sequence[str]:
 class Context:
     """Handed to every command as its first argument.
 
-    `ask(question, timeout)` returns the user's answer, `timeout` in seconds or None to wait; it raises CommandError
+    `ask(question, timeout)` returns the user's answer, `timeout` in seconds or None to wait. It raises CommandError
     if nobody can answer or nobody did in time. `run` is the id of the run, kept with each memory as its source.
-    `complete(prompt)` asks the thinking model, `summarise(prompt)` the fast one; they raise ModelError, or CommandError
+    `complete(prompt)` asks the thinking model, `summarise(prompt)` the fast one. They raise ModelError, or CommandError
     without one. `take_usage()` returns the usage of both and of media since its last call. `progress` shows the user a
     line on the progress of a long command. `pause(seconds)` waits, and raises StopRun if the run is to end meanwhile.
 
@@ -52,7 +52,7 @@ class Context:
     given all that this run has read. `mask` removes secrets from a text that others may read, such as a memory.
     `has_room` returns whether a text fits into one result's share of the window, `returned` the result of an earlier
     step of this agent, None if it ran no command. `dream(context, prompt)` makes a dream of fragments. `call` is the id
-    of this call; `unanswered` is the answer to a question that nobody answers, '' for a failure. `git_authorization`
+    of this call. `unanswered` is the answer to a question that nobody answers, '' for a failure. `git_authorization`
     returns the Authorization header for cloning from an address, '' for none.
     """
 

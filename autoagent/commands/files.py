@@ -219,7 +219,7 @@ def move_file(
 
 
 def _free_place(context: Context, filename: str, new_name: str) -> str:
-    """Return the new path of a file, in a folder of that name if there is one; refuse the place of another file."""
+    """Return the new path of a file, in a folder of that name if there is one. Refuse the place of another file."""
     found = context.workspace.find(filename, follow=False)
     if found is None or found.kind != "file":
         raise CommandError(f"There is no file {shown(filename)} to move.")
@@ -376,7 +376,7 @@ def _nearest(old: str, text: str, filename: str) -> str:
 
 
 def _document(context: Context, filename: str, begins: bytes) -> DocumentText | None:
-    """Extract a PDF, DOCX or XLSX file, given how it begins; return None for any other file."""
+    """Extract a PDF, DOCX or XLSX file, given how it begins. Return None for any other file."""
     if not begins.startswith((documents.PDF, documents.ARCHIVE)):
         return None
     data = context.workspace.read(filename, documents.DOCUMENT_LIMIT + 1)
@@ -400,7 +400,7 @@ def _text_so_far(context: Context, filename: str) -> tuple[Decoded, bool]:
 
 def _decoded(filename: str, data: bytes, limit: int = READ_LIMIT) -> tuple[Decoded, bool]:
     """Decode these bytes, one of which lies beyond the limit
-    if the file continues; return the text and whether it does.
+    if the file continues. Return the text and whether it does.
     """
     cut = len(data) > limit
     decoded = decode(data[:limit], whole=not cut)

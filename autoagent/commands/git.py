@@ -1,9 +1,9 @@
 """The command that clones a repository: git as a program in the sandbox, which is told every address it connects to.
 
-A first request of ours goes to the repository and follows its redirects, each one checked by the network guard; git
+A first request of ours goes to the repository and follows its redirects, each one checked by the network guard. Git
 is then given the final URL together with the one IP address it may use, and follows no redirect. Nothing of the
 repository is executed: no hooks, filters (LFS), submodules, templates, file system monitors. Symbolic links become
-small text files. The history is fetched first; files are written only where they are few and small enough together.
+small text files. The history is fetched first. Files are written only where they are few and small enough together.
 
 Not covered: bugs of git itself in reading a hostile repository (the sandbox holds those), and an unverified sender
 where the user has allowed a host over plain http.
@@ -142,7 +142,7 @@ def clone_repository(
 
 
 def _target(context: Context, clone_path: str) -> str:
-    """Return the folder to clone into as a plain path; it does not exist yet, or is empty."""
+    """Return the folder to clone into as a plain path. It does not exist yet, or is empty."""
     if context.workspace.display(clone_path) == ".":
         raise CommandError("The workspace itself is no place for a clone; name a new folder in it.")
     found = context.workspace.find(clone_path)
@@ -169,7 +169,7 @@ def _in_workspace(context: Context, url: str) -> str:
 
 
 def _remote(context: Context, url: str) -> _Source:
-    """Follow the redirects of a repository's address; return where it is, checked and bound to one IP address."""
+    """Follow the redirects of a repository's address. Return where it is, checked and bound to one IP address."""
     asked = parse(url)
     asked = dataclasses.replace(asked, target=asked.target.partition("?")[0].rstrip("/"))
     authorization = context.git_authorization(asked)
@@ -200,7 +200,7 @@ def _require_git(context: Context) -> None:
 
 
 def _fetch(context: Context, source: _Source, where: str) -> None:
-    """Fetch the history; the folder then holds nothing but `.git`."""
+    """Fetch the history. The folder then holds nothing but `.git`."""
     # Links stay files also for whoever works in the clone later: this one is written into its own settings.
     options = ["--quiet", "--no-checkout", "--no-local", "--template=", "--config", "core.symlinks=false"]
     argv = ["git", *_options(source.config), "clone", *options, "--", source.url, f"./{where}"]

@@ -105,7 +105,7 @@ def _check_tweet(text: str) -> None:
 
 
 def _no_provider(variable: str, provider: str, settings: Settings) -> str:
-    """Explain why a provider cannot be used; '' if it can. A self-hosted server may need no key."""
+    """Explain why a provider cannot be used, or '' if it can. A self-hosted server may need no key."""
     if not provider:
         return f"{variable} is not set"
     if provider in ("dalle", "openai") and not (settings.openai_api_key or settings.openai_base_url):

@@ -1,7 +1,7 @@
 """The registry: all commands, those usable here, and how a call is checked and run.
 
-A command is a plain typed function under `@command`; its name, label, arguments, prompt line and JSON schema all
-come from that one place. The first argument is the Context; the model passes the others.
+A command is a plain typed function under `@command`. Its name, label, arguments, prompt line and JSON schema all
+come from that one place. The first argument is the Context. The model passes the others.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def command(
     """Make a typed function a command. Its category is the name of its module where none is given.
 
     `risk` "read" declares that it changes nothing: if a crash lost its result, it is simply run again. `preview` takes
-    the same arguments and returns the change that the call would make, as a diff or a note, '' for none; `assess`, with
+    the same arguments and returns the change that the call would make, as a diff or a note, '' for none. `assess`, with
     the same arguments, returns its risk if that depends on them (`risk` is the usual one). `repeatable`: the same call
     may give another result although nothing changed here. A command without declared `effects` is asked about at every
     call, and its results count as untrusted and private.
@@ -220,12 +220,12 @@ class Registry:
 
     @property
     def pages_results(self) -> str:
-        """The name of the command that shows parts of an earlier result; '' if there is none."""
+        """The name of the command that shows parts of an earlier result, or '' if there is none."""
         return next((spec.name for spec in self.specs if spec.effects and spec.effects.pages_results), "")
 
     def only(self, names: Iterable[str], reason: str) -> Registry:
         """Return the registry with only these commands, in its
-        own order; the others are switched off for the reason.
+        own order. The others are switched off for the reason.
         """
         wanted = set(names)
         kept = [c for name, c in self._commands.items() if name in wanted]
@@ -302,7 +302,7 @@ class Registry:
         return replace(proposal, preview=preview or "This changes nothing.", changes=bool(preview))
 
     def execute(self, call: Call, context: Context) -> Result:
-        """Run a checked call. A CommandError and an OSError become a failed Result; anything else propagates."""
+        """Run a checked call. A CommandError and an OSError become a failed Result. Anything else propagates."""
         if self._around is None:
             return self._executed(call, context)
         return self._around(call, lambda: self._executed(call, context))
@@ -412,7 +412,7 @@ def _finite(spec: CommandSpec, parameter: Parameter, value: float) -> float:
 
 
 def _from_text(kind: str, text: str) -> Any:
-    """Parse a text as another type, else return the text; one text becomes a list of one."""
+    """Parse a text as another type, else return the text. One text becomes a list of one."""
     word = text.strip().lower()
     if kind == "array":
         return _list_from_text(text)

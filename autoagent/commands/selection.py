@@ -61,7 +61,7 @@ def all_names() -> frozenset[str]:
 
 
 def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
-    """Return the commands usable with these settings; the others are known with the reason why they are not.
+    """Return the commands usable with these settings. The others are known with the reason why they are not.
 
     `more` are those of MCP servers and plug-ins, which are there only while these run. Raises SettingsError for a
     category to switch off that there is not.
@@ -88,7 +88,7 @@ def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
 
 
 def _reason(command: Command, settings: Settings) -> str:
-    """Explain why a command cannot be used with these settings; '' if it can."""
+    """Explain why a command cannot be used with these settings, or '' if it can."""
     try:
         return command.available(settings) if command.available else ""
     except SetupError as error:  # a plug-in that they choose
@@ -149,7 +149,7 @@ def grouped(registry: Registry, *, guided: bool, small: bool) -> Registry:
 def _meant(setting: str, name: str, specs: Iterable[CommandSpec]) -> list[str]:
     """Return those of the commands that a category, a command (or alias) or a module of AutoGPT stands for.
 
-    Raises SettingsError if it is none of them; `setting` is where it was named.
+    Raises SettingsError if it is none of them. `setting` is where it was named.
     """
     known: dict[str, list[str]] = {_AUTOGPT + module: [] for module in _AUTOGPT_ALONE}
     for spec in specs:

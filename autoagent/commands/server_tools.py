@@ -49,7 +49,7 @@ def category_of(server: str) -> str:
 def server_commands(
     server: ToolServer, tools: Iterable[ServerTool], say: Callable[[str], None]
 ) -> list[tuple[ServerTool, Command]]:
-    """Return the commands of a server for these tools; `say` hears which cannot be used, and why."""
+    """Return the commands of a server for these tools. `say` hears which cannot be used, and why."""
     found: dict[str, tuple[ServerTool, Command]] = {}  # by the name as all spellings have it
     for tool in tools:
         name = command_name(server.entry.name, tool.name)
@@ -122,7 +122,7 @@ class _Simplified:
         self._nodes = 0
 
     def of(self, schema: Any, depth: int) -> dict[str, Any]:
-        """Return the schema of a value; `{}`, which allows anything, if it is too deep, too large or not a schema."""
+        """Return the schema of a value. `{}`, which allows anything, if it is too deep, too large or not a schema."""
         self._nodes += 1
         if depth > _DEPTH or self._nodes > _NODES or not isinstance(schema, Mapping):
             return {}
@@ -153,7 +153,7 @@ class _Simplified:
         return simple
 
     def _referred(self, reference: str) -> Any:
-        """Resolve a reference within the schema; None for any other."""
+        """Resolve a reference within the schema, or None for any other."""
         found: Any = self._root
         for part in reference.removeprefix("#/").split("/"):
             found = found.get(part) if isinstance(found, Mapping) else None

@@ -18,7 +18,7 @@ Contents = Callable[[Skill], Mapping[str, bytes]]
 
 
 def skill_commands(skills: Sequence[Skill], contents: Contents) -> tuple[Command, ...]:
-    """Return the command that loads one of these skills; none if there are none."""
+    """Return the command that loads one of these skills, or none if there are none."""
     if not skills:
         return ()
     known = {skill.name: skill for skill in skills}

@@ -168,7 +168,7 @@ def _remembered(context: Context, url: str, parts: list[str]) -> list[str]:
 
 
 def _summary(context: Context, url: str, parts: list[str], question: str) -> tuple[str, str]:
-    """Summarise the parts against the question; return the summary and a note of how much was read."""
+    """Summarise the parts against the question. Return the summary and a note of how much was read."""
     taken = parts[:PARTS_LIMIT]
     try:
         text = digest(context.summarise, taken, question, url, run=context.run, progress=context.progress)
@@ -250,7 +250,7 @@ def _target(context: Context, filename: str) -> str:
 
 
 def _is_kept(context: Context, path: str) -> bool:
-    """Return whether the part of a broken download can be reused; an empty one is deleted."""
+    """Return whether the part of a broken download can be reused. An empty one is deleted."""
     found = context.workspace.find(path)
     if found is not None and not found.size:
         context.workspace.delete(path)

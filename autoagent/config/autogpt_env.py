@@ -126,7 +126,7 @@ def azure_file(values: Mapping[str, str]) -> Path:
 
 
 def _azure_file(values: Mapping[str, str], folder: Path) -> tuple[str, dict[str, str]]:
-    """Return the address and the deployments of azure.yaml; nothing if the file is missing."""
+    """Return the address and the deployments of azure.yaml, or nothing if the file is missing."""
     from autoagent.config.yaml_file import read_mapping  # few have one
 
     path = folder / azure_file(values)

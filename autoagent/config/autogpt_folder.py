@@ -79,7 +79,7 @@ class AutoGPTFolder:
         return self._is_autogpts or any(os.path.lexists(self._folder / name) for name in names)
 
     def notes(self, taken: Mapping[str, tuple[Any, str]]) -> list[str]:
-        """Return a line for each thing the user might miss; `taken` are the settings in effect."""
+        """Return a line for each thing the user might miss. `taken` are the settings in effect."""
         lines = notes({name: found.value for name, found in self.variables.items()})
         local = "EXECUTE_LOCAL_COMMANDS"
         if taken.get(local.lower()) == (False, ".env:1") and local not in self.variables:

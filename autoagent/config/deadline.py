@@ -10,7 +10,7 @@ _UNITS = (86_400, 3_600, 60, 1)  # seconds
 
 
 def moment(text: str, now: float) -> float:
-    """Parse a time; `now` is in seconds since the epoch. Times without a zone are local.
+    """Parse a time. `now` is in seconds since the epoch. Times without a zone are local.
 
     Raises ValueError with the reason for an invalid or past time.
     """

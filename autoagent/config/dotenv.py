@@ -39,7 +39,7 @@ class Variable:
 
 
 def read_dotenv(path: Path) -> dict[str, Variable]:
-    """Return all variables of the file, even empty ones; {} if there is no file. The last of a repeated name counts.
+    """Return all variables of the file, even empty ones, or {} if there is no file. The last of a repeated name counts.
 
     A problem with a single variable is kept in its `problem`. Raises SettingsError as `read_text` does, and for a
     malformed gap.
@@ -87,7 +87,7 @@ def _complaint(written: str) -> str:
 
 
 def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = False) -> None:
-    """Set these variables in the file and make it private (0600); all other lines stay.
+    """Set these variables in the file and make it private (0600). All other lines stay.
 
     `quote`: quote values that need it. Raises SettingsError if the file cannot be read or written, or a value does not
     fit on one line.

@@ -70,7 +70,7 @@ def load(
 ) -> Loaded:
     """Load all layers into one record. It creates nothing and reads only `.env` in `cwd` and the user config.
 
-    `flags` holds settings by field name; None and () mean not given. Other names are ignored except `gpt3only`,
+    `flags` holds settings by field name. None and () mean not given. Other names are ignored except `gpt3only`,
     `gpt4only`, AS_WISH, and KEPT: the settings kept by a run, just below the flags. Empty variables count as unset.
     `trusts` decides on values that `.env` may not set by itself.
 
@@ -112,7 +112,7 @@ def _parsed(values: Iterable[Raw]) -> Layer:
 def _judged(
     cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool], autogpt: AutoGPTFolder
 ) -> tuple[Layer, list[UntrustedValue]]:
-    """Return the values that `.env` sets and those it would set if trusted; `outside` are the values without it."""
+    """Return the values that `.env` sets and those it would set if trusted. `outside` are the values without it."""
     held = Settings(**{name: value for name, (value, _) in outside.items()})
     layer: Layer = {}
     left: list[UntrustedValue] = []
@@ -150,7 +150,7 @@ def _spelled(address: str) -> str:
 
 
 def _pair(taken: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]) -> list[str]:
-    """Drop keys from outside for addresses that only the folder or a run names; use the folder's own keys there.
+    """Drop keys from outside for addresses that only the folder or a run names. Use the folder's own keys there.
 
     Return a line for each key that is not sent.
     """
@@ -251,7 +251,7 @@ def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _kinds() -> dict[str, type]:
-    """Return the type of every setting, without the `None` for "not given"; lists are tuples of str."""
+    """Return the type of every setting, without the `None` for "not given". Lists are tuples of str."""
     kinds: dict[str, type] = {}
     for name, hint in typing.get_type_hints(Settings).items():
         if isinstance(hint, types.UnionType):

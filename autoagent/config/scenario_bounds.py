@@ -44,7 +44,7 @@ def tighter_than_usual(bounds: Mapping[str, Any], usual: Settings) -> dict[str, 
 
 
 def hold(settings: Settings, origins: Mapping[str, str], env: Mapping[str, str], folder: Path) -> None:
-    """Raise SettingsError for a setting that a scenario in this folder may not have; do nothing outside a scenario."""
+    """Raise SettingsError for a setting that a scenario in this folder may not have. Do nothing outside a scenario."""
     if HELD_TO not in env:
         return
     given = json.loads(env[HELD_TO])

@@ -13,7 +13,7 @@ _PASSWORD = re.compile(r"(?:^|://)[^\s/:@]*:([^\s/@]+)(?:@|$)")  # of USER:PASSW
 
 
 def secrets_of(settings: Settings) -> list[str]:
-    """Return all secrets among the settings; for a value with a password, only the password."""
+    """Return all secrets among the settings. For a value with a password, only the password."""
     values = [str(getattr(settings, f.name)) for f in dataclasses.fields(settings) if f.metadata["secret"]]
     secrets: list[str] = []
     for value in values:

@@ -1,4 +1,4 @@
-"""Every setting of the program, in one frozen record; `load` puts one together."""
+"""Every setting of the program, in one frozen record. `load` puts one together."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ of_run_limit = partial(setting, folder="limit", scenario="free")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The program's settings. Tuples are comma-separated in a variable; paths are relative to the starting folder."""
+    """The program's settings. Tuples are comma-separated in a variable. Paths are relative to the starting folder."""
 
     # the models
     model: str = setting(
@@ -494,7 +494,7 @@ class Settings:
 
     @property
     def host(self) -> str:
-        """The host and port that prompts are sent to; '' without an endpoint."""
+        """The host and port that prompts are sent to, or '' without an endpoint."""
         if self.model_choice.name != ENDPOINT.name:
             return ""
         return re.sub(r"\A\w+://([^/?#]*@)?|[/?#].*", "", self.openai_base_url or OPENAI_URL)

@@ -36,7 +36,7 @@ def read_task(path: Path) -> Task:
 
 
 def checks_in(path: Path) -> list[tuple[int, str]]:
-    """Return the checks of the saved goals with their lines; [] if the file is unreadable or no task."""
+    """Return the checks of the saved goals with their lines, or [] if the file is unreadable or no task."""
     try:
         text = read_text(path) if is_there(path) else ""
         if not ("check" in text or "\\" in text):  # most tasks have none, and YAML takes time to load
@@ -77,7 +77,7 @@ def read_prompt_settings(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _goals(entry: YamlEntry) -> tuple[Goal, ...]:
-    """Read a list of goals or a single goal. A check has its own key; the text is never split."""
+    """Read a list of goals or a single goal. A check has its own key. The text is never split."""
     if entry.node.id == "scalar":
         return (Goal(entry.text()),) if entry.text() else ()
     return tuple(_goal(item) for item in entry.items())

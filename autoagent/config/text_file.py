@@ -18,7 +18,7 @@ LIMIT = 262_144  # bytes; nobody writes a settings file of this size, and YAML o
 
 
 def read_text(path: Path) -> str:
-    r"""Read a UTF-8 file with or without a byte order mark; return it with `\n` line ends.
+    r"""Read a UTF-8 file with or without a byte order mark. Return it with `\n` line ends.
 
     Raises:
         SettingsError: it is missing, not a regular file, not readable, too large or not text; names the file and, if
@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """Return whether a path relative to the folder, with links resolved, lies in it; False for a path with NUL."""
+    """Return whether a path relative to the folder, with links resolved, lies in it, or False for a path with NUL."""
     if "\0" in str(path):
         return False
     real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for links in a circle

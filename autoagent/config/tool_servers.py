@@ -44,12 +44,12 @@ _SHAPE = 'write {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}, or
 def read_servers(
     path: Path, folder: Path, env: Mapping[str, str] | None, within: Sequence[Path] = ()
 ) -> list[ServerEntry]:
-    """Read a list of servers, without those with `"disabled": true`; [] if the file is missing.
+    """Read a list of servers, without those with `"disabled": true`, or [] if the file is missing.
 
     Args:
         path: the list.
         folder: see ServerEntry.
-        env: the variables to fill in; None if the list is not the user's own.
+        env: the variables to fill in, or None if the list is not the user's own.
         within: the folders in which programs are looked at, as somebody else may have written them.
 
     Raises:
@@ -83,7 +83,7 @@ def listed_servers(settings: Settings, folder: Path, *, named: bool) -> Iterator
 
 
 def untrusted_servers(settings: Settings, folder: Path, *, named: bool) -> Iterator[UntrustedValue]:
-    """Yield the servers to ask the user about; nothing more from an unreadable list, which is reported later."""
+    """Yield the servers to ask the user about, or nothing more from an unreadable list, which is reported later."""
     with suppress(SettingsError):
         for entry, is_asked in listed_servers(settings, folder, named=named):
             if is_asked:
@@ -103,7 +103,7 @@ def untrusted_server(entry: ServerEntry) -> UntrustedValue:
 
 
 def digest_of(entry: ServerEntry) -> str:
-    """Return the digest of the files of its program as they are now; '' if it has none in the folder.
+    """Return the digest of the files of its program as they are now, or '' if it has none in the folder.
 
     Raises SettingsError if they cannot be read, or are too many or too large to be looked at.
     """

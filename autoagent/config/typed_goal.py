@@ -1,7 +1,7 @@
 r"""Parses a goal as the user types it: `Write report.md :: test -s report.md`.
 
 Only typed text is split into a goal and a check, so that no text of a model or a file turns into a program. As ` :: `
-also occurs in Haskell, C++ and prose, it splits only before a runnable command; ` \:: ` never splits.
+also occurs in Haskell, C++ and prose, it splits only before a runnable command. ` \:: ` never splits.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def in_words(check: str) -> str:
 
 
 def remark(line: str, goal: Goal) -> str:
-    """Return a hint for the user who typed the line and got this goal; '' if it holds no ` :: `."""
+    """Return a hint for the user who typed the line and got this goal, or '' if it holds no ` :: `."""
     if goal.check:
         return f"Check of this goal, run in the workspace after each change: {in_words(goal.check)}"
     if _MARK in line:

@@ -23,7 +23,7 @@ DEPTH = 8  # collections within collections; composing recurses, so a deeper fil
 
 @dataclass(frozen=True, slots=True)
 class YamlEntry:
-    """A value of a settings file; `key` is its name there."""
+    """A value of a settings file. `key` is its name there."""
 
     path: Path
     key: str
@@ -58,7 +58,7 @@ class YamlEntry:
         raise SettingsError(f"{self.where}: must be text, not a {_KINDS[self.node.id]}.")
 
     def texts(self) -> list[str]:
-        """Return a list of texts; a single text is a list of one. Raises SettingsError for all else, and for gaps."""
+        """Return a list of texts. A single text is a list of one. Raises SettingsError for all else, and for gaps."""
         if self.node.id == "scalar":
             return [self.text()] if self.text() else []
         items = self.items()
@@ -84,7 +84,7 @@ class YamlEntry:
         return _members(self.path, self.node, known, called)
 
     def value(self) -> Any:
-        """Return the value as JSON has it; quoted text, blocks and values unknown to JSON are strings."""
+        """Return the value as JSON has it. Quoted text, blocks and values unknown to JSON are strings."""
         if self.is_list:
             return [item.value() for item in self.items()]
         if self.node.id == "mapping":
@@ -103,7 +103,7 @@ _KINDS = {"sequence": "list", "mapping": "mapping"}
 
 
 def read_mapping(path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
-    """Read the top level of the file by key; {} for an empty file. Errors call a key `called`.
+    """Read the top level of the file by key, or {} for an empty file. Errors call a key `called`.
 
     Raises:
         SettingsError: as `read_text`, and for a YAML error, an alias, deep nesting, anything but a mapping, a repeated
@@ -113,7 +113,7 @@ def read_mapping(path: Path, known: Collection[str] | None, called: str = "setti
 
 
 def mapping_of(text: str, path: Path, known: Collection[str] | None, called: str = "setting") -> dict[str, YamlEntry]:
-    """Read the top level of a text from the file, as `read_mapping` does; `known` None accepts any key."""
+    """Read the top level of a text from the file, as `read_mapping` does. `known` None accepts any key."""
     import yaml
 
     try:

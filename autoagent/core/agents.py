@@ -12,7 +12,7 @@ class SubAgent:
     """A snapshot of a sub-agent for the agent that started it. `commands` are the commands it may use.
 
     `status` is `running`, `asking` (it waits for the user's answer) or the status of its Outcome with its `reason`.
-    `said` is its last message; `origin` records the sources of everything it has read.
+    `said` is its last message. `origin` records the sources of everything it has read.
     """
 
     key: str

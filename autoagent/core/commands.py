@@ -116,7 +116,7 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """The description of a command for the model, the screen and the checks; built from its function by `@command`.
+    """The description of a command for the model, the screen and the checks. Built from its function by `@command`.
 
     With `effects` None, the command counts as having every effect.
     """
@@ -161,7 +161,7 @@ def command_list(specs: Sequence[CommandSpec]) -> str:
 
 
 def prompt_line(spec: CommandSpec) -> str:
-    """Render `Write to file: "write_to_file", args: "filename": (string), ...`; nothing in it looks like a value."""
+    """Render `Write to file: "write_to_file", args: "filename": (string), ...`. Nothing in it looks like a value."""
     args = ", ".join(
         f'"{p.name}": ({p.help or p.kind})' + ("" if p.required else f" (optional, default {json.dumps(p.default)})")
         for p in spec.parameters
@@ -175,16 +175,16 @@ class ResultMeta:
 
     Attributes:
         changed: the workspace paths that it changed.
-        finished: the reason for which the run may end; None if it may not.
+        finished: the reason for which the run may end, or None if it may not.
         goals: how each goal stands, if the run may end.
         given_up: the goals, counted from 1, that the agent says cannot be met.
-        untrusted: where text from outside came from, such as its URL; '' for none.
+        untrusted: where text from outside came from, such as its URL, or '' for none.
         quoted: the same, where the text has marks around it already.
-        tainted_by: where the content of files changed by a crashed command may come from; the run has read none of it.
+        tainted_by: where the content of files changed by a crashed command may come from. The run has read none of it.
         private: it holds the user's own data.
         masked: a secret in the arguments or in the text is not shown.
         failed: the program that the command ran failed, though the command itself did not.
-        waits: for a command that waits or polls: whether it is still waiting; None for any other.
+        waits: for a command that waits or polls: whether it is still waiting, or None for any other.
         page: the text is a part of a longer one: its first line, its last, and how many there are.
         put_off: the command was to end the run, but a goal is not met.
         repeat: it shows nothing but the step that has shown the same.
@@ -211,7 +211,7 @@ class ResultMeta:
 
     @property
     def source(self) -> str:
-        """The source of its text from outside, marked or not; '' for none."""
+        """The source of its text from outside, marked or not, or '' for none."""
         return self.untrusted or self.quoted
 
     def to_json(self) -> dict[str, Any]:
@@ -258,8 +258,8 @@ class Result:
 class Proposal:
     """A call waiting for authorization, with a preview of its effect: a diff or a note.
 
-    `changes`: the preview shows a change; False without a preview. `risk` is computed from the arguments. `warning`:
-    the reason why only a new answer of a person may allow it; '' for none. `agent` names the proposing sub-agent; ''
+    `changes`: the preview shows a change, or False without a preview. `risk` is computed from the arguments. `warning`:
+    the reason why only a new answer of a person may allow it, or '' for none. `agent` names the proposing sub-agent; ''
     for the run's own agent. `recalled` lists the memories that brought text from outside into the run, if the warning
     names them. `guarded` lists the places it would write to that only the user may allow.
     """
@@ -288,7 +288,7 @@ Change = Callable[[Callable[[Any], Any]], None]
 class Verdict:
     """The answer to a proposal.
 
-    A refusal's `reason` is feedback for the model. `args`: the user edited the arguments; propose the call again with
+    A refusal's `reason` is feedback for the model. `args`: the user edited the arguments. Propose the call again with
     them. `change`: apply the user's change to the run first, then propose the call again, or refuse it if there is a
     `reason`. `elsewhere`: the answer came from another terminal.
     """

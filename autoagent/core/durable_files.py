@@ -40,7 +40,7 @@ def replacing(path: Path, mode: int = 0o600, *, synced: bool = True) -> Iterator
 
 
 def add_lines(path: Path, lines: str) -> None:
-    """Append lines to a private file and sync it; create the file and its folder (0700) if needed. Raises OSError."""
+    """Append lines to a private file and sync it. Create the file and its folder (0700) if needed. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "a+b") as file:
@@ -53,7 +53,7 @@ def add_lines(path: Path, lines: str) -> None:
 
 @contextmanager
 def sole_writer_of(path: Path) -> Iterator[None]:
-    """Wait for the lock of a folder or file and hold it; create a missing file. Raises OSError."""
+    """Wait for the lock of a folder or file and hold it. Create a missing file. Raises OSError."""
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
@@ -64,7 +64,7 @@ def sole_writer_of(path: Path) -> Iterator[None]:
 
 
 def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
-    """Replace a name in an open folder by a file with this mode, None for the default; S_IFLNK makes a link to `data`.
+    """Replace a name in an open folder by a file with this mode, None for the default. S_IFLNK makes a link to `data`.
 
     The file is written beside it and renamed over it: readers and crashes see the old or the new content, and links are
     not followed. Raises OSError. The folder is not synced.

@@ -21,7 +21,7 @@ from autoagent.core.outcome import Outcome
 
 
 class AutoagentError(Exception):
-    """The base class; never raised itself."""
+    """The base class. Never raised itself."""
 
 
 class ForModel(AutoagentError):

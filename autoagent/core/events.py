@@ -19,10 +19,10 @@ VERSION = 1  # of the event schema; a log with a newer one is refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """The common fields of every event. `t` is in seconds since the epoch; `seq` counts from 0 without gaps.
+    """The common fields of every event. `t` is in seconds since the epoch. `seq` counts from 0 without gaps.
 
-    `agent` is the key of the sub-agent that recorded it, '' for the run's own agent; each agent counts its own steps.
-    `worked` is the agent's working time in seconds over all processes of the run; None if no agent was at work.
+    `agent` is the key of the sub-agent that recorded it, '' for the run's own agent. Each agent counts its own steps.
+    `worked` is the agent's working time in seconds over all processes of the run, or None if no agent was at work.
     """
 
     type: ClassVar[str] = ""
@@ -117,8 +117,8 @@ class Tainted(Labelled):
 class Dropped(Event):
     """The user removed a recalled memory from the run: no later prompt shows it, and its labels are dropped.
 
-    `ends_reply`: further commands of the reply are not run; older logs lack it and did run them. With an `attachment`
-    it is that which no later prompt shows, and `memory` is -1; its labels stay.
+    `ends_reply`: further commands of the reply are not run. Older logs lack it and did run them. With an `attachment`
+    it is that which no later prompt shows, and `memory` is -1. Its labels stay.
     """
 
     type: ClassVar[str] = "dropped"
@@ -197,7 +197,7 @@ class Spent(Event):
 class Proposed(Event):
     """A call is put to the authorizer, with the preview and warning that the screen shows.
 
-    `masked`: a secret in the arguments is not in the log. `risk` is computed from the arguments; older logs lack it.
+    `masked`: a secret in the arguments is not in the log. `risk` is computed from the arguments. Older logs lack it.
     """
 
     type: ClassVar[str] = "proposed"
@@ -215,7 +215,7 @@ class Proposed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Event):
-    """Whether a call may run, and who decided it; `elsewhere`: from another terminal."""
+    """Whether a call may run, and who decided it. `elsewhere`: from another terminal."""
 
     type: ClassVar[str] = "decided"
     call_id: str
@@ -390,7 +390,7 @@ class Hired(Event):
 class RoundBegan(Event):
     """A round of the team begins. Its number is the step. Every role reads all earlier messages.
 
-    `acts` are the keys of the roles with news; `waits` maps the others to the actions they wait for.
+    `acts` are the keys of the roles with news. `waits` maps the others to the actions they wait for.
     """
 
     type: ClassVar[str] = "round_began"
@@ -400,7 +400,7 @@ class RoundBegan(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified(Event):
-    """A verifier has judged goals at the end of the run; `model` is its name. Its answers precede this event."""
+    """A verifier has judged goals at the end of the run. `model` is its name. Its answers precede this event."""
 
     type: ClassVar[str] = "verified"
     model: str
@@ -425,7 +425,7 @@ class Answered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published(Labelled):
-    """A message of a role, readable by all once the round has ended; a message of the user is readable at once.
+    """A message of a role, readable by all once the round has ended. A message of the user is readable at once.
 
     `id` is the message's own id, `role` the writer's profile, `sent_from` the writer's name, `cause_by` the action, and
     `send_to` the recipients. `data` holds the labels of everything the writer had read: `untrusted`, `private`.

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `mend` says how to fix it; '' if it is fine."""
+    """One line of the report. `mend` says how to fix it, or '' if it is fine."""
 
     check: str
     status: Literal["ok", "warn", "fail"]

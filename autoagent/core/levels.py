@@ -15,7 +15,7 @@ _THINKING = re.compile(rf"{re.escape(THINKING_START)}.*?(?:{re.escape(THINKING_E
 class Level:
     """A level of a hierarchical run. `share` is its part of the remaining budget of the level above.
 
-    `title` and `role` describe its agent; `ends` says how it ends its work.
+    `title` and `role` describe its agent. `ends` says how it ends its work.
     """
 
     name: LevelName

@@ -42,7 +42,7 @@ def origin_of(source: str, superseded_by: int | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The comma-separated sources of a memory; `trusted`: none of them is outside."""
+    """The comma-separated sources of a memory. `trusted`: none of them is outside."""
 
     source: str = ""
     trusted: bool = True
@@ -92,7 +92,7 @@ class RetrievedMemory:
 
     @property
     def superseded_by(self) -> int | None:
-        """The newer memory that says the same with another value; None: there is none."""
+        """The newer memory that says the same with another value. None: there is none."""
         links = (_SUPERSEDED.fullmatch(part) for part in self.source.split(", "))
         return next((int(link[1]) for link in links if link and link[1]), None)
 
@@ -133,7 +133,7 @@ class LeftOut:
 class Recall:
     """The outcome of a recall: the memories returned, best first, and the candidates left out.
 
-    `problem`: why the search by meaning failed, so that words alone decided; '' if it worked. `unranked`: why the
+    `problem`: why the search by meaning failed, so that words alone decided, or '' if it worked. `unranked`: why the
     ranking model did not put them in order. `gate`: the evidence that was needed.
     """
 
@@ -162,7 +162,7 @@ class Change:
 class Dream:
     """The outcome of a sleep: the memories that fell a level, the forgotten ids, and the dream made of the latter.
 
-    `text` is '' if nothing was forgotten or the dream failed; `problem` then has the reason. `trusted` is False if any
+    `text` is '' if nothing was forgotten or the dream failed. `problem` then has the reason. `trusted` is False if any
     fragment came from an untrusted source, `private` True if any was the user's own.
     """
 

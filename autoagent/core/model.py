@@ -22,7 +22,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. `calls` are the assistant's tool calls; `answers`: the id of the one a tool answers.
+    """One message of a prompt. `calls` are the assistant's tool calls. `answers`: the id of the one a tool answers.
 
     `images` are data URLs of images that the text names.
     """
@@ -45,7 +45,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more calls; `cost` in USD, None if the price is unknown."""
+    """Tokens of one or more calls. `cost` in USD, None if the price is unknown."""
 
     prompt: int = 0
     completion: int = 0

@@ -1,6 +1,6 @@
 """Native tool calls in a prompt: as calls for endpoints that take them, as text for other models.
 
-A model that reads its own calls as text starts to answer in text; a model that cannot read calls needs them as text.
+A model that reads its own calls as text starts to answer in text. A model that cannot read calls needs them as text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def made(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, A
 
 
 def read(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
-    """Return the name, thoughts and arguments of a call that was written down as this reply; None if it is no such
+    """Return the name, thoughts and arguments of a call that was written down as this reply, or None if it is no such
     call.
     """
     try:

@@ -26,7 +26,7 @@ class ProcessExit:
 class BackgroundProcess:
     """A running program: its pid on the agent's machine, its description, and its output file.
 
-    `output` is a workspace path; `exit` is None while it runs.
+    `output` is a workspace path. `exit` is None while it runs.
     """
 
     pid: int

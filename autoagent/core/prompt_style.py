@@ -16,7 +16,7 @@ class PromptStyle:
         name: its name in the setting and the log.
         thinks: ask for thoughts before the command. Small models repeat the thoughts that they are shown.
         guided: describe the workspace in each prompt and offer only arguments and commands that fit it.
-        blocks: code follows the reply in a Markdown block instead of a JSON string; the provider's grammar must bind
+        blocks: code follows the reply in a Markdown block instead of a JSON string. The provider's grammar must bind
             it.
         reasons: ask the model to judge goals as a verifier, and to extract facts at the end of a run.
         writes_file: each reply is the text of the one file that the task names.
@@ -42,7 +42,7 @@ SMALL = 4e9
 
 
 def style_for(parameters: float | None, wanted: str = "", *, blocks: bool = False) -> PromptStyle:
-    """Return the style for a model of so many parameters, None if unknown; `wanted` is the user's setting."""
+    """Return the style for a model of so many parameters, None if unknown. `wanted` is the user's setting."""
     if wanted == "brief" or (not wanted and parameters is not None and parameters < SMALL):
         return BRIEF_BLOCKS if blocks else BRIEF
     return FULL

@@ -34,13 +34,13 @@ class Listener(Protocol):
         """
 
     def heed(self) -> float:
-        """Return for how many more seconds to wait; called several times a second and with each piece of an answer.
+        """Return for how many more seconds to wait. Called several times a second and with each piece of an answer.
 
         Raises StopRun to stop waiting.
         """
 
     def working(self, what: str, seconds: float) -> None:
-        """Hear the reason for a long silence and its expected length in seconds; repeated while it lasts."""
+        """Hear the reason for a long silence and its expected length in seconds. Repeated while it lasts."""
 
     def proposed(self, proposal: Proposal) -> None:
         """Hear that a call is about to be decided on. The call shown here is the call that runs."""
@@ -49,7 +49,7 @@ class Listener(Protocol):
 class Model(Protocol):
     """A language model.
 
-    `window` is its context length in tokens, prompt and reply together; `price` is None if unknown. `reasoning_room` is
+    `window` is its context length in tokens, prompt and reply together. `price` is None if unknown. `reasoning_room` is
     the number of tokens a reply may take beyond `max_tokens` for hidden thoughts.
     """
 
@@ -135,14 +135,14 @@ class Memory(Protocol):
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """Store a text; return its id, or None if it has no content. A text that is already stored keeps its id.
+        """Store a text. Return its id, or None if it has no content. A text that is already stored keeps its id.
 
         Without `durable` it survives the process, but a power cut may lose it before the next durable write.
         """
 
     @property
     def store_id(self) -> str:
-        """The identity of the memory's storage, which moving it does not change; '' where no memory can be lost."""
+        """The identity of the memory's storage, which moving it does not change, or '' where no memory can be lost."""
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         """Return whether a power cut lost the memory that this run stored under this id, as opposed to forgetting it.
@@ -164,7 +164,7 @@ class Memory(Protocol):
         `skip`.
 
         `pushed`: the program asks on its own to fill a prompt. The bar is then higher, and long memories are cut to the
-        passage that fits. Being returned to a caller strengthens a memory; being a mere candidate weakens it. Only
+        passage that fits. Being returned to a caller strengthens a memory. Being a mere candidate weakens it. Only
         `meant` memories are considered; with an empty query the newest of them are returned, which is no use.
         """
 
@@ -181,7 +181,7 @@ class Memory(Protocol):
         """
 
     def forget(self, memory: int) -> bool:
-        """Delete a memory; return False if the id is unknown."""
+        """Delete a memory. Return False if the id is unknown."""
 
     def take_usage(self) -> Usage:
         """Return the cost of embedding since the last call."""
@@ -194,7 +194,7 @@ class MemoryStore(Protocol):
     ranking.
 
     It has its own embedder and never compares vectors of two embedders. All methods raise StateError if the store
-    cannot be reached, read or written; methods that embed raise ModelError if an endpoint fails.
+    cannot be reached, read or written. Methods that embed raise ModelError if an endpoint fails.
     """
 
     def put(
@@ -209,9 +209,9 @@ class MemoryStore(Protocol):
         step: int,
         durable: bool = True,
     ) -> int | None:
-        """Store a text with level 0; return its id, or None if it has no content. `durable` is as for `change`.
+        """Store a text with level 0. Return its id, or None if it has no content. `durable` is as for `change`.
 
-        A text that is already stored keeps its id and level and takes the new time, run and step; once untrusted, it
+        A text that is already stored keeps its id and level and takes the new time, run and step. Once untrusted, it
         stays so. A text in the trash is restored as new.
         """
 
@@ -222,7 +222,7 @@ class MemoryStore(Protocol):
     def has_assigned(self, id: int, run: str, text: str = "") -> bool:
         """Return whether this id was given to a memory of this run or with this text, even if forgotten since.
 
-        False if a power cut took it; another run's memory may then have the id.
+        False if a power cut took it. Another run's memory may then have the id.
         """
 
     def find(self, text: str) -> RetrievedMemory | None:
@@ -252,7 +252,7 @@ class MemoryStore(Protocol):
         """Return the unit vectors (float32, little-endian) of the memories that have a vector."""
 
     def change(self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True) -> int:
-        """Apply the changes to memories that are still as they were seen, in one transaction; return how many applied.
+        """Apply the changes to memories that are still as they were seen, in one transaction. Return how many applied.
 
         With `whole`, apply all or none. Without `durable`, a power cut may lose the transaction as a whole.
         """
@@ -261,24 +261,24 @@ class MemoryStore(Protocol):
         """Return n random memories of a level below `below`, or all there are."""
 
     def forget(self, memory: int) -> bool:
-        """Delete a memory for good; return False if the id is unknown."""
+        """Delete a memory for good. Return False if the id is unknown."""
 
     def of(self, ids: Collection[int]) -> list[RetrievedMemory]:
         """Return the existing memories with these ids, ordered by id."""
 
     def listed(self, limit: int = -1, offset: int = 0) -> list[RetrievedMemory]:
-        """Return the memories, newest first; a negative limit returns all."""
+        """Return the memories, newest first. A negative limit returns all."""
 
     def stats(self) -> Stats: ...
 
     def trash(self) -> list[RetrievedMemory]:
-        """Return the forgotten memories that can be restored, newest first; `t` is when they were forgotten."""
+        """Return the forgotten memories that can be restored, newest first. `t` is when they were forgotten."""
 
     def restore(self, memory: int, t: float) -> bool:
-        """Take a memory out of the trash, with level 0 and time `t`; return False if it is not there."""
+        """Take a memory out of the trash, with level 0 and time `t`. Return False if it is not there."""
 
     def empty_trash(self, before: float) -> int:
-        """Delete for good everything forgotten before this time; return how many."""
+        """Delete for good everything forgotten before this time. Return how many."""
 
     def take_usage(self) -> Usage:
         """Return the cost of embedding since the last call."""
@@ -292,7 +292,7 @@ class Authorizer(Protocol):
     """Decides whether a call may run."""
 
     def decide(self, proposal: Proposal) -> Verdict:
-        """Return the verdict. A verdict with `args` or a `change` allows nothing; the call is then proposed again.
+        """Return the verdict. A verdict with `args` or a `change` allows nothing. The call is then proposed again.
 
         Raises StopRun if the user ends the run or nobody can answer, KeyboardInterrupt for Ctrl-C outside a question,
         and nothing else: wrap an authorizer that may fail in safety.approval.FailClosed.
@@ -311,7 +311,7 @@ class Authorizer(Protocol):
         """
 
     def accepts(self, claims: str) -> Verdict:
-        """Ask whether unverified goals count as met; `claims` lists them with the evidence.
+        """Ask whether unverified goals count as met. `claims` lists them with the evidence.
 
         Allowed: they do. A reason is feedback to the agent, which continues. Neither: they do not, or nobody answered.
         """
@@ -346,10 +346,10 @@ class Sandbox(Protocol):
         """Run a program to its end, and end everything it left behind.
 
         Args:
-            argv: the program and its arguments; no shell reads them.
+            argv: the program and its arguments. No shell reads them.
             folder: the working directory, relative to the workspace.
             seconds, network: None for the sandbox's own setting.
-            env: additional variables; no secrets, as other users of the machine may read them.
+            env: additional variables. No secrets, as other users of the machine may read them.
             data: the program's standard input.
 
         Raises:
@@ -382,7 +382,7 @@ class Web(Protocol):
         """
 
     def render(self, url: str, *, limit: int) -> WebPage:
-        """Return the page as HTML after a browser has run its scripts; same as `fetch` without a browser."""
+        """Return the page as HTML after a browser has run its scripts. Same as `fetch` without a browser."""
 
     def download(
         self,
@@ -391,9 +391,9 @@ class Web(Protocol):
         *,
         progress: Callable[[int, int | None], None],
     ) -> int:
-        """Download a file, continuing an earlier attempt; return its size in bytes. The user sets the size limit.
+        """Download a file, continuing an earlier attempt. Return its size in bytes. The user sets the size limit.
 
-        `part` opens the partial file of a version, or a new file, for reading and writing; 16 hexadecimal digits name
+        `part` opens the partial file of a version, or a new file, for reading and writing. 16 hexadecimal digits name
         the version. `progress` hears the bytes so far and in all (None: unknown). If it raises and the part cannot be
         continued later, the part is left empty.
         """
@@ -411,7 +411,7 @@ class Web(Protocol):
 class Media(Protocol):
     """Pictures, recordings and tweets. All methods raise CommandError with the provider and the reason.
 
-    `draws_at`, `listens_at` and `tweets_at` are the hosts that receive the data; '' if it stays on this machine.
+    `draws_at`, `listens_at` and `tweets_at` are the hosts that receive the data, or '' if it stays on this machine.
     """
 
     @property
@@ -424,13 +424,13 @@ class Media(Protocol):
     def tweets_at(self) -> str: ...
 
     def draw(self, prompt: str) -> tuple[bytes, str]:
-        """Draw a picture; return its bytes and file suffix (`.png`)."""
+        """Draw a picture. Return its bytes and file suffix (`.png`)."""
 
     def transcribe(self, name: str, recording: bytes) -> str:
         """Return the words spoken in a recording with the file name `name`."""
 
     def tweet(self, text: str) -> str:
-        """Publish a tweet; return its address, or a note that it was only tried out."""
+        """Publish a tweet. Return its address, or a note that it was only tried out."""
 
     def take_usage(self) -> Usage:
         """Return the cost of pictures and transcripts since the last call. The cost of tweets is unknown."""
@@ -443,7 +443,7 @@ class ToolServer(Protocol):
     def entry(self) -> ServerEntry: ...
 
     def call(self, tool: ServerTool, args: Mapping[str, Any]) -> ServerAnswer:
-        """Call a tool of the server within the time limit; restart the server first if it has ended.
+        """Call a tool of the server within the time limit. Restart the server first if it has ended.
 
         Raises CommandError if it cannot be reached, does not answer in time, or no longer offers the tool unchanged.
         """
@@ -464,9 +464,9 @@ class SubAgents(Protocol):
         """
 
     def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
-        """Have the next level of a hierarchical run do a task; wait for its result, with labels and changed files.
+        """Have the next level of a hierarchical run do a task. Wait for its result, with labels and changed files.
 
-        `call` is the id of the requesting call; an interrupted task continues under it. Raises CommandError if the task
+        `call` is the id of the requesting call. An interrupted task continues under it. Raises CommandError if the task
         was not done, StopRun if the run is to end.
         """
 
@@ -487,14 +487,14 @@ class Inbox(Protocol):
         """Return the events that arrived since the last call. Raises StopRun if this agent is to end."""
 
     def close(self) -> Sequence[Event]:
-        """End all sub-agents of this agent; return their last events."""
+        """End all sub-agents of this agent. Return their last events."""
 
 
 class Snapshots(Protocol):
     """Keeps the workspace as it was at different times."""
 
     def take(self) -> str:
-        """Take a snapshot of the workspace; return the id of its tree, which depends on the content only. Raises
+        """Take a snapshot of the workspace. Return the id of its tree, which depends on the content only. Raises
         StateError.
         """
 
@@ -502,7 +502,7 @@ class Snapshots(Protocol):
         """Return the workspace paths of the files that differ between two trees, sorted. Raises StateError."""
 
     def read(self, tree: str, path: str) -> bytes | None:
-        """Return the content of a file in a tree; None if it did not exist or was not kept. Raises StateError."""
+        """Return the content of a file in a tree, or None if it did not exist or was not kept. Raises StateError."""
 
 
 class Recorder(Protocol):
@@ -519,7 +519,7 @@ class Recorder(Protocol):
         """Return a JSON value as the log would hold it: without secrets."""
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
-        """Stamp the event with run, seq and time, write it and sync it; return it as logged. Raises StateError.
+        """Stamp the event with run, seq and time, write it and sync it. Return it as logged. Raises StateError.
 
         A `passing` event survives the end of the process, and a power cut once another event follows.
         """

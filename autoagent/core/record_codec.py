@@ -1,6 +1,6 @@
 """Conversion between records and the JSON of a file, by the records' annotations.
 
-Files may be damaged or written by somebody else. msgspec checks the type of every field while reading; the checks it
+Files may be damaged or written by somebody else. msgspec checks the type of every field while reading. The checks it
 lacks are here. Unknown fields are dropped.
 """
 

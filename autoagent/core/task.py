@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal; `check` is the user's shell command that exits 0 once the goal is met."""
+    """One goal. `check` is the user's shell command that exits 0 once the goal is met."""
 
     text: str
     check: str | None = None

@@ -24,7 +24,7 @@ class ServerEntry:
         url, headers: the address, and the headers of each request.
         written: its entry as written, variables not filled in.
         places: the files and folders of its program that lie where an agent or a `git pull` may change them.
-        code: their digest; '' if there are none.
+        code: their digest, or '' if there are none.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ServerTool:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """The answer to a call; `failed`: the server reports a failure."""
+    """The answer to a call. `failed`: the server reports a failure."""
 
     text: str
     failed: bool = False

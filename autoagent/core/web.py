@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class WebPage:
     """A fetched page: its final `url`, media type without parameters, and bytes.
 
-    `cut`: it was longer than the limit. `charset` is declared by the server or the document; '' if neither does.
+    `cut`: it was longer than the limit. `charset` is declared by the server or the document, or '' if neither does.
     """
 
     url: str

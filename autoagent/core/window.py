@@ -13,7 +13,7 @@ _CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock
 class Shares:
     """Tokens for each part besides the system message.
 
-    `recollections` limits memories for the newest step; `standing` and `lasting` limit memories for the goals.
+    `recollections` limits memories for the newest step. `standing` and `lasting` limit memories for the goals.
     """
 
     history: int
@@ -28,7 +28,7 @@ def reply_tokens(window: int) -> int:
 
 
 def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
-    """Divide the window; all arguments are in tokens. `history` may be too small or negative: see `is_workable`."""
+    """Divide the window. All arguments are in tokens. `history` may be too small or negative: see `is_workable`."""
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
     history = window - reply - system - goals - recollections - standing - _CLOSING_WORDS

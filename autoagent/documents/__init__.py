@@ -1,6 +1,6 @@
 """Extraction of text from documents.
 
-PDF, DOCX, XLSX and HTML are parsed by libraries in a separate process (`isolated`) under limits of time and memory;
+PDF, DOCX, XLSX and HTML are parsed by libraries in a separate process (`isolated`) under limits of time and memory.
 CSV, JSON, Markdown, XML and plain text are text already (`plain`).
 
 May import core and text. Hands out `kind_of` and `read`.
@@ -66,7 +66,7 @@ def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
 
 
 def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = "") -> DocumentText:
-    """Read the text of a document, at most TEXT_LIMIT characters; messages call it `name`.
+    """Read the text of a document, at most TEXT_LIMIT characters. Messages call it `name`.
 
     `url` is the base of its links, `charset` the server's claim.
 

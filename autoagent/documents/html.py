@@ -46,7 +46,7 @@ _BLOCKS = {
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
-    """Read the page in these bytes (UTF-8); `url` is the base of relative links."""
+    """Read the page in these bytes (UTF-8). `url` is the base of relative links."""
     text = data.decode()
     note = f"only the first {HTML_LIMIT:,} characters of the page's source" if len(text) > HTML_LIMIT else ""
     soup = BeautifulSoup(text[:HTML_LIMIT], "html.parser")
@@ -93,7 +93,7 @@ def _hiding_selectors(css: str) -> set[str]:
 
 
 def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int]:
-    """Make the visible links absolute; return the first link of each address, and the number of addresses."""
+    """Make the visible links absolute. Return the first link of each address, and the number of addresses."""
     base = soup.find("base", href=True)
     start = _joined(url, str(base["href"])) if base else url
     found: dict[str, Link] = {}

@@ -18,7 +18,7 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060
 
 
 def read(data: bytes, charset: str) -> DocumentText:
-    """Read a plain text; `charset` is the server's claim."""
+    """Read a plain text. `charset` is the server's claim."""
     text, note = limited(decode(data, charset))
     return DocumentText(text, note=note)
 

@@ -8,7 +8,7 @@ TEXT_LIMIT = 1_000_000  # characters of one document
 
 
 class UnreadableDocument(Exception):
-    """A document cannot be read; the text completes a sentence that begins with the document's name."""
+    """A document cannot be read. The text completes a sentence that begins with the document's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class DocumentText:
     """The text of a document, with links of a page in place as `[words](address)`.
 
     `links` has each address of the whole page once, out of `link_count`. `note` has remarks for the reader, such as
-    where the text was cut; '' for none.
+    where the text was cut, or '' for none.
     """
 
     text: str
@@ -35,7 +35,7 @@ class DocumentText:
 
 
 def limited(text: str, note: str = "") -> tuple[str, str]:
-    """Cut a text to TEXT_LIMIT; return it with the note, extended if it was cut."""
+    """Cut a text to TEXT_LIMIT. Return it with the note, extended if it was cut."""
     if len(text) <= TEXT_LIMIT:
         return text, note
     cut = f"only the first {TEXT_LIMIT:,} characters"

@@ -67,7 +67,7 @@ def _same(ours: list[str], theirs: list[str]) -> int:
 
 
 def _kind(value: list[str]) -> str:
-    """Return `number` (a figure, date or version) or `name`; '' for anything else."""
+    """Return `number` (a figure, date or version) or `name`, or '' for anything else."""
     if not 1 <= len(value) <= _LONGEST:
         return ""
     words = [word.rstrip(".") for word in value]

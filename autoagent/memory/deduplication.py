@@ -31,7 +31,7 @@ class DuplicateGroup:
 
 
 def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], alike: float) -> list[DuplicateGroup]:
-    """Return the groups of two or more; each memory is in at most one. Memories without a vector are in none.
+    """Return the groups of two or more. Each memory is in at most one. Memories without a vector are in none.
 
     The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least `alike`, and
     so on, so every member is near the one that is kept. Memories that differ in kind, trust or a number stay apart:

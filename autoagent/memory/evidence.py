@@ -2,7 +2,7 @@
 
 A ranking orders memories but never says whether any fits. Two kinds of evidence are added, each sufficient at 1: the
 similarity in meaning on the embedder's scale (see Embedding.meaning), and the share of the query's words found in the
-memory, weighted by rarity. With vectors of words alone, right answers and the best wrong answers overlap; the sum
+memory, weighted by rarity. With vectors of words alone, right answers and the best wrong answers overlap. The sum
 separates them.
 """
 
@@ -113,7 +113,7 @@ class Gate:
 
 
 def evidence(meaning: float, coverage: float) -> float:
-    """Return the evidence for a memory; 1 is sufficient. `meaning` is on the scale of Embedding.meaning."""
+    """Return the evidence for a memory. 1 is sufficient. `meaning` is on the scale of Embedding.meaning."""
     return meaning + coverage / WORDS_ENOUGH
 
 
@@ -138,7 +138,7 @@ class _Words:
     each: frozenset[str]
 
     def have(self, stem: str) -> bool:
-        """Return whether a short word or its plural is present; a longer stem may be anywhere in a word."""
+        """Return whether a short word or its plural is present. A longer stem may be anywhere in a word."""
         if stem not in self.folded:
             return False
         return len(stem) >= STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))

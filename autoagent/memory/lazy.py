@@ -11,7 +11,7 @@ from autoagent.memory.embedders.scale import scale_of
 
 
 class LazyEmbedder:
-    """Satisfies Embedder; calls `load` at first use."""
+    """Satisfies Embedder. Calls `load` at first use."""
 
     def __init__(self, load: Callable[[], Embedder]) -> None:
         self._load = load

@@ -92,13 +92,13 @@ class LifeRules:
         return max(memory.t, now), level
 
     def weakened(self, memory: RetrievedMemory, now: float) -> tuple[float, int | None]:
-        """Return the time and level of a memory that was met but not returned; level None: it is forgotten."""
+        """Return the time and level of a memory that was met but not returned. Level None: it is forgotten."""
         if not self.fades(memory) or now - memory.t <= self.threshold(memory.level) * self._life(memory):
             return memory.t, memory.level
         return now, memory.level - 1 if memory.level else None
 
     def dies_at(self, memory: RetrievedMemory) -> float:
-        """Return the earliest time at which an unused memory is forgotten; infinity for a long-term memory."""
+        """Return the earliest time at which an unused memory is forgotten, or infinity for a long-term memory."""
         if not self.fades(memory):
             return math.inf
         return memory.t + self._life(memory) * sum(self.threshold(level) for level in range(memory.level + 1))
@@ -123,7 +123,7 @@ class ForgettingForecast:
 class LivingMemory:
     """Satisfies Memory: a store whose memories follow the rules.
 
-    `clock` returns seconds since the epoch, `count` the tokens of a text; `journal` keeps the dreams. With
+    `clock` returns seconds since the epoch, `count` the tokens of a text. `journal` keeps the dreams. With
     `trusted_only`, memories from outside are not recalled. `rerank` asks a model to order the results of a query, but
     not of a push. Methods raise as those of the store do.
     """
@@ -196,7 +196,7 @@ class LivingMemory:
         return not self.store.has_assigned(memory, run, text)
 
     def _supersede(self, id: int, text: str, source: str) -> None:
-        """Link the memories for which this one has another value to it; both are kept.
+        """Link the memories for which this one has another value to it. Both are kept.
 
         What the user said or pinned gives way to his own words alone. A link that pointed the other way is undone.
         """
@@ -269,7 +269,7 @@ class LivingMemory:
         return _weighed(replace(recall, memories=shown, left_out=(*recall.left_out, *kept_out), problem=problem), gate)
 
     def _without_dead_links(self, memories: list[RetrievedMemory]) -> list[RetrievedMemory]:
-        """Return the memories; one whose newer one is gone counts again."""
+        """Return the memories. One whose newer one is gone counts again."""
         links = {m.superseded_by for m in memories} - {None}
         gone = links - {m.id for m in self.store.of([link for link in links if link is not None])} if links else set()
         return [replace(m, source=origin_of(m.source)) if m.superseded_by in gone else m for m in memories]
@@ -317,7 +317,7 @@ class LivingMemory:
         return self.store.forget(memory)
 
     def restore(self, memory: int) -> bool:
-        """Restore a forgotten memory as if stored now; return False if it is not in the trash."""
+        """Restore a forgotten memory as if stored now. Return False if it is not in the trash."""
         return self.store.restore(memory, self._clock())
 
     def sleep(self, n: int | None, dream: Callable[[str], str]) -> Dream:
@@ -370,7 +370,7 @@ class LivingMemory:
         return bool(found) and self.store.change(changes) == len(changes)
 
     def edit(self, memory: int, text: str) -> int | None:
-        """Replace the text of a memory, which gets a new id; return None for an unknown id or an empty text.
+        """Replace the text of a memory, which gets a new id. Return None for an unknown id or an empty text.
 
         The new text is stored before the old text is deleted, so a crash in between leaves both.
         """

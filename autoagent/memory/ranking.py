@@ -71,10 +71,10 @@ def rank(
 
     Args:
         near: the candidates by cosine, which is their `score`, best first.
-        worded: the candidates by words, best first; their `score` is 0 or more, on any scale.
+        worded: the candidates by words, best first. Their `score` is 0 or more, on any scale.
         now: seconds since the epoch.
         vectors: the known unit vectors (float32) of the candidates, all of one dimension.
-        room: tokens available; None: unlimited.
+        room: tokens available. None: unlimited.
         fits: decides whether the evidence for a memory suffices, whatever its rank.
 
     The result is deterministic: of equal scores the older id comes first.
@@ -186,7 +186,7 @@ def _choose(
 
 
 def _matrix(candidates: Sequence[RetrievedMemory], vectors: Mapping[int, bytes]) -> NDArray[np.float32]:
-    """Return their vectors, shape (candidates, dim); missing vectors are zeros, which resemble nothing."""
+    """Return their vectors, shape (candidates, dim). Missing vectors are zeros, which resemble nothing."""
     size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
     rows = (vectors.get(memory.id, bytes(size)) for memory in candidates)
     return np.frombuffer(b"".join(rows), "<f4").reshape(len(candidates), -1) if candidates else np.empty((0, 1), "<f4")

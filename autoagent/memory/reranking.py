@@ -23,7 +23,7 @@ _ASKED = (
 def reranked(recall: Recall, k: int, query: str, ask: Callable[[str], str]) -> Recall:
     """Return the first k memories of a recall in the model's order, and leave out the others.
 
-    Unknown and repeated numbers are ignored; memories the model does not name keep their order at the end. If the model
+    Unknown and repeated numbers are ignored. Memories the model does not name keep their order at the end. If the model
     fails or names none, the order stays, and `unranked` has the reason. The model is not asked if nothing would be left
     out.
     """

@@ -2,9 +2,9 @@
 
 The number of differing signs estimates the angle between two vectors (Charikar, Similarity Estimation Techniques from
 Rounding Algorithms, STOC 2002). Signs are 32 times smaller than the vectors, so a pass over them is faster by nearly as
-much; the preselected vectors are then compared exactly.
+much. The preselected vectors are then compared exactly.
 
-The file holds whole chunks of rows only; rows of an incomplete chunk are not in it. It is derived from the vectors and
+The file holds whole chunks of rows only. Rows of an incomplete chunk are not in it. It is derived from the vectors and
 can be deleted at any time. A chunk consists of a checksum, a check of each row's vector, and the bits by column: the
 first 64 signs of all rows, then the next. The checksum starts from that of the chunk's vectors, so a chunk that is
 incomplete, damaged or stale is detected. Any process may write a missing chunk without a lock, as all write the same.
@@ -55,7 +55,7 @@ class SignBits:
             return True
 
     def load(self, sources: Sequence[int]) -> None:
-        """Load the valid chunks from the first on; chunk n was made from `sources[n]`."""
+        """Load the valid chunks from the first on. Chunk n was made from `sources[n]`."""
         self.rows, self._inode, self._bits = 0, 0, []
         checks = []
         try:
@@ -79,7 +79,7 @@ class SignBits:
         self._checks = np.concatenate(checks) if checks else np.empty(0, np.uint32)
 
     def write(self, number: int, source: int, vectors: Vectors) -> None:
-        """Write a chunk of vectors, shape (chunk, dim), to the file; `load` then reads it."""
+        """Write a chunk of vectors, shape (chunk, dim), to the file. `load` then reads it."""
         body = row_checks(vectors).tobytes() + np.ascontiguousarray(signs(vectors).T).tobytes()
         head = zlib.crc32(body, source).to_bytes(4, "little").ljust(HEAD, b"\0")
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)

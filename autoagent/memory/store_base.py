@@ -26,7 +26,7 @@ Skip = Collection[tuple[str, int]]
 class StoreBase(ABC):
     """The part of a MemoryStore that does not depend on the storage.
 
-    A text longer than `texts.PART` characters becomes several memories; `put` returns the first. A memory whose vector
+    A text longer than `texts.PART` characters becomes several memories. `put` returns the first. A memory whose vector
     could not be made is kept, found by its words, and embedded at a later search. Each instance belongs to one thread
     at a time. `listen` hears, in one line, about additional work of the store.
     """

@@ -11,7 +11,7 @@ from autoagent.core.protocols import MemoryStore
 
 
 class TickClock:
-    """The clock of one run, shared by its agents. It hears every event; each reply with a command is a tick.
+    """The clock of one run, shared by its agents. It hears every event. Each reply with a command is a tick.
 
     It continues from the newest time in the memory, so no time passes between runs or while a run waits.
     """

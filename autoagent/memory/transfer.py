@@ -1,7 +1,7 @@
 """Exports and imports a memory as files: FILE holds the texts, FILE.npy their vectors.
 
 FILE is JSON Lines. Its first line is a header with the counts of the rest: the memories from the oldest on, then the
-trash, then the dreams. Row i of FILE.npy is the vector of memory i; a missing vector is a zero row, and the memory says
+trash, then the dreams. Row i of FILE.npy is the vector of memory i. A missing vector is a zero row, and the memory says
 `"vector": false`. The header has the sha256 of FILE.npy, to recognize a mismatched file. Exports do not depend on the
 backend, and ids are not kept.
 """
@@ -56,7 +56,7 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The contents of the files. The ids of the memories are -1; `t` in the trash is the time of forgetting."""
+    """The contents of the files. The ids of the memories are -1. `t` in the trash is the time of forgetting."""
 
     memories: tuple[RetrievedMemory, ...]
     trash: tuple[RetrievedMemory, ...]
@@ -66,7 +66,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of exported or imported items; items that were already there do not count.
+    """The numbers of exported or imported items. Items that were already there do not count.
 
     `doubted`: items imported as untrusted although the file calls them trusted.
     """
@@ -153,7 +153,7 @@ def vectors_path(path: Path) -> Path:
 def _write_vectors(
     store: MemoryStore, embedder: Embedder, memories: Sequence[RetrievedMemory], file: BufferedRandom
 ) -> list[bool]:
-    """Write the vectors; return which memories have one."""
+    """Write the vectors. Return which memories have one."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)}
     npy.write_array_header_1_0(file, header)
     embedded = []
@@ -297,7 +297,7 @@ def _doubted(store: MemoryStore, exported: Exported) -> tuple[Exported, int]:
 
 
 def _put(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
-    """Store an exported memory; return the change that sets its level, if needed."""
+    """Store an exported memory. Return the change that sets its level, if needed."""
     there = store.find(memory.text)
     newer = there if there is not None and there.t > memory.t else memory
     id = store.put(

@@ -59,7 +59,7 @@ class VectorSpace:
 
     @classmethod
     def make(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace:
-        """Make a space in which every memory waits for its row; return the existing space if another process was
+        """Make a space in which every memory waits for its row. Return the existing space if another process was
         faster.
         """
         with writing(db, folder):
@@ -103,7 +103,7 @@ class VectorSpace:
         self._set_rows(first + len(new))
 
     def of(self, ids: Sequence[int]) -> dict[int, Vectors]:
-        """Return the existing vectors of these memories, shape (dim,) each; none while any of them is damaged."""
+        """Return the existing vectors of these memories, shape (dim,) each, or none while any of them is damaged."""
         for some in _portions([id for id in ids if id not in self._row_of]):
             query = (
                 "SELECT memory, row FROM vectors WHERE space = ? AND +row IS NOT NULL "  # noqa: S608 - question marks
@@ -128,7 +128,7 @@ class VectorSpace:
         """Return the k rows nearest to the query and their cosines, both of shape (n,), best first; only cosines above
         0.
 
-        `query` is a unit vector of shape (dim,). All rows are compared if that is faster or `exact`; otherwise the
+        `query` is a unit vector of shape (dim,). All rows are compared if that is faster or `exact`. Otherwise the
         newest rows and those selected by their bits. Rows of forgotten memories may be included.
 
         Raises:
@@ -154,7 +154,7 @@ class VectorSpace:
         return compared[best], scores[best]
 
     def memories(self, rows: Iterable[int], columns: str) -> dict[int, tuple[Any, ...]]:
-        """Return these columns of the memories by row; unreferenced rows are left out."""
+        """Return these columns of the memories by row. Unreferenced rows are left out."""
         found: dict[int, tuple[Any, ...]] = {}
         for some in _portions(list(rows)):
             query = (
@@ -166,7 +166,7 @@ class VectorSpace:
         return found
 
     def drop_damaged(self) -> int:
-        """Drop lost rows and corrupt blocks; return how many memories wait for a new row."""
+        """Drop lost rows and corrupt blocks. Return how many memories wait for a new row."""
         drop = "UPDATE vectors SET row = NULL WHERE space = ? AND row >= ? AND row < ?"
         with writing(self._db, self._folder):
             all_rows = self._rows()
@@ -219,7 +219,7 @@ class VectorSpace:
         return Damaged(f"{self.path} is not as it was written")
 
     def _covered(self, rows: int) -> int:
-        """Load the bits if that pays, and count the rows they cover; 0 if it does not.
+        """Load the bits if that pays, and count the rows they cover, or 0 if it does not.
 
         Raises Damaged if vectors without bits are corrupt.
         """

@@ -18,7 +18,7 @@ class WiderMemory:
     """Satisfies Memory: recalls from the folder's and the user's memory. Only texts of the kind USER go to the latter.
 
     `find(make)` opens the user's memory, None if it is missing and not to be made. `refusal(text)` returns why nothing
-    may be added to it, '' if it may; it may ask the user. `say` hears once why the user's memory cannot be read; the
+    may be added to it, '' if it may. It may ask the user. `say` hears once why the user's memory cannot be read. The
     folder's is then recalled alone. Recalled memories of the user count as private.
     """
 
@@ -47,7 +47,7 @@ class WiderMemory:
         step: int = 0,
         durable: bool = True,
     ) -> int | None:
-        """As Memory; a text of the kind USER goes to the user's own memory. Raises StateError where not allowed."""
+        """As Memory. A text of the kind USER goes to the user's own memory. Raises StateError where not allowed."""
         if kind != USER:
             return self._own.add(text, kind=kind, source=source, trusted=trusted, run=run, step=step, durable=durable)
         if not trusted:

@@ -100,7 +100,7 @@ class HumanModel:
 
 
 def from_short_form(answer: str) -> str | None:
-    """Read `read_file filename=a.txt` or `read_file {"filename": "a.txt"}` as a reply; None for anything else."""
+    """Read `read_file filename=a.txt` or `read_file {"filename": "a.txt"}` as a reply, or None for anything else."""
     found = _SHORT.fullmatch(answer)
     if found is None:
         return None

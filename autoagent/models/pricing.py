@@ -70,7 +70,7 @@ def reasons(model: str) -> bool:
 
 
 def cost(price: Price | None, prompt: int, completion: int, cached: int) -> float | None:
-    """Return the USD of so many tokens, `cached` being part of the prompt's; None if the price is unknown."""
+    """Return the USD of so many tokens, `cached` being part of the prompt's, or None if the price is unknown."""
     if price is None:
         return None
     return ((prompt - cached) * price.prompt + cached * price.cached + completion * price.completion) / 1e6

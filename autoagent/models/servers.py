@@ -58,7 +58,7 @@ class ProbeAnswer:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names in an answer to `GET /models`; () for any other answer."""
+        """The names in an answer to `GET /models`, or () for any other answer."""
         data = self.body.get("data") if isinstance(self.body, dict) else None
         rows = data if isinstance(data, list) else []
         names = (str(row["id"]) for row in rows if isinstance(row, dict) and row.get("id"))
@@ -66,9 +66,9 @@ class ProbeAnswer:
 
 
 def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: float = 10.0) -> ProbeAnswer:
-    """Send a single request without proxies, redirects or retries; POST if there is a body. Never raises.
+    """Send a single request without proxies, redirects or retries. POST if there is a body. Never raises.
 
-    `timeout` is in seconds, for each wait; the whole has twice as long, as a server may send a byte now and then.
+    `timeout` is in seconds, for each wait. The whole has twice as long, as a server may send a byte now and then.
     """
     import http.client
     import socket

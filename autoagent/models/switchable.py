@@ -12,7 +12,7 @@ from autoagent.core.protocols import Listener, Model
 
 
 class SwitchableModel:
-    """Satisfies protocols.Model with its current model; spending of earlier models still counts."""
+    """Satisfies protocols.Model with its current model. Spending of earlier models still counts."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

@@ -9,7 +9,7 @@ from autoagent.core.protocols import Listener
 
 
 class Watch:
-    """Forwards everything to a listener. `heed` returns the seconds left, `before_retry` checks the budget; both may
+    """Forwards everything to a listener. `heed` returns the seconds left, `before_retry` checks the budget. Both may
     raise StopRun.
     """
 

@@ -1,7 +1,7 @@
 """The rules of the network guard: acceptable URLs and addresses.
 
 A URL is parsed once, here, and rebuilt from its parts, so that no later parser reads it differently. A name is resolved
-and all its addresses are checked; the caller connects to one of these addresses, never to the name, so a second lookup
+and all its addresses are checked. The caller connects to one of these addresses, never to the name, so a second lookup
 cannot lead elsewhere.
 
 Not covered: services of this machine on a public address of it, and the behaviour of public hosts. Proxies are never
@@ -166,7 +166,7 @@ _GLOBAL = ipaddress.IPv6Network("2000::/3")  # all that is given out of IPv6
 
 
 def refusal(ip: str) -> str:
-    """Describe an IP address that is not on the public internet; '' if it is public."""
+    """Describe an IP address that is not on the public internet, or '' if it is public."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if address.version == 6 and address in _NAT64:
         return refusal(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))

@@ -1,6 +1,6 @@
 """HTTP behind the network guard, by requests: one GET and its redirects.
 
-Only cookies survive a redirect, and nothing survives a conversation. Proxies and `.netrc` are ignored; servers must be
+Only cookies survive a redirect, and nothing survives a conversation. Proxies and `.netrc` are ignored. Servers must be
 verified.
 
 Not covered: the content of pages. Callers mark it as coming from outside.
@@ -55,7 +55,7 @@ class HttpAnswer:
 
     @property
     def media_type(self) -> str:
-        """The media type in lower case without parameters; '' if missing."""
+        """The media type in lower case without parameters, or '' if missing."""
         first = self._header("Content-Type").partition(";")[0].strip().lower()
         return first if re.fullmatch(r"[\w.+-]+/[\w.+-]+", first) else ""
 
@@ -67,18 +67,18 @@ class HttpAnswer:
 
     @property
     def length(self) -> int | None:
-        """Bytes of the content; None if unknown or compressed."""
+        """Bytes of the content, or None if unknown or compressed."""
         length = self._header("Content-Length")
         return int(length) if re.fullmatch(r"[0-9]{1,18}", length) and not self.encoding else None
 
     @property
     def encoding(self) -> str:
-        """The compression of the content; '' for none."""
+        """The compression of the content, or '' for none."""
         return self._header("Content-Encoding").strip().lower().removeprefix("x-").replace("identity", "")
 
     @property
     def validator(self) -> str:
-        """The identity of this version of a file for range requests (RFC 9110, 13.1.5); '' if there is none."""
+        """The identity of this version of a file for range requests (RFC 9110, 13.1.5), or '' if there is none."""
         if self._header("Accept-Ranges").strip().lower() != "bytes" or self.encoding:
             return ""
         tag = self._header("ETag").strip()
@@ -88,7 +88,7 @@ class HttpAnswer:
 
     @property
     def start(self) -> int:
-        """The offset of a partial answer in the file; -1 if unknown."""
+        """The offset of a partial answer in the file, or -1 if unknown."""
         found = re.match(r"bytes ([0-9]{1,18})-", self._header("Content-Range"))
         return int(found[1]) if found else -1
 

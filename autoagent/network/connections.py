@@ -3,7 +3,7 @@
 The guard is asked when a connection is opened, and the socket connects to an approved address without resolving again.
 TLS is verified against the host in the URL.
 
-No library connects to an address from an earlier check; requests and urllib3 do the rest.
+No library connects to an address from an earlier check. The libraries requests and urllib3 do the rest.
 """
 
 from __future__ import annotations

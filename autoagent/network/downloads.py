@@ -28,7 +28,7 @@ OpenPart = Callable[[str], AbstractContextManager[BinaryIO]]
 
 
 def download(client: HttpClient, url: str, part: OpenPart, *, limit: int, progress: Progress) -> int:
-    """Download a file of at most `limit` bytes; return its size. Interruptions are resumed while each attempt makes
+    """Download a file of at most `limit` bytes. Return its size. Interruptions are resumed while each attempt makes
     progress.
 
     Raises CommandError. The part is emptied if it cannot be continued later.

@@ -106,7 +106,7 @@ class PromptGenerator:
     def add_command(
         self, command_label: str, command_name: str, params: Any = None, function: Any = None, *_: Any, **__: Any
     ) -> None:
-        """Add a command; `params` maps each argument to a word about it.
+        """Add a command. `params` maps each argument to a word about it.
 
         AutoGPT finds a command by its label or its name, and plug-ins give them in either order.
         """
@@ -139,7 +139,7 @@ class Logger:
 
 
 class _Config(SimpleNamespace):
-    """AutoGPT's settings, as far as they mean something here; any other is None."""
+    """AutoGPT's settings, as far as they mean something here. Any other is None."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -150,7 +150,7 @@ class _Config(SimpleNamespace):
 def install(
     serve: Serve, facts: Mapping[str, Any], config: Mapping[str, Any], prompt: Callable[[], PromptGenerator]
 ) -> None:
-    """Serve `autogpt` in this process; `facts` are the settings, `config` is what is configured for the plug-in.
+    """Serve `autogpt` in this process. `facts` are the settings, `config` is what is configured for the plug-in.
 
     AutoGPT also brought `openai` 0.27: it is served to a plug-in that does not require a version of its own.
     """
@@ -246,7 +246,7 @@ def _modules(
 
 def _ai_config(prompt: Callable[[], PromptGenerator]) -> type:
     class AIConfig(SimpleNamespace):
-        """A record; `load` returns one that shows the run's own name, role and goals, once they are known."""
+        """A record. `load` returns one that shows the run's own name, role and goals, once they are known."""
 
         @classmethod
         def load(cls, *_: Any, **__: Any) -> Any:
@@ -263,7 +263,7 @@ def _ai_config(prompt: Callable[[], PromptGenerator]) -> type:
 
 def _openai_chat(chat: Callable[..., Any]) -> type:
     class ChatCompletion:
-        """Answers with the run's model, whichever model is named; its cost is part of the run's."""
+        """Answers with the run's model, whichever model is named. Its cost is part of the run's."""
 
         @staticmethod
         def create(messages: Any = (), **_: Any) -> Any:
@@ -321,7 +321,7 @@ def _count(text: Any, *_: Any) -> int:
 
 
 def _decorator(name: str, description: str = "", *_: Any, **__: Any) -> Callable[[Any], Any]:
-    """Mark a function as a command, as AutoGPT's `@command` does; it is offered once it is registered."""
+    """Mark a function as a command, as AutoGPT's `@command` does. It is offered once it is registered."""
 
     def mark(function: Any) -> Any:
         function.command = SimpleNamespace(name=name, description=description, method=function)

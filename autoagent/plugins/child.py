@@ -65,7 +65,7 @@ class _Channel:
         return message
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message; what is no JSON is sent as text."""
+        """Send a message. What is no JSON is sent as text."""
         self._socket.sendall(json.dumps(message, default=str).encode() + b"\n")
 
     def serve(self, what: str, **given: Any) -> Any:
@@ -105,7 +105,7 @@ class _Child:
         self._missing: list[str] = []
 
     def reason(self, error: BaseException) -> str:
-        """Return why the plug-in failed; for a module that is not installed, which one and what installs it.
+        """Return why the plug-in failed. For a module that is not installed, which one and what installs it.
 
         The first error of the chain counts: plug-ins catch it, try another import, and fail with a misleading message.
         """
@@ -129,7 +129,7 @@ class _Child:
         return f"it needs the module {missing}, which is not installed ({brings})"
 
     def do(self, message: dict[str, Any]) -> Any:
-        """Do what is asked for; whatever the plug-in raises comes out."""
+        """Do what is asked for. Whatever the plug-in raises comes out."""
         what = message.pop("ask")
         known: dict[str, Callable[..., Any]] = {
             "load": self._load, "about": self._about, "prompt": self._prompt, "hook": self._hook,
@@ -186,7 +186,7 @@ class _Child:
         ]
 
     def _prompt(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Let the plug-ins change what the prompt is made of; return that, and the commands that they add."""
+        """Let the plug-ins change what the prompt is made of. Return that, and the commands that they add."""
         generator, failed = PromptGenerator(), ""
         generator.take(state)
         for plugin in self._plugins:
@@ -241,7 +241,7 @@ _PASSED_ON = {  # the argument that the next plug-in has the result of the one b
 
 
 def _handles(plugin: Any, hook: str, given: Mapping[str, Any]) -> bool:
-    """Return whether it can handle a hook; without a method that says so, it cannot."""
+    """Return whether it can handle a hook. Without a method that says so, it cannot."""
     can = getattr(plugin, f"can_handle_{hook}", None)
     return can is not None and bool(_called(can, given))
 

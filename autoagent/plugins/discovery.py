@@ -1,4 +1,4 @@
-"""Find plug-ins, in PLUGINS_DIR and among what is installed; nothing of them is imported.
+"""Find plug-ins, in PLUGINS_DIR and among what is installed. Nothing of them is imported.
 
 What a plug-in is called is read from its source: the folder, zip or package, and its classes.
 """
@@ -45,7 +45,7 @@ _IMPORTS = re.compile(rb"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
 class FoundPlugin:
     """A plug-in, and what imports it: `module`, with `root` on the path ('' for what is installed).
 
-    `alone`: nothing else in `root` belongs to it, or may be imported by it. `classes` are those in it; `requirements`
+    `alone`: nothing else in `root` belongs to it, or may be imported by it. `classes` are those in it. `requirements`
     what it says it needs, `reads` the variables of the environment that its source names. `digest` changes with any of
     its files. `problem`: why it cannot be used, '' if it can.
     """
@@ -72,7 +72,7 @@ class FoundPlugin:
 
 
 def untrusted_plugins(settings: Settings, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield the enabled plug-ins, each of which is a program; nothing for a file that is reported later."""
+    """Yield the enabled plug-ins, each of which is a program, or nothing for a file that is reported later."""
     try:
         entries = configured(settings, folder)
     except SettingsError:

@@ -13,7 +13,7 @@ _NO = frozenset({"n", "no", "nope", "stop", "exit", "quit"})
 
 
 class PluginAuthorizer:
-    """Lets a plug-in answer where one call needs nothing but a yes; the guard's warnings are for the user alone."""
+    """Lets a plug-in answer where one call needs nothing but a yes. The guard's warnings are for the user alone."""
 
     def __init__(self, plugins: PluginHooks, asked: Authorizer) -> None:
         self._plugins = plugins

@@ -23,7 +23,7 @@ _RESERVED = "thoughts"  # an argument of every native tool call
 def plugin_commands(
     process: PluginProcess, offered: Iterable[Mapping[str, Any]], taken: set[str], warn: Callable[[str], None]
 ) -> list[Command]:
-    """Return the commands of a plug-in, and add their names to the `taken` ones; `warn` hears what is left out."""
+    """Return the commands of a plug-in, and add their names to the `taken` ones. `warn` hears what is left out."""
     commands: list[Command] = []
     for one in list(offered)[:MOST]:
         name = str(one["name"]).strip()

@@ -158,7 +158,7 @@ class PluginHooks:
     # In the place of the program ---------------------------------------------------------------------------------
 
     def completed(self, messages: Sequence[Message], model: str, temperature: float, max_tokens: int) -> str | None:
-        """Return the reply of the plug-in that answers as the model; None if none does."""
+        """Return the reply of the plug-in that answers as the model, or None if none does."""
         given = [{"role": message.role, "content": message.content} for message in messages]
         for process in self._with("chat_completion"):
             text = self._hook(
@@ -169,7 +169,7 @@ class PluginHooks:
         return None
 
     def embedded(self, text: str) -> list[float] | None:
-        """Return the vector of the plug-in that embeds; None if none does."""
+        """Return the vector of the plug-in that embeds, or None if none does."""
         for process in self._with("text_embedding"):
             vector = self._hook(process, "text_embedding", text=text)
             if isinstance(vector, list) and vector and all(isinstance(one, int | float) for one in vector):
@@ -178,7 +178,7 @@ class PluginHooks:
         return None
 
     def answered(self, question: str) -> tuple[str, str]:
-        """Return what a plug-in answers in the user's place, and which one; two empty texts if none does."""
+        """Return what a plug-in answers in the user's place, and which one. Two empty texts if none does."""
         for process in self._with("user_input"):
             text = _text(self._hook(process, "user_input", user_input=question))
             if text and text.strip():
@@ -194,7 +194,7 @@ class PluginHooks:
         return self._asked(process, hook, partial(process.ask, "hook", hook=hook, given=given))
 
     def _asked(self, process: PluginProcess, what: str, ask: Callable[[], Any]) -> Any:
-        """Return what it answers; None, and a warning, where it fails."""
+        """Return what it answers. None, and a warning, where it fails."""
         try:
             return ask()
         except PluginError as error:
@@ -243,7 +243,7 @@ def _source(process: PluginProcess) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """Return what a hook says as text; None for nothing."""
+    """Return what a hook says as text, or None for nothing."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -259,7 +259,7 @@ def _content(message: Any) -> str:
 
 
 def _changed(parts: PromptParts, found: Mapping[str, Any]) -> PromptParts:
-    """Return the parts as a plug-in leaves them: in lines that hide nothing; what must not be empty is kept."""
+    """Return the parts as a plug-in leaves them: in lines that hide nothing. What must not be empty is kept."""
 
     def lines(key: str, limit: int = 800) -> tuple[str, ...]:
         given = found.get(key) or ()

@@ -22,7 +22,7 @@ USUAL_WINDOW = 8_192  # tokens, where nothing says how many the plug-in's model 
 
 
 class PluginModel:
-    """Answers by the plug-ins; what none of them answers, the model itself does, opened when it is first needed."""
+    """Answers by the plug-ins. What none of them answers, the model itself does, opened when it is first needed."""
 
     def __init__(self, plugins: PluginHooks, settings: Settings, opened: Callable[[], Model]) -> None:
         self.name = settings.smart_llm

@@ -29,14 +29,14 @@ Serve = Callable[[str, Mapping[str, Any]], Any]
 
 
 class PluginError(Exception):
-    """A plug-in could not do what it was asked; the text says why."""
+    """A plug-in could not do what it was asked. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """The start of a process: by which interpreter, with what environment, and what it is told first.
 
-    `memory` and `file` are the most that it may take and write to one file, in bytes; `log` takes what it prints.
+    `memory` and `file` are the most that it may take and write to one file, in bytes. `log` takes what it prints.
     `reads` are the variables of the environment that its source names.
     """
 
@@ -50,7 +50,7 @@ class Launch:
 
 
 class PluginProcess:
-    """One plug-in. It is started when it is first asked, and again where it has ended; one thread asks at a time."""
+    """One plug-in. It is started when it is first asked, and again where it has ended. One thread asks at a time."""
 
     def __init__(self, name: str, launch: Launch, seconds: float, serve: Serve) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class PluginProcess:
         return [name for name in self._launch.reads if name not in self._launch.env]
 
     def ask(self, what: str, *, again: bool = False, **given: Any) -> Any:
-        """Ask for something and return the answer; `again`: a process that is started anew is asked this first.
+        """Ask for something and return the answer. `again`: a process that is started anew is asked this first.
 
         Raises PluginError if it raises, ends, prints no answer in time or answers nonsense.
         """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class EmbedderOpening:
     """The arguments for opening an embedder.
 
-    `argument` follows its name and a colon in EMBEDDING_MODEL; `listener` hears about long waits.
+    `argument` follows its name and a colon in EMBEDDING_MODEL. `listener` hears about long waits.
     """
 
     settings: ModelSettings
@@ -36,7 +36,7 @@ class EmbedderKind(Registered):
         shared: one instance serves all agents of a run from any thread; else each agent has its own.
         examine: the checks of `autoagent doctor`, given the settings and the argument.
         at_home: texts do not leave this machine.
-        words: the default weight of words beside it in a recall; None: the general default.
+        words: the default weight of words beside it in a recall. None: the general default.
     """
 
     open: Callable[[EmbedderOpening], Embedder]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class StoreOpening:
     """The arguments for opening a store.
 
-    `url` is MEMORY_URL, `index` the name of the memory ('' for the default), `folder` its local folder; `listen` hears
+    `url` is MEMORY_URL, `index` the name of the memory ('' for the default), `folder` its local folder. `listen` hears
     messages for the user, a line each.
     """
 
@@ -36,7 +36,7 @@ class Backend(Registered):
     """The properties of a memory backend.
 
     Attributes:
-        open: opens the store; None: it keeps nothing. Raises StateError.
+        open: opens the store. None: it keeps nothing. Raises StateError.
         needs_url: it needs MEMORY_URL.
         package: the additional package it imports, and the `extra` that installs it, if any.
         examine: the checks of `autoagent doctor`, given the memory's folder.

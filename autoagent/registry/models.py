@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ModelSettings:
     """The settings that models and embedders need. 0 and '' stand for the default.
 
-    A failing endpoint is retried for `outage` seconds; a request may stay silent for `silence` seconds. A `continuous`
+    A failing endpoint is retried for `outage` seconds. A request may stay silent for `silence` seconds. A `continuous`
     run is unattended.
     """
 
@@ -73,16 +73,16 @@ class Provider(Registered):
 
     Attributes:
         open: opens the model. Raises SetupError if it cannot be used, SettingsError for an invalid argument.
-        forms: its spellings, if an argument may follow the name and a colon; empty: the name alone.
+        forms: its spellings, if an argument may follow the name and a colon. Empty: the name alone.
         endpoint: it sends prompts to the OpenAI-compatible endpoint of the settings.
         sees: it passes images on.
         recorded: its replies come in a fixed order, and a resumed run skips those it has used.
         shared: one model serves all agents of a run from any thread; else each agent has its own.
         proposes: it writes free text: names, roles and goals from a wish, facts from a run.
-        task: the only task it does; None: any.
-        one_agent: why it cannot serve sub-agents; '' if it can.
-        names: lists its models without asking a model, if it can; empty if unknown.
-        offered: its line in the menu of the first start; '' if it is not offered there.
+        task: the only task it does. None: any.
+        one_agent: why it cannot serve sub-agents, or '' if it can.
+        names: lists its models without asking a model, if it can, or empty if unknown.
+        offered: its line in the menu of the first start, or '' if it is not offered there.
         examine: the checks of `autoagent doctor`, given the settings, the argument and the environment.
     """
 

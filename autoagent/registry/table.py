@@ -48,7 +48,7 @@ class Table(Generic[Record]):
         return name in self._own or name in self._added()
 
     def is_added(self, name: str) -> bool:
-        """Return whether another distribution adds it; our own extensions count as built in."""
+        """Return whether another distribution adds it. Our own extensions count as built in."""
         return name not in self._own and name in self._added() and not self._added()[name].is_ours
 
     def find(self, name: str) -> Record:

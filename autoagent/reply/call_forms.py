@@ -70,7 +70,7 @@ def plain_name(name: str) -> str:
 
 
 def echo_of_template(name: str, args: Mapping[str, Any]) -> str:
-    """Return the word that only the template of a reply holds, where a command names it; '' if there is none."""
+    """Return the word that only the template of a reply holds, where a command names it, or '' if there is none."""
     if _word(name) == "command_name":
         return name
     return next((key for key in args if _word(key) == "arg_name"), "")
@@ -117,7 +117,7 @@ def _bare(members: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _with_args(command: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the command with its arguments under `args`, as an object; what cannot be understood stays as it is."""
+    """Return the command with its arguments under `args`, as an object. What cannot be understood stays as it is."""
     given = [key for key in _ARGUMENTS if key in command]
     values = [_unpacked(command[key]) for key in given]
     plain = dict(command)

@@ -1,7 +1,7 @@
 """From a reply that is the text of a file to the call that writes it.
 
 A small model writes code right in a Markdown code block that it gets wrong inside a string of JSON. What stands outside
-of the block are its thoughts; a reply without a block is the text itself, and so is a Markdown document that only holds
+of the block are its thoughts. A reply without a block is the text itself, and so is a Markdown document that only holds
 blocks.
 """
 
@@ -21,7 +21,7 @@ _THINKING = re.compile(r"\A\s*<(think(?:ing)?)>.*?</\1>", re.DOTALL)
 
 
 def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Check, call_id: str) -> Reply:
-    """Return the checked call that writes the text of a completion to the file; `writer` is the command for that.
+    """Return the checked call that writes the text of a completion to the file. `writer` is the command for that.
 
     Raises ReplyError for a reply that is cut off, empty, or holds several blocks.
     """

@@ -44,7 +44,7 @@ def excerpt(text: str) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same JSON; unlike in Python, 1 is not true."""
+    """Return whether two values are the same JSON. Unlike in Python, 1 is not true."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -112,7 +112,7 @@ _ESCAPED |= {quote: quote for pair in _CLOSING.items() for quote in pair}
 
 
 class _Reader:
-    """A recursive descent over `text`; `position` is the next character to read."""
+    """A recursive descent over `text`. `position` is the next character to read."""
 
     def __init__(self, text: str, position: int) -> None:
         self.text = text
@@ -240,7 +240,7 @@ class _Reader:
             raise self.error(f"the {kind} that opens at {place(self.text, opened)} is never closed")
 
     def next(self) -> str:
-        """Skip white space and comments; return the next character, '' at the end."""
+        """Skip white space and comments. Return the next character, '' at the end."""
         found = _SPACE.match(self.text, self.position)
         assert found is not None  # the pattern matches the empty string too
         self.position = found.end()

@@ -1,7 +1,7 @@
 """From a model's reply to the command in it, or to the reason why there is none.
 
 A reply is repaired only where the repair has one meaning (see lenient_json) and then checked against the command's
-schema; it is never completed and never guessed at. Every refusal is written for the model: what is wrong, and where.
+schema. It is never completed and never guessed at. Every refusal is written for the model: what is wrong, and where.
 Several commands in one reply are taken as native tool calls alone, and only where each of them is usable.
 """
 
@@ -111,7 +111,7 @@ def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Repl
 
 
 def _tool_call_as_reply(call: ToolCall, text: str) -> dict[str, Any]:
-    """Return the call in the form of a written reply; the text beside it replaces thoughts that it lacks."""
+    """Return the call in the form of a written reply. The text beside it replaces thoughts that it lacks."""
     arguments = call.arguments.strip() or "{}"
     if not arguments.startswith("{"):
         raise ReplyError(f"The arguments of {excerpt(call.name)} must be one JSON object, not {excerpt(arguments)}.")

@@ -17,7 +17,7 @@ TAIL = 2_000  # characters that are kept of the end of a value
 class ReplyStream:
     """Feed it the pieces of one reply. `key` names the value that is being written, '' before the first.
 
-    `text` is the end of that value so far, where it is a string, and `lines` how many it has; `done` holds the end of
+    `text` is the end of that value so far, where it is a string, and `lines` how many it has. `done` holds the end of
     the strings that are complete, by their keys.
     """
 

@@ -20,7 +20,7 @@ _PATIENCE = 4000  # characters; a reply whose thoughts begin later is shown when
 
 
 class ThoughtsStream:
-    """Feed it the pieces of one reply; it gives the pieces of the text in its thoughts."""
+    """Feed it the pieces of one reply. It gives the pieces of the text in its thoughts."""
 
     def __init__(self) -> None:
         self._raw = ""
@@ -28,7 +28,7 @@ class ThoughtsStream:
         self._done = False
 
     def feed(self, delta: str) -> str:
-        """Take the next piece; return what became readable, '' before the text begins and after it has ended."""
+        """Take the next piece. Return what became readable, '' before the text begins and after it has ended."""
         if self._done:
             return ""
         self._raw += delta

@@ -1,9 +1,9 @@
 """The one object of a written reply that holds a command.
 
 The structure of the reply decides, never what its words say. Thinking is set aside wherever it stands, with what it
-drafts; what stands inside the strings of an object is content, and nothing of it is. An object that is cited (between
+drafts. What stands inside the strings of an object is content, and nothing of it is. An object that is cited (between
 quotation marks, in a block quote, in unknown markup, within a sentence) is not the reply's own. One other object with a
-command is taken, whatever stands before and after it; several different ones are refused, with a reason that the model
+command is taken, whatever stands before and after it. Several different ones are refused, with a reason that the model
 can act on. Whether the command may run is decided later, by those who authorize it.
 """
 
@@ -93,7 +93,7 @@ class _Reading:
     """The findings in the reply so far.
 
     The mark that ends a thinking without a begin (some chat templates swallow that) begins a new reading, as all before
-    it was thinking: `thought`. `words` are the text outside of objects since the last command; `problem` is why the
+    it was thinking: `thought`. `words` are the text outside of objects since the last command. `problem` is why the
     reply cannot be used, unless it was thinking.
     """
 

@@ -1,10 +1,10 @@
 """The budget: hard ceilings on money, tokens, seconds, commands and requests to the model, as a fold over the log.
 
 Every call counts, even if its reply could not be used. A ceiling is checked before a call, with a reply of the length
-expected from earlier ones; a longer reply is cut at the ceiling (`allowance`). If a price is unknown, the user is told
-once, and the ceiling on money covers known prices only; the other ceilings hold.
+expected from earlier ones. A longer reply is cut at the ceiling (`allowance`). If a price is unknown, the user is told
+once, and the ceiling on money covers known prices only. The other ceilings hold.
 
-A sub-agent gets a share of its starter's remaining budget. The whole share is reserved while the sub-agent runs; once
+A sub-agent gets a share of its starter's remaining budget. The whole share is reserved while the sub-agent runs. Once
 it is returned, only the amount actually spent counts. So no ceiling is exceeded, however many agents run at once.
 """
 
@@ -30,8 +30,8 @@ _LONGER = 1.25  # than the longest of them, the next one may be
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Ceilings; 0 means none. `usd` and `tokens` and `seconds` (of work) hold for the whole run, over all its
-    processes; `commands`, `requests` (to the model) and `deadline` (seconds since the epoch) for the present process
+    """Ceilings. 0 means none. `usd` and `tokens` and `seconds` (of work) hold for the whole run, over all its
+    processes. `commands`, `requests` (to the model) and `deadline` (seconds since the epoch) for the present process
     alone, so that a resumed run goes on."""
 
     usd: float = 0.0
@@ -43,14 +43,14 @@ class RunLimits:
 
 
 def requests_for(commands: int) -> int:
-    """Return how many model requests so many commands may take, including replies without a command; 0: no limit."""
+    """Return how many model requests so many commands may take, including replies without a command. 0: no limit."""
     return 2 * commands + 3 if commands else 0
 
 
 class Budget:
-    """Add every event in order; ask `check` before a call and `check_command` before a command.
+    """Add every event in order. Ask `check` before a call and `check_command` before a command.
 
-    One thread uses a budget; those of its shares may be other threads' at the same time.
+    One thread uses a budget. Those of its shares may be other threads' at the same time.
     """
 
     NOT_KEPT = ("limits", "time", "_shares", "_is_open")  # in a checkpoint
@@ -95,7 +95,7 @@ class Budget:
 
     @property
     def usd(self) -> float:
-        """The known part of the cost; `usage.cost` is None once a call had no price."""
+        """The known part of the cost. `usage.cost` is None once a call had no price."""
         return self._own_usd + sum(share.usd for share in self._shares)
 
     @property
@@ -249,7 +249,7 @@ class Budget:
             raise StopRun(Outcome(Status.LIMIT, f"The limit of {number} {noun} (-l) is reached."))
 
     def left(self, now: float) -> str:
-        """Describe the remaining limits in a line for the prompt; '' without limits."""
+        """Describe the remaining limits in a line for the prompt, or '' without limits."""
         limits, committed = self.limits, self._committed
         parts = []
         if limits.commands:
@@ -266,7 +266,7 @@ class Budget:
 
 
 def estimated_cost(prompt_tokens: int, reply_tokens: int, price: Price | None) -> float | None:
-    """Estimate in USD a call of at most this size, with nothing cached; None if the price is unknown."""
+    """Estimate in USD a call of at most this size, with nothing cached, or None if the price is unknown."""
     if price is None:
         return None
     return (prompt_tokens * price.prompt + reply_tokens * price.completion) / 1e6

@@ -52,7 +52,7 @@ class _Covered:
 
 
 class Checkpoint:
-    """The checkpoint of a run, in the folder of its log; `shown` are folds that hear its events as the user sees them.
+    """The checkpoint of a run, in the folder of its log. `shown` are folds that hear its events as the user sees them.
 
     `key_file` has the user's key, and is made with the first checkpoint. Where a file cannot be read or written, there
     is no checkpoint.
@@ -83,7 +83,7 @@ class Checkpoint:
                 file.write(_seal(key, self._log.run, body) + body)
 
     def events(self, folds: Folds, fingerprint: Callable[[], str]) -> Iterator[Event]:
-        """Bring the folds to where the checkpoint has them, if it is of use; yield the events that they then lack."""
+        """Bring the folds to where the checkpoint has them, if it is of use. Yield the events that they then lack."""
         found = self._load(fingerprint)
         if found is None:
             yield from self._log.effective()
@@ -129,7 +129,7 @@ class Checkpoint:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Return the content of a regular file; nothing if it is larger than any checkpoint. Raises OSError."""
+    """Return the content of a regular file, or nothing if it is larger than any checkpoint. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -160,7 +160,7 @@ def _seal(key: bytes, run: str, body: bytes) -> bytes:
 
 
 def _key(path: Path) -> bytes | None:
-    """Return the user's key; None where there is none, or it may not be his own."""
+    """Return the user's key, or None where there is none, or it may not be his own."""
     try:
         status = path.lstat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:

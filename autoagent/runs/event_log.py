@@ -1,7 +1,7 @@
 """The durable log of a run: one JSON event a line, appended before it is shown, and synced before anything acts on it.
 
-A kernel lock (flock) lets one process write a run at a time; it goes with the process, however that ends. A line
-that a crash tore at the end is dropped when the log is opened; damage anywhere else is an error that names the line.
+A kernel lock (flock) lets one process write a run at a time. It goes with the process, however that ends. A line
+that a crash tore at the end is dropped when the log is opened. Damage anywhere else is an error that names the line.
 How many lines there should be is counted beside it (LogHolder).
 
 Not a database: one line a fact can be read, copied, cut and mended with any tool, years from now.
@@ -89,9 +89,9 @@ _PASSING = (
 
 
 class EventLog:
-    """The log of one run, held by this process; satisfies the Recorder protocol.
+    """The log of one run, held by this process. Satisfies the Recorder protocol.
 
-    `mask` is applied to every event before it is written; all readers see its result. Any thread may append.
+    `mask` is applied to every event before it is written. All readers see its result. Any thread may append.
     """
 
     def __init__(self, path: Path, run: str, seq: int, mask: Mask, clock: Callable[[], float]) -> None:
@@ -216,7 +216,7 @@ class EventLog:
         return self._mask(value)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
-        """Stamp the event and write it, synced if something acts on it; return it as written."""
+        """Stamp the event and write it, synced if something acts on it. Return it as written."""
         with self._lock:
             if self._broken:
                 raise StateError(self._broken)
@@ -272,7 +272,7 @@ class EventLog:
     def effective(self, offset: int = 0, before: int = 0) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: those that count, except recollections.
 
-        With an `offset`, in bytes, only later ones; `before` is the number of earlier ones, none of them taken back.
+        With an `offset`, in bytes, only later ones. `before` is the number of earlier ones, none of them taken back.
         """
         kinds = EVENTS.keys() - {Recalled.type}
         for event in effective(events_in(self.path, kinds, begin=(offset, before)), self._rewinds):
@@ -304,7 +304,7 @@ class EventLog:
         self.close()
 
     def _take(self, flags: int, path: Path | None = None) -> int:
-        """Open and lock the log; return how many events of it were on disk, as far as that was counted."""
+        """Open and lock the log. Return how many events of it were on disk, as far as that was counted."""
         with no_link(path or self.path):
             flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(path or self.path, flags, 0o600)
@@ -334,7 +334,7 @@ class EventLog:
 
 
 def _keep_out_of_git(state_dir: Path) -> None:
-    """Have git ignore the state folder, which lies in a repository with `-w .`; a .gitignore of the user stays."""
+    """Have git ignore the state folder, which lies in a repository with `-w .`. A .gitignore of the user stays."""
     with suppress(FileExistsError):
         file = os.open(state_dir / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(file, "w") as ignored:
@@ -358,7 +358,7 @@ def _keep_private(state_dir: Path) -> None:
 
 
 def _new_path(state_dir: Path, now: float) -> Path:
-    """Make the folder of a run that starts now; its id is the
+    """Make the folder of a run that starts now. Its id is the
     time in UTC, so that ids sort in the order of the runs.
     """
     while True:

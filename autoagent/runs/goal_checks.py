@@ -51,7 +51,7 @@ class GoalChecks:
     def check(
         self, run: Callable[[str], ProcessExit], labels: Callable[[], ResultMeta] = ResultMeta
     ) -> Iterator[Checked]:
-        """Run the checks and yield the outcome of each; `run`
+        """Run the checks and yield the outcome of each. `run`
         runs one, and raises CommandError if that cannot be done.
 
         `labels` returns the labels of the output of a program that has just run.

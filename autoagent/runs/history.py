@@ -2,14 +2,14 @@
 
 Each step becomes a pair of messages, the reply and its result, rendered and counted once. When the pairs outgrow their
 share, the oldest two thirds are replaced by a summary of one line a step. Trimming seldom and in blocks keeps the
-beginning of the prompt the same from step to step, as a provider's prefix cache requires. The newest pair always stays;
-if its share has shrunk (a smaller model took over, an endpoint found the prompt too long), it is rendered again.
+beginning of the prompt the same from step to step, as a provider's prefix cache requires. The newest pair always stays.
+If its share has shrunk (a smaller model took over, an endpoint found the prompt too long), it is rendered again.
 The summary is made from the events alone, so it costs no model call and can be derived again from the log.
 
 A result from outside is shown between marks that it cannot forge. The summary and the standing lines, which have no
 room for marks, name its source in place of its text.
 
-With native tool calls, a step is a call and its tool message; the steps of one reply are several calls of one message.
+With native tool calls, a step is a call and its tool message. The steps of one reply are several calls of one message.
 Feedback and notices are user messages even then.
 """
 
@@ -70,10 +70,10 @@ _QUOTED_LEAST = 24  # tokens of a quoted text; with less it is left out
 
 @dataclass(slots=True)
 class Exchange:
-    """One step as two messages; `tokens` counts both. `texts` are their texts without marks.
+    """One step as two messages. `tokens` counts both. `texts` are their texts without marks.
 
     `run` is the run of its events: the first steps of a fork belong to another run. If `reply` is a native tool call,
-    `user` is the tool's message and `beside` the other texts; `goes_on`: the previous step is of the same reply.
+    `user` is the tool's message and `beside` the other texts. `goes_on`: the previous step is of the same reply.
     """
 
     run: str
@@ -102,7 +102,7 @@ class _Result:
 
 
 class History:
-    """Add every event in order; read `messages` and `standing` before each prompt.
+    """Add every event in order. Read `messages` and `standing` before each prompt.
 
     `read_on` is the command that shows the omitted parts of a result, '' if there is none.
 
@@ -152,7 +152,7 @@ class History:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages, the user's first, then each reply and its result; empty before the first reply.
+        """The messages, the user's first, then each reply and its result, or empty before the first reply.
 
         Without native tool calls, which only a model that makes them is shown, user and assistant take turns.
         """
@@ -202,7 +202,7 @@ class History:
 
     @property
     def memorable(self) -> str:
-        """The newest step as a text to remember, with thought and command apart; '' if it is not worth it: a refused
+        """The newest step as a text to remember, with thought and command apart, or '' if it is not worth it: a refused
         reply or call, a result that the memory already holds, the review before the end, and the end.
 
         Text from outside in it has no marks: the caller puts them around the whole.
@@ -227,7 +227,7 @@ class History:
         return "\n".join(text[:_TOPIC] for text in (*said, *(result.text for result in self._results)))
 
     def feedback_in(self, step: int) -> str:
-        """Return the user's feedback in this step, with the call that it refers to; '' for none."""
+        """Return the user's feedback in this step, with the call that it refers to, or '' for none."""
         if not self._feedback or self._feedback[0] != step:
             return ""
         call = self._exchanges[-1].call if self._exchanges else None
@@ -235,7 +235,7 @@ class History:
 
     @property
     def feedback(self) -> str:
-        """The last feedback of the user; '' before the first."""
+        """The last feedback of the user, or '' before the first."""
         return self._feedback[1] if self._feedback else ""
 
     @property
@@ -372,7 +372,7 @@ class History:
         return self._count(rendered.name) + self._count(rendered.arguments) + PER_CALL + 2 * PER_MESSAGE
 
     def _rendered(self, event: Thought | Rejected) -> str | ToolCall:
-        """Return the reply as the prompt shows it; an unusable one by its beginning and end."""
+        """Return the reply as the prompt shows it. An unusable one by its beginning and end."""
         assert self._started is not None, "a run's first event is RunStarted"
         if isinstance(event, Thought):
             if self._started.native:
@@ -389,7 +389,7 @@ class History:
     def _rendered_call(
         self, step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any], limit: int
     ) -> ToolCall:
-        """Render a native tool call as valid JSON within `limit` tokens; long arguments keep head and tail."""
+        """Render a native tool call as valid JSON within `limit` tokens. Long arguments keep head and tail."""
 
         def whole(thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall | None:
             call = native_calls.made(step, name, thoughts, args)
@@ -409,7 +409,7 @@ class History:
 
     def _rendered_thought(self, event: Thought) -> str:
         """Render the reply in the response format, as it should
-        have been written; long arguments keep head and tail.
+        have been written. Long arguments keep head and tail.
 
         If a schema enforces the format, the history need not show it: the first thought is enough; and a small model,
         which would say it again and then do the same again, is shown none.
@@ -439,7 +439,7 @@ class History:
         paged: bool = False,
         read_on: str = "",
     ) -> str:
-        """Add a result of the newest reply, or a text `beside` it; before the first reply the text opens the run.
+        """Add a result of the newest reply, or a text `beside` it. Before the first reply the text opens the run.
 
         Returns it as shown: cut to its limit, which is larger if its command has `paged` it. The `marks` around it and
         the `heading` before them stay whole. `read_on` is the beginning of the command that shows the omitted part.

@@ -80,7 +80,7 @@ def find_run(state_dir: Path, prefix: str) -> str:
 
 
 def read(state_dir: Path, run: str, kinds: Collection[type[Event]] = ()) -> Iterator[Event]:
-    """Yield the events of a run without taking its lock; a torn last line is skipped.
+    """Yield the events of a run without taking its lock. A torn last line is skipped.
 
     With `kinds` only those of these types, which takes a tenth of the time: of other lines only the beginning is read.
     """
@@ -244,7 +244,7 @@ def holder_of(log: Path) -> str:
 
 
 def counted(log: Path) -> int:
-    """Return how many events of a log were on disk; 0 where nobody has counted. Raises as holder_of."""
+    """Return how many events of a log were on disk, or 0 where nobody has counted. Raises as holder_of."""
     count = _holder(log)[1]
     return int(count) if count.isdecimal() else 0
 

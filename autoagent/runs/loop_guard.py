@@ -19,7 +19,7 @@ QUOTED_CHARACTERS = 200  # of an earlier result, where a repeat is refused
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """A call that ran: its step, the beginning of its result and the hash
-    of it. `outside`: the result came from outside; `ok`: it did not fail.
+    of it. `outside`: the result came from outside. `ok`: it did not fail.
 
     The whole text is not kept: a run may read for days.
     """
@@ -47,14 +47,14 @@ def refusal(earlier: Earlier, failing: str = "") -> str:
 
 
 def shown_before(earlier: Earlier, failing: str = "") -> str:
-    """Refer the model to a result it is shown already, instead of repeating it; `failing` as for `refusal`."""
+    """Refer the model to a result it is shown already, instead of repeating it. `failing` as for `refusal`."""
     if earlier.ok:
         return " ".join(filter(None, (f"[the same as in step {earlier.step}]", failing, "Use another command.")))
     return f"[failed as in step {earlier.step}] Use it with other arguments, or first another command."
 
 
 class LoopGuard:
-    """Add every event in order; ask `barred` before a call is authorized, `same` after it ran.
+    """Add every event in order. Ask `barred` before a call is authorized, `same` after it ran.
 
     `barred_names`: commands with which the agent insists on a repeat, on a call that failed the same way before, or on
     an end that was put off. They are not offered again until another command has run: this gets a small model, which
@@ -133,7 +133,7 @@ class LoopGuard:
         return earlier if earlier.digest == fingerprint(text) else None
 
     def _repeated(self, call: Call) -> bool:
-        """Note a repeat; whether it is insisted on."""
+        """Note a repeat. Whether it is insisted on."""
         key = call.key
         insisted, self._insisted = self._insisted == key, key
         return insisted

@@ -30,13 +30,13 @@ from autoagent.text.facts import PURPOSE
 class ResumeState:
     """Add every event in order.
 
-    `step` is the newest one; `unusable` counts the unusable replies of this process since the last usable one. `call`
-    was asked for and is neither refused nor done; `started` says that it began to run, so that nobody can know whether
+    `step` is the newest one. `unusable` counts the unusable replies of this process since the last usable one. `call`
+    was asked for and is neither refused nor done. `started` says that it began to run, so that nobody can know whether
     it did. `waiting` are the further commands of a reply, as Thought has them, until the user has a word in it or drops
     a memory that they were asked for with, or the model has to look first whether one of them has run.
     `returned` is a result after which the step was not finished: remembered, and the run ended if it says so.
     `tree` is the newest snapshot of the workspace, `before` the newest one when the last command began. `remembers`:
-    something of the run was kept; `newest_memory` is the highest id of that by store. `distilled` are its facts, once
+    something of the run was kept. `newest_memory` is the highest id of that by store. `distilled` are its facts, once
     it has come to its end, `kept` is how many were kept since.
     """
 

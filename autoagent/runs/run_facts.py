@@ -34,7 +34,7 @@ What it did:
 
 
 def facts_prompt(task: Task, came_to: str, events: Iterable[Event], room: int, count: Count) -> str:
-    """Ask for the facts of a run, given its events; its steps take at most `room` tokens, some are left out if need be.
+    """Ask for the facts of a run, given its events. Its steps take at most `room` tokens, some are left out if need be.
 
     Text from outside stands between marks.
     """

@@ -65,7 +65,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class Standstill:
-    """Add every event in order; after each step, `alarm` names who is to hear of a standstill, `says` the text."""
+    """Add every event in order. After each step, `alarm` names who is to hear of a standstill, `says` the text."""
 
     NOT_KEPT = ("_specs",)  # in a checkpoint
 
@@ -172,7 +172,7 @@ class Standstill:
             self._start_again()
 
     def _count(self, what: Hashable, weight: int = _UNIT, *, again: int = 1) -> None:
-        """Count a step without progress; `again`: how often more the very same has come."""
+        """Count a step without progress. `again`: how often more the very same has come."""
         before = self._level
         self._steps += 1
         self._weight += weight

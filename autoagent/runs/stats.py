@@ -35,9 +35,9 @@ EMBEDDING = "embedding"  # the purpose of what an embedder was paid
 
 
 class RunStats:
-    """Add every event in order; for a run that is resumed, those of its log first.
+    """Add every event in order. For a run that is resumed, those of its log first.
 
-    Sub-agents count in spending, commands and changed files; steps, goals and the end are the run's own.
+    Sub-agents count in spending, commands and changed files. Steps, goals and the end are the run's own.
     """
 
     def __init__(self) -> None:

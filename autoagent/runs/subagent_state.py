@@ -19,7 +19,7 @@ class SubAgentState:
 
     `outcome` is None while it runs, `start` how it began; `changed` holds the workspace paths it has changed, in that
     order; `done` has of each command the arguments of its newest call that succeeded, `checked` of each goal what its
-    check has said since the newest change. `origin` is what its words come from, after what it has read; what its task
+    check has said since the newest change. `origin` is what its words come from, after what it has read. What its task
     comes from, whoever started it had read before.
     """
 

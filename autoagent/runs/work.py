@@ -38,10 +38,10 @@ class Work:
         handled: workspace paths that the run has read or changed.
         idle: commands since the newest change.
         again: whether one of these was given twice.
-        base: the snapshot of the workspace when work on the present goals began; '' if there is none yet.
+        base: the snapshot of the workspace when work on the present goals began, or '' if there is none yet.
         ran: the calls that ran programs since files were last changed by other means, with their results.
         put_off: whether an end was put off, and since then nothing was changed and no program has succeeded.
-        verdicts: the newest verdicts of the verifier, unless something has happened since; one for each judged goal.
+        verdicts: the newest verdicts of the verifier, unless something has happened since. One for each judged goal.
         told: whether the agent was told that the verifier finds a goal unmet, since the user last spoke.
         loaded: the groups of commands that the agent has loaded.
     """
@@ -97,7 +97,7 @@ class Work:
                 self._change(event.meta.changed, failed=event.meta.failed)
 
     def allowed_by(self, call: Call) -> str:
-        """Return who allowed this end of the run before it was put off; '' if anything has happened since."""
+        """Return who allowed this end of the run before it was put off, or '' if anything has happened since."""
         name, by = self._ending
         return by if call.name == name else ""
 

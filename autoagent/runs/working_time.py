@@ -15,7 +15,7 @@ _BETWEEN = (Undone, Rewound, Forked, Snapshot, SystemNotice, Feedback)  # what i
 
 
 class WorkingTime:
-    """Add every event of one agent in order; `recorded` is the seconds of work by the newest of them.
+    """Add every event of one agent in order. `recorded` is the seconds of work by the newest of them.
 
     Events of older programs do not say how long was worked: there all time counts between those of one process.
     """

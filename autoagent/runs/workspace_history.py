@@ -1,6 +1,6 @@
 """The history of the workspace through a run: a fold over the log that knows each state and which steps can be undone.
 
-Steps are the run's own, and the rounds of a team; changes by a sub-agent are part of the step during which they
+Steps are the run's own, and the rounds of a team. Changes by a sub-agent are part of the step during which they
 happened.
 """
 
@@ -79,7 +79,7 @@ class WorkspaceHistory:
 
     @property
     def undone(self) -> tuple[str, int] | None:
-        """The tree and the level before the last undo; None if there is none to take back."""
+        """The tree and the level before the last undo, or None if there is none to take back."""
         return self._undone[-1] if self._undone else None
 
     def after(self, step: int) -> str:

@@ -50,13 +50,13 @@ class Questioner(Protocol):
         """Show a proposal with nothing left out of its arguments and its diff."""
 
     def edit(self, text: str, suffix: str) -> str | None:
-        """Return the text as the user leaves it in an editor; None where there is no editor or it fails.
+        """Return the text as the user leaves it in an editor, or None where there is no editor or it fails.
 
         `suffix` is that of a file with such a text (`.py`).
         """
 
     def rewrite(self, text: str) -> str | None:
-        """Return the text as the user leaves it on lines that hold it already; None where no lines are edited."""
+        """Return the text as the user leaves it on lines that hold it already, or None where no lines are edited."""
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -66,7 +66,7 @@ class Questioner(Protocol):
         """Show what one of the `words` asks for."""
 
     def discard_typeahead(self) -> None:
-        """Forget what was typed before the question could be read; nothing where the input is no terminal."""
+        """Forget what was typed before the question could be read, or nothing where the input is no terminal."""
 
 
 class Steering(Protocol):
@@ -90,7 +90,7 @@ class Steering(Protocol):
 class UserAnswer:
     """A line understood.
 
-    `count`: commands to run, for `run`; `text`: the feedback, the `rule` to save, why it is asked `again`, the argument
+    `count`: commands to run, for `run`. `text`: the feedback, the `rule` to save, why it is asked `again`, the argument
     to `edit`, or the `word` that stood behind a slash, with what followed it.
     """
 
@@ -194,7 +194,7 @@ def _authorization(folded: str, yes: str) -> UserAnswer | None:
 
 
 def refusal(text: str, question: Question) -> str:
-    """Return why a text that comes from another terminal is no answer to a question; '' if it is one."""
+    """Return why a text that comes from another terminal is no answer to a question, or '' if it is one."""
     answer = read_answer(text, question.yes, question.no)
     blank, yes, no = not text.strip(), question.yes, question.no
     if question.kind == "text":
@@ -226,7 +226,7 @@ def _undecided(answer: UserAnswer, question: Question) -> str:
 
 
 def _no_continuous(rest: str, yes: str, *, warned: bool) -> str:
-    """Return why `/continuous` with this behind it decides nothing; '' if it does."""
+    """Return why `/continuous` with this behind it decides nothing, or '' if it does."""
     if rest and not rest.isdecimal():
         return f"/continuous takes a number or nothing, not {rest!r}."
     if rest and not 0 < int(rest) <= MOST_IN_ADVANCE:
@@ -329,7 +329,7 @@ class Ask:
             self._terminal.say(f"{answer.text} Nothing was run.")
 
     def _word(self, text: str, proposal: Proposal) -> Verdict | None:
-        """Do what a word behind a slash asks for; return the verdict if it decides on the proposal."""
+        """Do what a word behind a slash asks for. Return the verdict if it decides on the proposal."""
         word, _, rest = text.partition(" ")
         if word == "continuous":
             if problem := _no_continuous(rest, self._yes, warned=bool(proposal.warning)):
@@ -509,7 +509,7 @@ class Ask:
         return Question(kind, self._yes, self._no, warned, proposal, words=tuple(self._words))
 
     def _listen(self, words: str, question: Question) -> str:
-        """Read a line of answer; the first Ctrl-C returns to the question, a second ends the run."""
+        """Read a line of answer. The first Ctrl-C returns to the question, a second ends the run."""
         try:
             return self._answer(words, question)
         except KeyboardInterrupt:
@@ -527,7 +527,7 @@ class Ask:
             raise _ended(Status.UNANSWERED) from None
 
     def _edit(self, proposal: Proposal, name: str) -> dict[str, Any] | None:
-        """Return new arguments, or None if they stay as they are; `name` is the one to change, '' for the usual."""
+        """Return new arguments, or None if they stay as they are. `name` is the one to change, '' for the usual."""
         args = dict(proposal.call.args)
         shown = dict(self._mask(args))
         if name and name not in shown:
@@ -551,7 +551,7 @@ class Ask:
         return None
 
     def _rewritten(self, proposal: Proposal, shown: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-        """Return the arguments with one text as the user left it; None where nothing can be edited but by its name.
+        """Return the arguments with one text as the user left it, or None where nothing can be edited but by its name.
 
         Without a `name` it is the program or the text of the file, else the last text that is no path: what an edit
         puts in, not what it takes out.
@@ -596,7 +596,7 @@ def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Para
 
 
 def _with_secrets(edited: Mapping[str, Any], shown: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the edited arguments; one left as it was shown keeps its secret.
+    """Return the edited arguments. One left as it was shown keeps its secret.
 
     Raises ValueError for one that was changed around a secret which was not shown.
     """
@@ -656,7 +656,7 @@ class AuthorizerWrapper:
 
 
 class RuleAuthorizer(AuthorizerWrapper):
-    """Allows what a rule lets through, without a question and in spite of a warning; leaves all else to `inner`."""
+    """Allows what a rule lets through, without a question and in spite of a warning. Leaves all else to `inner`."""
 
     def __init__(self, rulebook: Rulebook, inner: Authorizer) -> None:
         super().__init__(inner)

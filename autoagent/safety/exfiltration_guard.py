@@ -1,7 +1,7 @@
 """The guard of three: a run that has read untrusted text, holds private data, and is about to act outward or
 irreversibly, needs a fresh answer of a person for it. Any two of the three are harmless together.
 
-A text from outside may tell the model to send away what it knows. Whether the model obeys cannot be seen; that all
+A text from outside may tell the model to send away what it knows. Whether the model obeys cannot be seen. That all
 three have come together can. So the guard does not judge what a call says, only what the run has read before it.
 
 - Untrusted: a result marked so by its command, or of one that declares that it is from outside; the descriptions of
@@ -86,7 +86,7 @@ class AccessObserver:
 
 
 class ExfiltrationGuard:
-    """Add every event of the run in order; `examine` a proposal before it is decided on, let it `observe` the call, and
+    """Add every event of the run in order. `examine` a proposal before it is decided on, let it `observe` the call, and
     `label` the result before it is recorded, so that all later readers of the log see what it carries.
 
     `specs` are those of all commands there are: one that is not among them declares nothing. `network`: programs reach
@@ -130,7 +130,7 @@ class ExfiltrationGuard:
 
     @property
     def source(self) -> str:
-        """The newest source of untrusted text that the run has read, such as a URL; '' if there is none."""
+        """The newest source of untrusted text that the run has read, such as a URL, or '' if there is none."""
         return next(reversed(self._sources), "")
 
     @property
@@ -233,7 +233,7 @@ class ExfiltrationGuard:
         return ResultMeta(changed=tuple(changed), tainted_by=source) if changed else PLAIN
 
     def source_of(self, path: str) -> str:
-        """Return what tainted a file or folder of the workspace; '' if nothing did."""
+        """Return what tainted a file or folder of the workspace, or '' if nothing did."""
         return self._tainted.source_of(path)
 
     def may_show(self, path: str) -> bool:
@@ -279,7 +279,7 @@ class ExfiltrationGuard:
         return spec.effects if spec else None
 
     def _reaches_out(self, command: str) -> bool:
-        """Return whether this command lets its user act outward; one that declares nothing is assumed to."""
+        """Return whether this command lets its user act outward. One that declares nothing is assumed to."""
         spec = self._specs.get(command)
         return spec is None or spec.outward
 
@@ -299,7 +299,7 @@ class ExfiltrationGuard:
 
     @property
     def _printed_by(self) -> str:
-        """The outside source of what a program prints; '' if there is none."""
+        """The outside source of what a program prints, or '' if there is none."""
         return self.source or self._tainted.source_of(".") or ("the network" if self._network else "")
 
     def _returned(self, event: Returned) -> None:
@@ -311,7 +311,7 @@ class ExfiltrationGuard:
             self._made.update(event.meta.changed)
 
     def _carried(self, meta: ResultMeta, by: str, memory: int | None = None) -> None:
-        """Record that the run has read what carries these labels; `by` names it, `memory` is it if it was recalled."""
+        """Record that the run has read what carries these labels. `by` names it, `memory` is it if it was recalled."""
         for source in filter(None, (meta.untrusted, meta.quoted)):
             if memory is None:
                 self._read.add(source)
@@ -324,7 +324,7 @@ class ExfiltrationGuard:
             self._held[by] = None
 
     def _drop(self, memory: int) -> None:
-        """Let go of the text that only this memory has brought; private data stays what it is."""
+        """Let go of the text that only this memory has brought. Private data stays what it is."""
         source = self._brought.pop(memory, "")
         if not source or source in self._read:
             return

@@ -68,7 +68,7 @@ class OpenQuestion:
 
 
 class HeldQuestion:
-    """A question that this process waits with; it is open until it is closed, or the process is gone."""
+    """A question that this process waits with. It is open until it is closed, or the process is gone."""
 
     def __init__(self, folder: int, file: int, id: str) -> None:
         self.id = id
@@ -77,13 +77,13 @@ class HeldQuestion:
 
     @property
     def is_answered(self) -> bool:
-        """Whether there is an answer; after `close` there is none."""
+        """Whether there is an answer. After `close` there is none."""
         if self._folder < 0:
             return False
         return _is_there(self._folder, self.id + _ANSWER)
 
     def close(self) -> str | None:
-        """Ask no longer; return the answer that came before, None if there is none."""
+        """Ask no longer. Return the answer that came before, None if there is none."""
         if self._folder < 0:
             return None
         text = None
@@ -122,7 +122,7 @@ class OpenQuestions:
             raise StateError(f"A question cannot be kept in {self._path}: {error.strerror}.") from error
 
     def all(self) -> list[OpenQuestion]:
-        """Return the questions that are open, the oldest first; forget those whose process is gone.
+        """Return the questions that are open, the oldest first. Forget those whose process is gone.
 
         Raises StateError.
         """
@@ -184,7 +184,7 @@ class OpenQuestions:
 
 
 def pick(questions: Sequence[OpenQuestion], wanted: str) -> OpenQuestion:
-    """Return the question of this id, or of the run, by any unique prefix; '' for the only one there is.
+    """Return the question of this id, or of the run, by any unique prefix, or '' for the only one there is.
 
     Of several of one run it is the one that the run waits for. Raises StateError if there is none, or more than one.
     """

@@ -1,18 +1,18 @@
 """Rules that let calls run without a question: `COMMAND`, or `COMMAND:PATTERN` on the command's first argument.
 
-What a pattern means follows from that argument; `*` stands for any text but what could change the meaning:
+What a pattern means follows from that argument. `*` stands for any text but what could change the meaning:
 
 - a path (`write_to_file:notes/*`): matched with the place the path leads to, or with its own for a command that takes
-  a link for itself (`delete_file`); `*` stays within a folder, `**` does not.
-- a URL (`browse_website:https://docs.python.org/*`): scheme, host and port as they are, `*` in a host within one label;
-  no user name, no `..`.
+  a link for itself (`delete_file`). `*` stays within a folder, `**` does not.
+- a URL (`browse_website:https://docs.python.org/*`): scheme, host and port as they are, `*` in a host within one label.
+  No user name, no `..`.
 - a shell line (`execute_shell:git status`): the whole line; `*` stands for no character that a shell reads as more than
   itself, such as `;`, `|`, `$`, quotes or a new line.
 - any other text: the whole of it.
-- code, and whatever its command does not declare to be one of these: the whole of it; `*` is an asterisk.
+- code, and whatever its command does not declare to be one of these: the whole of it. `*` is an asterisk.
 
 The other arguments are not looked at. Rules come from the user alone: flags, his config, and a file beside that which
-has the rules for each folder; nothing in a folder itself is read.
+has the rules for each folder. Nothing in a folder itself is read.
 
 Not covered: what a program does that a rule lets run. `execute_shell:git *` lets every option of git through, also
 those that run other programs.
@@ -46,7 +46,7 @@ _RULE = re.compile(rf"([A-Za-z_][A-Za-z0-9_]*|{PREFIX}[A-Za-z0-9_-]+)(?::(.*))?"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; `pattern` None lets every call of the command through."""
+    """One rule. `pattern` None lets every call of the command through."""
 
     command: str
     pattern: str | None = None
@@ -180,7 +180,7 @@ class SavedRules:
         self._folder = str(folder)
 
     def load(self) -> list[Rule]:
-        """Return the rules, oldest first; none if there is no file."""
+        """Return the rules, oldest first, or none if there is no file."""
         try:
             return [Rule.parse(text) for text in self._folders().get(self._folder, [])]
         except (ValueError, TypeError, KeyError, AttributeError, SettingsError) as error:
@@ -205,7 +205,7 @@ class SavedRules:
             raise StateError(f"The rules {self.path} are damaged ({error}); mend or delete the file.") from error
 
     def add(self, rule: Rule) -> bool:
-        """Save a rule; False if it is there already."""
+        """Save a rule, or False if it is there already."""
         with self._locked():
             rules = self.load()
             if rule in rules:
@@ -214,7 +214,7 @@ class SavedRules:
         return True
 
     def remove(self, rule: Rule) -> bool:
-        """Revoke a rule; False if it is not there."""
+        """Revoke a rule, or False if it is not there."""
         with self._locked():
             rules = self.load()
             if rule not in rules:
@@ -247,7 +247,7 @@ class SavedRules:
 class Rulebook:
     """The rules that hold in a run, and the calls that were proposed in it.
 
-    `specs` are those of all commands, `given` the rules of flags and settings; `place` tells where a path of the
+    `specs` are those of all commands, `given` the rules of flags and settings. `place` tells where a path of the
     workspace leads. Raises SettingsError for a given rule that is none, StateError where the saved ones cannot be used.
     """
 

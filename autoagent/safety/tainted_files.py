@@ -1,7 +1,7 @@
 """A small durable record of the files of the workspace that hold text from outside: taint outlives the run.
 
 One JSON object a line, appended and synced before the run goes on. A file that is still as it was left then is no data
-of the user's; one that was touched since may be both: it stays tainted, and it counts as the user's own.
+of the user's. One that was touched since may be both: it stays tainted, and it counts as the user's own.
 
 Extended attributes would be lost by an editor that writes anew, and by many file systems.
 
@@ -33,7 +33,7 @@ LOOKED_AT = 20_000  # files searched for one of the user's own; if there are mor
 class Mark:
     """A workspace path, what tainted it, when (event `seq` of a run), and how the file was left.
 
-    `changed` is the time of its last change of any kind (ctime, which no program can set back); for a folder, which
+    `changed` is the time of its last change of any kind (ctime, which no program can set back). For a folder, which
     stands for all that is in it, the time of the mark. Both in nanoseconds since the epoch; 0 where what is there may
     be the user's as well.
     """
@@ -48,7 +48,7 @@ class Mark:
 
 
 class TaintedFiles:
-    """The tainted files beneath `workspace_root`; `path` is the record, in a folder of the agent's own.
+    """The tainted files beneath `workspace_root`. `path` is the record, in a folder of the agent's own.
 
     Paths are relative to the root, or absolute inside it. Raises StateError if the record cannot be used. The agents
     of a run share one, each in a thread of its own.
@@ -62,7 +62,7 @@ class TaintedFiles:
             self._marks[mark.path] = mark
 
     def mark(self, paths: Sequence[str], source: str, *, run: str = "", seq: int = 0, shared: bool = False) -> None:
-        """Record files or folders as tainted by `source` from this event on; what is not there is passed over.
+        """Record files or folders as tainted by `source` from this event on. What is not there is passed over.
 
         `shared`: they may hold the user's own data as well. Folding events again, for a resumed run, changes nothing.
         """
@@ -98,7 +98,7 @@ class TaintedFiles:
             self._append(list(found.values()))
 
     def source_of(self, path: str) -> str:
-        """Return what tainted the file, its folder, or a file in the folder; '' if nothing did."""
+        """Return what tainted the file, its folder, or a file in the folder, or '' if nothing did."""
         where = self._locate(path)
         if (mark := self._nearest(where)) is not None:
             return mark.source
@@ -154,7 +154,7 @@ class TaintedFiles:
         return (status.st_size, status.st_ctime_ns) == (mark.size, mark.changed)
 
     def _equals(self, other: TaintedFiles, file: str) -> bool:
-        """Return whether the file is the same in the other workspace; False if that cannot be compared."""
+        """Return whether the file is the same in the other workspace, or False if that cannot be compared."""
         with suppress(OSError):
             return filecmp.cmp(self._root / file, other._root / file, shallow=False)
         return False

@@ -3,7 +3,7 @@
 A program sees the workspace, the system's programs, a few files of /etc, the Python interpreter, a /proc with itself
 alone, and a private /tmp. The agent's own files in the workspace are covered.
 
-Of the files in the workspace that have hard links outside, the first are read-only; further ones are among the gaps.
+Of the files in the workspace that have hard links outside, the first are read-only. Further ones are among the gaps.
 
 Not covered: bugs of the kernel; full disks, since only the size of a single file is limited; System V shared
 memory that is not attached counts for nothing. Where SIGKILL meets the agent between two certain system calls of
@@ -104,7 +104,7 @@ class Cover:
 
     To mount over a missing file, an empty file has to be put in its place, or in that of the first missing folder on
     the way. Each Cover that needs it holds a lock on it (a sub-agent has one of its own), and the last one removes it.
-    If an agent was killed it stays; the next one recognises it by its time of change, the earliest possible.
+    If an agent was killed it stays. The next one recognises it by its time of change, the earliest possible.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -113,7 +113,7 @@ class Cover:
         self._placeholders: dict[Path, int] = {}  # with the descriptor that has the lock
 
     def mounts(self, read_only: Iterable[str] = ()) -> Iterator[str]:
-        """Yield the options for bubblewrap; folders that hold such a file, or a `read_only` one, cannot be renamed."""
+        """Yield the options for bubblewrap. Folders that hold such a file, or a `read_only` one, cannot be renamed."""
         guarded = [self._root / place for place in read_only]
         held = (above for place in (*self._places, *guarded) for above in place.parents)
         for above in sorted({above for above in held if self._is_inside(above)}):
@@ -226,7 +226,7 @@ def _as_far_as_allowed(which: int, limit: int) -> int:
 
 
 def _readable(content: bytes) -> int:
-    """Return a descriptor to read the bytes from; a pipe takes them at once, as they are few."""
+    """Return a descriptor to read the bytes from. A pipe takes them at once, as they are few."""
     read, write = os.pipe()
     os.write(write, content)
     os.close(write)

@@ -24,7 +24,7 @@ _Identity = tuple[int, int]  # of a file system, and of a file in it
 
 @dataclass(frozen=True, slots=True)
 class SharedFiles:
-    """The files with links outside, by their path; `whole`: the workspace was looked through to its end."""
+    """The files with links outside, by their path. `whole`: the workspace was looked through to its end."""
 
     identities: Mapping[str, _Identity]
     whole: bool

@@ -39,7 +39,7 @@ class _FilterProgram(ctypes.Structure):
 
 
 def landlock_abi() -> int:
-    """Return the version of Landlock that the kernel offers; 0 if it has none."""
+    """Return the version of Landlock that the kernel offers, or 0 if it has none."""
     try:
         return syscall(_CREATE, None, 0, _VERSION)
     except OSError:  # ENOSYS, EOPNOTSUPP, or a filter of system calls around us
@@ -56,14 +56,14 @@ def confine(
     """Confine this process and all that come from it.
 
     Args:
-        visible: files and folders to be read and executed; those that are not there are passed over.
+        visible: files and folders to be read and executed. Those that are not there are passed over.
         writable: folders with all rights.
         devices: files to be read and written.
         out_of_reach: paths in a writable folder without any rights, whether they exist or not.
         network: whether it may make sockets.
 
     Raises:
-        OSError: a part of it is not to be had; the process must not go on.
+        OSError: a part of it is not to be had. The process must not go on.
     """
     abi = landlock_abi()
     tcp = _TCP if abi >= _ABI_OF_TCP and not network else 0
@@ -96,7 +96,7 @@ def _filter(steps: bytes) -> None:
 
 
 def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Yield the paths in a folder with their rights, which hold for all beneath; a folder with holes is only listed."""
+    """Yield the paths in a folder with their rights, which hold for all beneath. A folder with holes is only listed."""
     if not any(place.startswith(folder + "/") for place in out_of_reach):
         yield folder, _EVERYTHING & ~_MAKE_DEVICES
         return

@@ -11,9 +11,9 @@ _THREADS_EACH = 16  # of a process, in the mean
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
     """The resources that one program and its descendants may take
-    together; `file` is for each file. Two programs may take them twice.
+    together. `file` is for each file. Two programs may take them twice.
 
-    `seconds` is the time from start to end of a program that is waited for; `cpu` that of processors, which counts in
+    `seconds` is the time from start to end of a program that is waited for. `cpu` that of processors, which counts in
     the background too. `memory` and `file` are bytes. Of the output, the first `head` and the last `tail` bytes are
     kept.
     """

@@ -70,7 +70,7 @@ def _prefixes(python: str) -> tuple[str, str]:
 
 
 def search_path(python: str) -> tuple[str, ...]:
-    """Return the folders in which programs are looked for; that of the Python interpreter comes first."""
+    """Return the folders in which programs are looked for. That of the Python interpreter comes first."""
     return tuple(dict.fromkeys((str(Path(python).parent), *_USUAL_PATH)))
 
 

@@ -30,7 +30,7 @@ _LAST_WORDS = 5.0  # seconds that what is left in the pipe may take once the pro
 class Launch:
     """The start of a program within a boundary: the command that is really executed, and its environment.
 
-    It is ended by the signal `ending` to its process group, and ends with the thread that started it; either way it
+    It is ended by the signal `ending` to its process group, and ends with the thread that started it. Either way it
     takes all its descendants with it, also those in sessions of their own. `descriptors` are handed to it and then
     closed here, as is what it is `held` by. With `folded`, a status of 128 + n stands for signal n, as with a shell.
     """
@@ -63,11 +63,11 @@ class Boundary(Protocol):
         """Return how to start a program in a folder of the workspace, with these variables besides the usual ones."""
 
     def close(self) -> None:
-        """Leave nothing behind; nothing is launched afterwards."""
+        """Leave nothing behind. Nothing is launched afterwards."""
 
 
 class OutputBuffer:
-    """Takes bytes and keeps the first `head` and the last `tail` of them; `total` counts all."""
+    """Takes bytes and keeps the first `head` and the last `tail` of them. `total` counts all."""
 
     def __init__(self, head: int, tail: int) -> None:
         self.total = 0
@@ -84,7 +84,7 @@ class OutputBuffer:
             del self._last[: -self._tail]
 
     def kept(self) -> bytes:
-        """Return head and tail; if bytes between them were left out, with a line that says how many."""
+        """Return head and tail. If bytes between them were left out, with a line that says how many."""
         last = bytes(self._last[-self._tail :])
         left_out = self.total - len(self._first) - len(last)
         mark = f"\n[... {left_out:,} of {self.total:,} bytes left out ...]\n".encode() if left_out else b""
@@ -137,7 +137,7 @@ class Process:
         return self._process.pid
 
     def wait(self) -> ProcessExit:
-        """Wait for its end, or end it at a limit; nothing of it is left then."""
+        """Wait for its end, or end it at a limit. Nothing of it is left then."""
         limit = ""
         try:
             limit = self._watch()
@@ -150,7 +150,7 @@ class Process:
         return self._exit(limit)
 
     def end(self) -> None:
-        """Have it end; from any thread."""
+        """Have it end. From any thread."""
         with self._lock:
             if self._process.returncode is None:  # or the pid may be another's by now
                 os.killpg(self._process.pid, self._launch.ending)
@@ -194,7 +194,7 @@ class Process:
         return ""
 
     def _read(self, pipe: int) -> bool:
-        """Read the content of the pipe; False at its end."""
+        """Read the content of the pipe, or False at its end."""
         piece = os.read(pipe, 65536)
         self._kept.add(piece)
         self._printed(piece)
@@ -278,7 +278,7 @@ def _offer_to_the_oom_killer(use: Use) -> None:
 
 
 def _in_memory(data: bytes) -> int:
-    """Return a descriptor to read the bytes from; they are never on a disk."""
+    """Return a descriptor to read the bytes from. They are never on a disk."""
     descriptor = os.memfd_create("data")
     with os.fdopen(descriptor, "wb", closefd=False) as file:
         file.write(data)

@@ -59,7 +59,7 @@ def is_known() -> bool:
 
 
 def guard(*, sockets: bool, groups: bool) -> bytes:
-    """Refuse system calls that no agent's program needs or that have led out of sandboxes; struct sock_filter[].
+    """Refuse system calls that no agent's program needs or that have led out of sandboxes. Struct sock_filter[].
 
     That is looking into other processes, namespaces, keys of the kernel, io_uring, faked input on a terminal, and files
     that run with the rights of their owner or group (the kernel takes these bits from a new file that is written to);
@@ -111,7 +111,7 @@ def _refusals(numbers: list[int], error: int) -> list[bytes]:
 
 
 def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
-    """Return one struct sock_filter; `yes` and `no` are how many steps a jump leaves out."""
+    """Return one struct sock_filter. `yes` and `no` are how many steps a jump leaves out."""
     return struct.pack("=HBBI", code, yes, no, value)
 
 
@@ -124,6 +124,6 @@ def _unless(test: int, value: int, error: int) -> list[bytes]:
 
 
 def _with_argument(number: int, argument: int, tests: list[bytes]) -> list[bytes]:
-    """Return the tests of one argument of the call with this number; a call that passes them is allowed."""
+    """Return the tests of one argument of the call with this number. A call that passes them is allowed."""
     body = [_step(_LOAD, argument), *tests, _step(_RETURN, _ALLOW)]
     return [_step(_EQUAL, number, 0, len(body)), *body]

@@ -1,6 +1,6 @@
 """A program that waits within its sandbox until it has its limits, and until the sandbox is sure to end with the agent.
 
-bubblewrap ties itself to the agent step by step while it starts; an agent that is killed meanwhile would leave behind a
+bubblewrap ties itself to the agent step by step while it starts. An agent that is killed meanwhile would leave behind a
 program that nobody watches. So what bubblewrap starts is a shell that asks for leave, and becomes the program when it
 is answered. Where the agent is gone it ends instead.
 """
@@ -43,7 +43,7 @@ class HeldStart:
     def release(self, stdin: str) -> None:
         """Let it begin, with its limits and with this file as its standard input.
 
-        Raises OSError if it cannot have its limits; it ends when this is closed.
+        Raises OSError if it cannot have its limits. It ends when this is closed.
         """
         self.stdin.close()  # or its end would not be seen
         asked, about, *_ = self._ours.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))

@@ -40,7 +40,7 @@ class _Supervised(ABC):
         self.path: Sequence[str] = search_path(python)
 
     def launch(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool) -> Launch:
-        """Launch as Boundary does; without a confinement the network is there in any case."""
+        """Launch as Boundary does. Without a confinement the network is there in any case."""
         command = supervisor.command(str(folder), self._limits.file, argv, self._confinement(network))
         return Launch(command, variables(self.path, str(self._home), env))
 
@@ -50,7 +50,7 @@ class _Supervised(ABC):
 
     @abstractmethod
     def _confinement(self, network: bool) -> dict[str, Any]:
-        """Return the arguments of landlock_rules.confine; none for no confinement."""
+        """Return the arguments of landlock_rules.confine, or none for no confinement."""
 
 
 class Unconfined(_Supervised):

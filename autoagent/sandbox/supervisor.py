@@ -80,7 +80,7 @@ def _become(options: dict[str, Any], argv: list[str]) -> None:
 
 
 def _wait(program: int) -> int:
-    """Wait until the program has ended, or is to end; return its wait status, in the second case that of SIGTERM."""
+    """Wait until the program has ended, or is to end. Return its wait status, in the second case that of SIGTERM."""
     while signal.sigwait({signal.SIGCHLD, signal.SIGTERM}) == signal.SIGCHLD:
         while child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if child.si_pid == program:  # it stays a zombie: its number is that of the group

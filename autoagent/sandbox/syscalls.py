@@ -13,7 +13,7 @@ def prctl(option: int, *arguments: int) -> int:
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Call syscall(2); integers are passed as long, the rest as ctypes passes it. Raises OSError."""
+    """Call syscall(2). Integers are passed as long, the rest as ctypes passes it. Raises OSError."""
     passed = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
     return _checked(_libc().syscall(ctypes.c_long(number), *passed))
 

@@ -12,7 +12,7 @@ _PARENT = 1
 
 
 def tree_of(root: int) -> dict[int, list[bytes]]:
-    """Return the process `root` and its descendants by their pid, itself first; empty if it is gone.
+    """Return the process `root` and its descendants by their pid, itself first, or empty if it is gone.
 
     With each come the fields of /proc/PID/stat from the state on, which is the third there (proc(5)).
     """

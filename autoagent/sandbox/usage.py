@@ -29,7 +29,7 @@ class Use:
 
 
 def use_of(root: int) -> Use:
-    """Return the present usage of the process `root` and its descendants; nothing if it is gone."""
+    """Return the present usage of the process `root` and its descendants, or nothing if it is gone."""
     tree = tree_of(root)
     return Use(
         tuple(tree),
@@ -40,7 +40,7 @@ def use_of(root: int) -> Use:
 
 
 def shared_memory(use: Use) -> int:
-    """Return the bytes of memory of these processes; a page shared by n counts 1/n for each. Slow.
+    """Return the bytes of memory of these processes. A page shared by n counts 1/n for each. Slow.
 
     A process whose share cannot be read counts for nothing.
     """

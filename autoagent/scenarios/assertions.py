@@ -1,4 +1,4 @@
-"""Compares the outcome of a session with what was expected; each difference becomes a few lines for a person."""
+"""Compares the outcome of a session with what was expected. Each difference becomes a few lines for a person."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRITTEN = 200  # characters of a part, as it is repeated
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """The outcome of a session that ended by itself. `events` are numbers by type; `folder` is as it was left.
+    """The outcome of a session that ended by itself. `events` are numbers by type. `folder` is as it was left.
 
     Of the script, `replies` were left over and `surplus` too few; of the answers, `answers` were left over.
     """
@@ -33,7 +33,7 @@ class SessionOutcome:
 
 
 def differences(session: ScenarioSession, outcome: SessionOutcome) -> Iterator[str]:
-    """Yield the differences; each begins with the `file:line` of what was expected."""
+    """Yield the differences. Each begins with the `file:line` of what was expected."""
     expected = session.expected
     if outcome.code != expected.code:
         yield f"{expected.place}: exit: expected {expected.code}, but it ended with {outcome.code}."
@@ -91,7 +91,7 @@ def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
 
 
 def _diff(expected: str, found: str) -> list[str]:
-    """Compare line by line; a line end that is missing at the end is a difference like any other."""
+    """Compare line by line. A line end that is missing at the end is a difference like any other."""
     before, after = (text.replace("\n", "\\n\n").splitlines() for text in (expected, found))
     return list(difflib.unified_diff(before, after, "expected", "found", n=1, lineterm=""))
 

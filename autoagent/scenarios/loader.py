@@ -1,4 +1,4 @@
-"""Reads a scenario's file; whatever in it makes no sense is reported with its line."""
+"""Reads a scenario's file. Whatever in it makes no sense is reported with its line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXPECTED = ("exit", "screen", "not_on_screen", "prompt", "not_in_prompt", "file
 
 
 def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
-    """Read the scenario in a file; unless `trusted`, files, variables and paths may come from nowhere else.
+    """Read the scenario in a file. Unless `trusted`, files, variables and paths may come from nowhere else.
 
     Raises SettingsError, which names file and line of what cannot be used.
     """
@@ -217,7 +217,7 @@ def _confine(entries: Mapping[str, YamlEntry], sessions: Sequence[Mapping[str, Y
 
 
 def _own_variables() -> frozenset[str]:
-    """Return the settings and the display variables; others could load programs, or files of the user's."""
+    """Return the settings and the display variables. Others could load programs, or files of the user's."""
     return frozenset(name for f in fields(Settings) for name in f.metadata["env"]) | _OF_THE_SCREEN
 
 
@@ -230,7 +230,7 @@ def _confine_source(source: YamlEntry) -> None:
 
 
 def _leading_out(arguments: YamlEntry) -> str:
-    """Return the first word that is such a path, also behind a `=`; '' if none is. Flags are checked elsewhere."""
+    """Return the first word that is such a path, also behind a `=`, or '' if none is. Flags are checked elsewhere."""
     for word in _arguments(arguments):
         for path in (PurePosixPath(word), PurePosixPath(word.partition("=")[2])):
             if path.is_absolute() or ".." in path.parts:

@@ -49,7 +49,7 @@ _CONTROL = re.compile(
 class Ran:
     """The outcome of a process: its exit code (None: it timed out), its screen, and the use of the answers.
 
-    `typed` answers were asked for; at `ends` more questions the input had ended.
+    `typed` answers were asked for. At `ends` more questions the input had ended.
     """
 
     code: int | None
@@ -61,7 +61,7 @@ class Ran:
 def run_at_terminal(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str], answers: Sequence[str], seconds: float
 ) -> Ran:
-    """Run the program at a terminal; at each question the next answer is typed, at the first one left over Ctrl-D.
+    """Run the program at a terminal. At each question the next answer is typed, at the first one left over Ctrl-D.
 
     Raises SetupError if there are no such terminals.
     """
@@ -106,7 +106,7 @@ def _command(start: str, arguments: Sequence[str]) -> list[str]:
 
 
 def plain(shown: bytes) -> str:
-    """Return the output of a terminal without control characters; lines end with `\\n`."""
+    """Return the output of a terminal without control characters. Lines end with `\\n`."""
     return _CONTROL.sub("", shown.decode("utf-8", "replace"))
 
 
@@ -136,7 +136,7 @@ class _Person:
         """Return whether the cursor stands behind a question, which is recognised by its end.
 
         Where readline asks, and where what is typed is hidden, the terminal no longer gathers and shows what is typed
-        for as long as the question waits; elsewhere it has to be quiet for a while. The echo of an answer ends its
+        for as long as the question waits. Elsewhere it has to be quiet for a while. The echo of an answer ends its
         line: until it does, the question is still the last one.
         """
         import termios
@@ -156,7 +156,7 @@ class _Person:
 def started(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], *, stdin: int, output: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that lasts, with all it starts, for as long as the block; nothing of it is left afterwards.
+    """Start a process that lasts, with all it starts, for as long as the block. Nothing of it is left afterwards.
 
     Not covered: on systems other than Linux, its child processes stay unless they end by themselves.
     """

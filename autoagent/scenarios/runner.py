@@ -46,10 +46,10 @@ class Played:
 def play(
     scenario: Scenario, *, keep: bool, state: Path | None = None, bounds: Mapping[str, Any] | None = None
 ) -> Played:
-    """Play the sessions up to the first one with a problem; nothing that was started is left behind.
+    """Play the sessions up to the first one with a problem. Nothing that was started is left behind.
 
-    `state` is where their runs are kept, as far as the scenario does not say itself; None: in its folder. `bounds` are
-    the settings it may only tighten (see autoagent.config.scenario_bounds); None: it is taken as it stands.
+    `state` is where their runs are kept, as far as the scenario does not say itself. None: in its folder. `bounds` are
+    the settings it may only tighten (see autoagent.config.scenario_bounds). None: it is taken as it stands.
 
     Raises SetupError if there are no terminals to play at, SettingsError if its files cannot be put there.
     """
@@ -94,7 +94,7 @@ class _Stage:
         self._last: Path | None = None  # the state folder of the last session
 
     def play(self, session: ScenarioSession) -> tuple[list[str], str]:
-        """Play a session; return its problems and its screen."""
+        """Play a session. Return its problems and its screen."""
         place = session.expected.place
         run = self._run_of_last_session()
         if RUN in session.arguments and not run:
@@ -128,7 +128,7 @@ class _Stage:
         return problems, ran.screen
 
     def _run_of_last_session(self) -> str:
-        """Return the run whose log was written last; ids have no order within a second."""
+        """Return the run whose log was written last. Ids have no order within a second."""
         if self._last is None:
             return ""
         logs = [self._last / "runs" / run / "events.jsonl" for run in run_ids(self._last)]
@@ -173,7 +173,7 @@ def _put(path: Path, file: GivenFile) -> None:
 
 def _held(bounds: Mapping[str, Any] | None, state: Path | None) -> dict[str, str]:
     """Return the variable that holds each process to the
-    bounds; its runs may be kept at `state`, outside the folder.
+    bounds. Its runs may be kept at `state`, outside the folder.
     """
     if bounds is None:
         return {}

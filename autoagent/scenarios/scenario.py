@@ -1,4 +1,4 @@
-"""A scenario as records; docs/scenarios.md describes the file it is written in."""
+"""A scenario as records. Docs/scenarios.md describes the file it is written in."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExpectedFile:
 class Expected:
     """The expected outcome of a session. The parts of the screen come in order, those of the prompts anywhere.
 
-    `commands` and `events` (by type) are numbers of this session alone; None and missing ones may be any.
+    `commands` and `events` (by type) are numbers of this session alone. None and missing ones may be any.
     """
 
     place: str

@@ -19,7 +19,7 @@ class ScriptedEndpoint:
     """Answers each chat request with the next reply of a script, from its start until `close`.
 
     It knows chat completions and nothing more, so that commands are asked for in plain text and all that the model is
-    told stands in the messages. `prompts` holds them, a text for each request; `surplus` counts the requests for which
+    told stands in the messages. `prompts` holds them, a text for each request. `surplus` counts the requests for which
     no reply was left: they fail. A verifier is answered without the script, and finds every goal met.
 
     Not covered: sub-agents take their replies from the same script, in the order in which they happen to ask.

@@ -85,7 +85,7 @@ class Provider:
             return ""
 
     def get(self, path: str, **content: Any) -> ProviderAnswer:
-        """GET; `content` and errors as with `post`."""
+        """GET. `content` and errors as with `post`."""
         return self._request("GET", path, content)
 
     def post(self, path: str, **content: Any) -> ProviderAnswer:
@@ -152,7 +152,7 @@ def _forget_target(response: requests.Response, **_: Any) -> None:
 
 
 def host_of(url: str) -> str:
-    """Return the host of an address, with the port if one is named; '' if there is none."""
+    """Return the host of an address, with the port if one is named, or '' if there is none."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2]
     except ValueError:  # brackets that are not closed
@@ -160,7 +160,7 @@ def host_of(url: str) -> str:
 
 
 def reason_of(body: bytes) -> str:
-    """Return the text of an error body on one line; for JSON the message, wherever the known services put it."""
+    """Return the text of an error body on one line. For JSON the message, wherever the known services put it."""
     text = body.decode(errors="replace")
     try:
         said = next(_messages(json.loads(text)), "")

@@ -1,7 +1,7 @@
 """Pages as a headless Chromium or Firefox shows them, through playwright (the extra `browser`).
 
 The browser itself has no network: its proxy leads nowhere and it resolves no name. Every request of a page comes to us
-and goes through the network guard. Only GET is allowed; pictures, films and fonts are refused. There are no downloads,
+and goes through the network guard. Only GET is allowed. Pictures, films and fonts are refused. There are no downloads,
 service workers or WebSockets, and the environment holds no secrets. Each page gets a browser of its own, which is
 closed with it.
 
@@ -75,7 +75,7 @@ Fetch = Callable[..., WebPage]
 
 
 def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
-    """Return the page as HTML once its scripts have run; what
+    """Return the page as HTML once its scripts have run. What
     is no HTML comes as `fetch` gave it. `name` as in _launch.
 
     Raises CommandError: what `fetch` raises for the page itself, no browser, a page that does not come to an end.
@@ -123,7 +123,7 @@ async def _render(first: WebPage, limit: int, fetcher: _Fetcher, name: str, seco
 
 
 async def _launch(playwright: Playwright, name: str, home: str) -> Browser:
-    """`chromium`: the system's, or playwright's own; `firefox`: playwright's own, as no other lets itself be led."""
+    """`chromium`: the system's, or playwright's own. `firefox`: playwright's own, as no other lets itself be led."""
     from playwright.async_api import Error
 
     env: dict[str, str | float | bool] = {"HOME": home, "PATH": os.defpath, "LANG": os.environ.get("LANG", "C.UTF-8")}

@@ -1,6 +1,6 @@
 """Search engines: DuckDuckGo and others through ddgs, Google's Custom Search, a SearXNG server of the user's own.
 
-Not covered: ddgs connects by itself, to the engines it names and nowhere else; the network guard does not see it, and
+Not covered: ddgs connects by itself, to the engines it names and nowhere else. The network guard does not see it, and
 the proxy of the environment is used.
 """
 
@@ -54,7 +54,7 @@ def ask_ddgs(engine: str, query: str, count: int) -> Sequence[Mapping[str, str]]
 
 
 def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE) -> SearchResults:
-    """Return the hits of the first engine that has some; each
+    """Return the hits of the first engine that has some. Each
     is asked twice. Raises CommandError if none can be reached.
     """
     problems: dict[str, str] = {}
@@ -78,7 +78,7 @@ def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE)
 
 
 def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) -> SearchResults:
-    """Ask Google's Custom Search JSON API; `engine` is the id (cx) of the search engine made there."""
+    """Ask Google's Custom Search JSON API. `engine` is the id (cx) of the search engine made there."""
     parameters = {"q": query, "cx": engine, "num": min(count, GOOGLE_LARGEST)}
     body = _json("google", url, parameters, {"X-Goog-Api-Key": key})  # in a header: a URL gets into messages and logs
     hits = (_hit(item.get("title"), item.get("link"), item.get("snippet")) for item in _items(body, "items"))
@@ -86,7 +86,7 @@ def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) 
 
 
 def searxng(query: str, count: int, *, url: str) -> SearchResults:
-    """Ask the SearXNG server at `url`, private or not; it must offer JSON (search.formats in its settings)."""
+    """Ask the SearXNG server at `url`, private or not. It must offer JSON (search.formats in its settings)."""
     address = parse(url).url.rstrip("/")
     engine = f"searxng at {urlsplit(address).netloc}"
     page = address if address.endswith("/search") else f"{address}/search"
@@ -96,7 +96,7 @@ def searxng(query: str, count: int, *, url: str) -> SearchResults:
 
 
 def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
-    """GET from an address that the user chose: it is allowed, wherever it is; its redirects are checked."""
+    """GET from an address that the user chose: it is allowed, wherever it is. Its redirects are checked."""
     address = parse(f"{url}?{urlencode(parameters)}")
     client = HttpClient(NetworkGuard(frozenset({(address.host, address.port)})))
     page = client.fetch(address.url, limit=ANSWER_LIMIT, headers=headers)
@@ -112,7 +112,7 @@ def _items(body: Any, key: str) -> list[Mapping[str, Any]]:
 
 
 def _hit(title: Any, url: Any, text: Any) -> SearchHit:
-    """Return a hit of plain one-line texts; its URL is '' if it is no web address."""
+    """Return a hit of plain one-line texts. Its URL is '' if it is no web address."""
     address = str(url or "").strip()
     web = address.startswith(("http://", "https://")) and len(address.split()) == 1
     return SearchHit(_line(title), address if web else "", _line(text))

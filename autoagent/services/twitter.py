@@ -25,7 +25,7 @@ TW_KEYS = ("TW_CONSUMER_KEY", "TW_CONSUMER_SECRET", "TW_ACCESS_TOKEN", "TW_ACCES
 
 @dataclass(frozen=True, slots=True)
 class Twitter:
-    """One account. `keys` are the four of TW_KEYS; unless all are set, nothing is ever sent."""
+    """One account. `keys` are the four of TW_KEYS. Unless all are set, nothing is ever sent."""
 
     url: str
     keys: Mapping[str, str] = field(repr=False)
@@ -37,11 +37,11 @@ class Twitter:
 
     @property
     def host(self) -> str:
-        """The host that tweets go to; '' if they are only tried out."""
+        """The host that tweets go to, or '' if they are only tried out."""
         return "" if self.missing else host_of(self.url)
 
     def send(self, text: str) -> str:
-        """Publish a tweet; return where it can be seen, or that nothing was sent.
+        """Publish a tweet. Return where it can be seen, or that nothing was sent.
 
         Raises:
             CommandError: tweepy is not installed, or the API's reason for not taking it.

@@ -16,7 +16,7 @@ Search = Callable[[str, int], SearchResults]
 
 @dataclass(frozen=True, slots=True)
 class GuardedWeb:
-    """Implements protocols.Web. `browser(url, limit=...)` renders a page; None: pages come as they are sent.
+    """Implements protocols.Web. `browser(url, limit=...)` renders a page. None: pages come as they are sent.
 
     `download_limit` is in bytes.
     """

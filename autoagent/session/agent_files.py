@@ -57,7 +57,7 @@ def untrusted_skill(skill: Skill, folder: Path) -> UntrustedValue:
 
 
 def untrusted_texts(folder: Path, workspace: Path) -> Iterator[UntrustedValue]:
-    """Yield a folder's instructions for an agent; nothing for unreadable ones, which are reported later."""
+    """Yield a folder's instructions for an agent, or nothing for unreadable ones, which are reported later."""
     path = nearest_agents_file(folder, workspace)
     try:
         if path is not None:
@@ -70,7 +70,7 @@ def untrusted_texts(folder: Path, workspace: Path) -> Iterator[UntrustedValue]:
 
 
 def skills_in(place: Path, folder: Path, tell: Callable[[str], None]) -> list[Skill]:
-    """Return the skills of a folder of skills inside `folder`; `tell` hears the problems of the others."""
+    """Return the skills of a folder of skills inside `folder`. `tell` hears the problems of the others."""
     try:
         names = sorted(entry.name for entry in os.scandir(place) if entry.is_dir() and entry.name.isprintable())
     except OSError:

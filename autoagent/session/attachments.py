@@ -79,7 +79,7 @@ def _read() -> bytes:
 
 
 def _decoded(raw: bytes, name: str) -> str:
-    """Return the text; a larger one by its beginning. Raises SettingsError if it is none."""
+    """Return the text. A larger one by its beginning. Raises SettingsError if it is none."""
     cut = len(raw) > LIMIT
     try:
         text = raw[:LIMIT].decode("utf-8-sig", "ignore" if cut else "strict")
@@ -94,7 +94,7 @@ def _decoded(raw: bytes, name: str) -> str:
 class Attachments:
     """Reads the files that the user names, from the current folder, else from the `workspace`.
 
-    A file of the user's is private; one that holds text from outside is untrusted, as is standard input. An image is
+    A file of the user's is private. One that holds text from outside is untrusted, as is standard input. An image is
     for models that see.
     """
 
@@ -109,7 +109,7 @@ class Attachments:
         return [*found, *self.named_in("\n".join(said))]
 
     def named_in(self, text: str) -> list[AgentMessage]:
-        """Return the files named `@path` in a text; one that cannot be attached is reported, and stays a word."""
+        """Return the files named `@path` in a text. One that cannot be attached is reported, and stays a word."""
         found = []
         for name in dict.fromkeys(match[1] or match[2] for match in _NAMED.finditer(text)):
             try:

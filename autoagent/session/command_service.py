@@ -119,7 +119,7 @@ class Unattended:
 
 
 class ModelWhenAsked:
-    """The model for commands that ask one, opened on first use; its errors fail the command."""
+    """The model for commands that ask one, opened on first use. Its errors fail the command."""
 
     def __init__(self, open_model: Callable[[], Model]) -> None:
         self._open = open_model

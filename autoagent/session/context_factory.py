@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """The parts of an agent's memory; without an embedder it opens its own.
+    """The parts of an agent's memory. Without an embedder it opens its own.
 
-    `ranker` orders its results; `ticks`, shared by the agents of a run, replace the time of day. `user` is the user's
-    own memory, if the agent has it beside the folder's; `consent` asks the user before the first text that an agent
+    `ranker` orders its results. `ticks`, shared by the agents of a run, replace the time of day. `user` is the user's
+    own memory, if the agent has it beside the folder's. `consent` asks the user before the first text that an agent
     stores there, None if nobody can be asked. With `trusted_only` nothing from outside is recalled.
     """
 
@@ -54,9 +54,9 @@ def open_context(
     ask: Callable[[str, float | None], str],
     say: Callable[[str], None],
 ) -> Iterator[Context]:
-    """Open a context that names neither its run nor any agents; `ask` is as Context has it.
+    """Open a context that names neither its run nor any agents. `ask` is as Context has it.
 
-    `guard` is told whether programs are confined. `model` thinks, `fast` summarises; `parts` are the memory's. Raises
+    `guard` is told whether programs are confined. `model` thinks, `fast` summarises. `parts` are the memory's. Raises
     SettingsError, SetupError, StateError if something cannot be opened.
     """
     from autoagent.commands.context import Context
@@ -92,7 +92,7 @@ def open_context(
 def _with_user(
     opened: LivingMemory | NoMemory, parts: MemoryParts, say: Callable[[str], None]
 ) -> LivingMemory | NoMemory | WiderMemory:
-    """Return the memory with the user's own beside it, if the agent has that; one that keeps nothing stays alone."""
+    """Return the memory with the user's own beside it, if the agent has that. One that keeps nothing stays alone."""
     from autoagent.memory.none import NoMemory
 
     if isinstance(opened, NoMemory):

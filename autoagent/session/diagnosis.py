@@ -136,7 +136,7 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
 
 
 def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
-    """Report on the memory backend; nothing if there is no memory yet."""
+    """Report on the memory backend, or nothing if there is no memory yet."""
     backend = BACKENDS.find(settings.memory_backend)
     if backend.package and importlib.util.find_spec(backend.package) is None:
         missing = f"{backend.package} is not installed, which MEMORY_BACKEND={backend.name} asks for"
@@ -228,7 +228,7 @@ def _sandbox(settings: Settings) -> Iterator[Finding]:
 
 
 def _problem_of(sandbox: Sandbox, python: str) -> str:
-    """Explain why this interpreter does not run there; '' if it does."""
+    """Explain why this interpreter does not run there, or '' if it does."""
     try:
         done = sandbox.run([python, "-c", ""], seconds=SANDBOX_PATIENCE)
     except CommandError as error:

@@ -62,7 +62,7 @@ def ends(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
 
 
 def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
-    """Yield the runs that can be taken up, the one worked on last first; report damaged logs."""
+    """Yield the runs that can be taken up, the one worked on last first. Report damaged logs."""
     updated = {run: log_path(state_dir, run).stat().st_mtime_ns for run in run_ids(state_dir)}
     for run in sorted(updated, key=updated.__getitem__, reverse=True):
         try:
@@ -75,7 +75,7 @@ def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
 
 
 def newest_run(state_dir: Path, *, finished: bool = False) -> str:
-    """Return the newest run that is not finished, or may be; report damaged logs. Raises StateError without one."""
+    """Return the newest run that is not finished, or may be. Report damaged logs. Raises StateError without one."""
     for earlier in earlier_runs(state_dir):
         if finished or earlier.status is None or not earlier.status.over:
             return earlier.run
@@ -83,14 +83,14 @@ def newest_run(state_dir: Path, *, finished: bool = False) -> str:
 
 
 def answered(settings: Settings, run: str, step: int | None = None) -> int:
-    """Count the replies of a recording used by the end of a step (None: by now); 0 if the model is none."""
+    """Count the replies of a recording used by the end of a step (None: by now), or 0 if the model is none."""
     if not settings.model_choice.provider.recorded:
         return 0
     return sum(step is None or event.step <= step for event in replies(settings, run))
 
 
 def tell_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
-    """Tell the user what has changed since the run began; return the events that tell the agent.
+    """Tell the user what has changed since the run began. Return the events that tell the agent.
 
     With a new `wish` the user knows the task already.
     """
@@ -110,7 +110,7 @@ def tell_changes(began: RunStarted, start: RunStarted, console: Console, wish: s
 
 
 def tell_lost(log: EventLog, warn: Callable[[str], None]) -> Iterator[Event]:
-    """Warn the user of events missing at the end of a log; yield the events that tell the agent."""
+    """Warn the user of events missing at the end of a log. Yield the events that tell the agent."""
     if log.lost:
         events = f"{log.lost:,} event{'s' if log.lost > 1 else ''}"
         text = f"Missing at the end of the log: {events}. What they stand for may have been done."

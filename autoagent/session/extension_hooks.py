@@ -1,6 +1,6 @@
 """The hooks of extensions, where they belong: around the model, the verdict, the command and the memory, and on screen.
 
-A hook that fails is named once and passed over; one that decides refuses.
+A hook that fails is named once and passed over. One that decides refuses.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def heard(event: Event) -> None:
 
 
 def rendered(event: Event) -> str | None:
-    """Return the text that an extension shows for an event; None where none does."""
+    """Return the text that an extension shows for an event, or None where none does."""
     for one in extensions():
         if (render := one.added.renderers.get(event.type)) is not None:
             try:
@@ -179,7 +179,7 @@ class _HookedMemory:
 
 
 def _executed(name: str, hook: Callable[..., Any], call: Call, run: Callable[[], Result]) -> Result:
-    """Run a command with a hook around it; the labels of the result stay."""
+    """Run a command with a hook around it. The labels of the result stay."""
     inner: _Once[Result] = _Once(run)
     found = _passed_over(name, "execute", lambda: hook(call, inner), inner)
     if not isinstance(found, Result):
@@ -198,7 +198,7 @@ Value = TypeVar("Value")
 class _Once(Generic[Value]):
     """Calls a function once, and returns or raises the same afterwards.
 
-    `value` is its result; None if it has not returned.
+    `value` is its result, or None if it has not returned.
     """
 
     def __init__(self, do: Callable[[], Value]) -> None:

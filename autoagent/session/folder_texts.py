@@ -47,7 +47,7 @@ def user_skills_path() -> Path:
 
 
 def folder_texts(session: Session, say: Callable[[str], None]) -> FolderTexts:
-    """Return the trusted instructions of the folder, and the user's own; `say` hears which.
+    """Return the trusted instructions of the folder, and the user's own. `say` hears which.
 
     The nearest AGENTS.md counts alone: that of the workspace, of a folder above it, else the user's. A skill of the
     user's counts before one of the folder with the same name.

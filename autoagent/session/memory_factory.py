@@ -41,10 +41,10 @@ def open_memory(
     rerank: Callable[[str], str] | None = None,
     ticks: TickClock | None = None,
 ) -> LivingMemory | NoMemory:
-    """Open the memory that the settings name, and their embedder if none is given; the caller closes it.
+    """Open the memory that the settings name, and their embedder if none is given. The caller closes it.
 
     With `trusted_only` it recalls nothing that comes from outside. `rerank` asks the model that puts in order what is
-    recalled; `ticks` takes the place of the time of day.
+    recalled. `ticks` takes the place of the time of day.
 
     Raises SettingsError, SetupError, StateError.
     """
@@ -129,7 +129,7 @@ def weights_of(settings: Settings) -> RankingWeights:
 
 
 def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
-    """Return the embedder that the settings name, loaded when needed; `listener` hears of what takes long."""
+    """Return the embedder that the settings name, loaded when needed. `listener` hears of what takes long."""
     from autoagent.memory.lazy import LazyEmbedder
 
     def load() -> Embedder:

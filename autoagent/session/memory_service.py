@@ -70,7 +70,7 @@ class MemoryService:
         self._mask = mask
 
     def call(self, tool: str, args: Mapping[str, Any]) -> ServerAnswer:
-        """Carry out one call; errors of the call or the memory are its answer."""
+        """Carry out one call. Errors of the call or the memory are its answer."""
         try:
             return ServerAnswer(getattr(self, f"_{tool}")(**args))
         except (TypeError, ValueError) as error:

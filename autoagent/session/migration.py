@@ -151,7 +151,7 @@ def _variables(
 def _translated(
     found: Migration, source: Path, values: Mapping[str, str], there: Mapping[str, Variable]
 ) -> dict[str, str]:
-    """Take what sets something under another name; return what that overrides, by setting, and what says so."""
+    """Take what sets something under another name. Return what that overrides, by setting, and what says so."""
     over: dict[str, str] = {}
     if not _is_in(source, azure_file(values)):
         found.rows.append(Row(f"{azure_file(values)}", "not taken", why="it leads out of the folder, or is a link"))
@@ -187,14 +187,14 @@ def _variable(
 
 
 def _keys_of(variable: str) -> list[str]:
-    """Return the variables that set the keys which go to the address that this one names; none if it names none."""
+    """Return the variables that set the keys which go to the address that this one names, or none if it names none."""
     fields = Settings.__dataclass_fields__
     keys = [key for one in fields.values() if variable in one.metadata["env"] for key in one.metadata["keys"]]
     return [name for key in keys for name in fields[key].metadata["env"]]
 
 
 def _other(found: Migration, name: str, value: str, there: Mapping[str, Variable]) -> None:
-    """Take a variable of nobody here where plug-ins may ask for it; say why one of AutoGPT's does nothing."""
+    """Take a variable of nobody here where plug-ins may ask for it. Say why one of AutoGPT's does nothing."""
     if name in UNUSED:
         found.rows.append(Row(f".env: {name}", "not taken", why=UNUSED[name].reason))
     elif name in TRANSLATED:
@@ -210,7 +210,7 @@ def _other(found: Migration, name: str, value: str, there: Mapping[str, Variable
 
 
 def _is_in(folder: Path, path: Path) -> bool:
-    """Return whether a path lies in the folder with no link on its way; it may be missing."""
+    """Return whether a path lies in the folder with no link on its way. It may be missing."""
     place = folder
     for part in path.parts:
         place = place / part
@@ -302,7 +302,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _memories(found: Migration, source: Path, index: str) -> frozenset[Path]:
-    """Take the texts of the JSON memories, of the older form or of the newer; return their files."""
+    """Take the texts of the JSON memories, of the older form or of the newer. Return their files."""
     names = dict.fromkeys(f"{name}.json" for name in (index, "auto-gpt", "AutoGpt") if name and "/" not in name)
     paths = [source / folder / name for folder in (Path(), *WORKSPACES) for name in names]
     there = [path for path in paths if path.is_file() and _is_in(source, path.relative_to(source))]

@@ -94,7 +94,7 @@ class RunPlugins:
         return PluginModel(self.plugins, settings, opened)
 
     def embedder(self) -> Embedder | None:
-        """Return the plug-in that embeds; None if none does."""
+        """Return the plug-in that embeds, or None if none does."""
         if self.plugins is None or not self.plugins.handles("text_embedding"):
             return None
         from autoagent.plugins.plugin_model import PluginEmbedder
@@ -165,7 +165,7 @@ def _is_for_plugins(spec: CommandSpec) -> bool:
 
 @contextmanager
 def opened_plugins(session: Session, say: Callable[[str], None], warn: Callable[[str], None]) -> Iterator[RunPlugins]:
-    """Start the enabled plug-ins that the user trusts this folder with, and end them; report what each can reach.
+    """Start the enabled plug-ins that the user trusts this folder with, and end them. Report what each can reach.
 
     Raises SettingsError for a plugins_config.yaml that cannot be read, SetupError if --install-plugin-deps fails.
     """
@@ -248,7 +248,7 @@ def _reach(state: State) -> str:
 
 
 def open_one(state: State, settings: Settings, warn: Callable[[str], None]) -> PluginHooks:
-    """Start one plug-in by itself, to look at it; the caller closes it."""
+    """Start one plug-in by itself, to look at it. The caller closes it."""
     from autoagent.plugins.plugin_hooks import PluginHooks
 
     return PluginHooks([_process(state, settings, _Served())], warn)
@@ -301,7 +301,7 @@ def _environment(entry: PluginEntry) -> dict[str, str]:
 
 
 def _search_path() -> list[str]:
-    """Return where installed packages are; never the current folder, where anything may lie."""
+    """Return where installed packages are. Never the current folder, where anything may lie."""
     here = Path.cwd().resolve()
     return [place for place in sys.path if Path(place).is_absolute() and Path(place).resolve() != here]
 

@@ -34,7 +34,7 @@ class PluginEntry:
 
 
 def read_plugins_config(path: Path) -> dict[str, PluginEntry]:
-    """Read the file by plug-in; {} if there is none. Raises SettingsError, which names the line."""
+    """Read the file by plug-in, or {} if there is none. Raises SettingsError, which names the line."""
     if not is_there(path):
         return {}
     return {name: _entry(name, entry) for name, entry in read_mapping(path, None).items()}
@@ -49,7 +49,7 @@ def configured(settings: Settings, folder: Path) -> dict[str, PluginEntry]:
 def with_lists(
     entries: Mapping[str, PluginEntry], allowed: Sequence[str], denied: Sequence[str]
 ) -> dict[str, PluginEntry]:
-    """Apply ALLOWLISTED_PLUGINS and DENYLISTED_PLUGINS to the entries; the latter win."""
+    """Apply ALLOWLISTED_PLUGINS and DENYLISTED_PLUGINS to the entries. The latter win."""
     found = {name: PluginEntry(name, enabled=True) for name in allowed} | dict(entries)
     return found | {name: PluginEntry(name) for name in denied}
 

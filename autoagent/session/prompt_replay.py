@@ -72,7 +72,7 @@ class Traced:
 
     @property
     def gate(self) -> float:
-        """The evidence that a memory needed for this prompt; 0 if the log does not have it."""
+        """The evidence that a memory needed for this prompt, or 0 if the log does not have it."""
         return max((recall.gate for recall in (self.by_goals, self.recalled) if recall), default=0.0)
 
     @property
@@ -89,7 +89,7 @@ class Traced:
 
 
 def trace(events: Iterable[Event], step: int, counter: Callable[[str], Count]) -> Traced:
-    """Fold the events of a run up to the last prompt of a step; `counter` gives the token count for a model's name.
+    """Fold the events of a run up to the last prompt of a step. `counter` gives the token count for a model's name.
 
     Raises:
         StateError: the run has no such step, or none that came to a prompt.

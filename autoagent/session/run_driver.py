@@ -139,7 +139,7 @@ def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
 
 @contextmanager
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
-    """Open all parts of the run; close them in the reverse order in any case."""
+    """Open all parts of the run. Close them in the reverse order in any case."""
     from autoagent.commands.selection import all_specs
     from autoagent.models.switchable import SwitchableModel
     from autoagent.runs.checkpoint import Checkpoint

@@ -89,7 +89,7 @@ KEPT_SETTINGS = (
 
 def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
     """Open the screen as this terminal and these settings want
-    it; one that `replays` shows a run from its log alone.
+    it. One that `replays` shows a run from its log alone.
     """
     screen = sys.stderr if json else sys.stdout
     color = not settings.plain_output and decide_color(os.environ, screen.isatty())
@@ -113,7 +113,7 @@ def questions_path() -> Path:
 
 
 def is_attended(settings: Settings) -> bool:
-    """Return whether somebody can be asked: always where every command is asked about; in continuous mode somebody at
+    """Return whether somebody can be asked: always where every command is asked about. In continuous mode somebody at
     the terminal, or from elsewhere within the time that the user has set for answers.
     """
     return not settings.continuous or sys.stdin.isatty() or bool(settings.answer_timeout)
@@ -126,9 +126,9 @@ def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
 
 
 def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "", named: str = "") -> Model:
-    """Open the model that thinks; a recorded one continues after the replies it gave before (`answered`).
+    """Open the model that thinks. A recorded one continues after the replies it gave before (`answered`).
 
-    `agent` is the key of the sub-agent that thinks with it, '' for the run's own; `named` is the endpoint's model that
+    `agent` is the key of the sub-agent that thinks with it, '' for the run's own. `named` is the endpoint's model that
     it wants, which counts where the user has named none for all.
 
     Raises SetupError if it cannot be used, SettingsError or StateError if there is no such recording.
@@ -174,7 +174,7 @@ def _opening(settings: Settings, console: Console, argument: str, answered: int 
 
 
 def open_registry(settings: Settings, model: Model, *, attended: bool, more: Sequence[Command] = ()) -> Registry:
-    """Return the commands that this run offers; `more` are those of MCP servers.
+    """Return the commands that this run offers. `more` are those of MCP servers.
 
     Raises SettingsError for a model that cannot answer for several levels.
     """
@@ -213,7 +213,7 @@ def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec]) -> bo
 def tell_choice(
     registry: Registry, settings: Settings, window: int, say: Callable[[str], None], more: Sequence[Command] = ()
 ) -> None:
-    """Say so where commands were left out for the window's sake; `more` as for open_registry."""
+    """Say so where commands were left out for the window's sake. `more` as for open_registry."""
     from autoagent.commands import selection
 
     offered, usable = len(registry.specs), len(selection.available(settings, more).specs)
@@ -407,7 +407,7 @@ def open_verifier(settings: Settings, console: Console, model: Model) -> Model |
 
 
 def open_ranker(settings: Settings, console: Console, model: Model) -> Model | None:
-    """Open the model that orders the memory's results; `model` itself if it is that, None if none is named.
+    """Open the model that orders the memory's results. `model` itself if it is that, None if none is named.
 
     Raises SettingsError if the model cannot do that.
     """
@@ -422,7 +422,7 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
 
 
 class ModelCaller:
-    """A model that answers a single prompt, for the commands that need one; keeps its usage.
+    """A model that answers a single prompt, for the commands that need one. Keeps its usage.
 
     `mask` removes secrets from the prompt, as the log does for prompts of the run.
     """
@@ -467,7 +467,7 @@ def ask_the_user(console: Console) -> Callable[[str, float | None], str]:
 
 
 def consent_of(console: Console, budget: Budget) -> Consent:
-    """Return the function that asks the user whether agents may put something into his own memory; Enter means no.
+    """Return the function that asks the user whether agents may put something into his own memory. Enter means no.
 
     None where there is no terminal. Waiting for the user costs no working time of the `budget`.
     """
@@ -487,7 +487,7 @@ def consent_of(console: Console, budget: Budget) -> Consent:
 
 
 def limits_of(settings: Settings, task: Task) -> RunLimits:
-    """Return the ceilings; a budget given by flag or variable takes precedence over the one saved with the task."""
+    """Return the ceilings. A budget given by flag or variable takes precedence over the one saved with the task."""
     commands = settings.continuous_limit if settings.continuous else 0
     return RunLimits(
         usd=settings.budget or task.budget,

@@ -49,7 +49,7 @@ class RunPlan:
     piped: str = ""
 
     def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
-        """Make the authorizer for an agent of the run; it may change the run by `steering`."""
+        """Make the authorizer for an agent of the run. It may change the run by `steering`."""
         asked = run_factory.authorizer_of(
             self.settings, self.console, rulebook, attended=self.attended, steering=steering
         )
@@ -67,7 +67,7 @@ class Parts:
 
 @contextmanager
 def opened_parts(session: Session, console: Console, plugins: RunPlugins | None = None) -> Iterator[Parts]:
-    """Open the parts that the folder and the user add to a run, and close them; `plugins` if they are open already.
+    """Open the parts that the folder and the user add to a run, and close them. `plugins` if they are open already.
 
     Raises SettingsError, SetupError.
     """
@@ -91,7 +91,7 @@ def planned(
     began: RunStarted | None = None,
     typed: Sequence[str] = (),
 ) -> RunPlan:
-    """Describe a run, or one that takes up the run that `began`; `typed`: answers of set-up. Raises SettingsError."""
+    """Describe a run, or one that takes up the run that `began`. `typed`: answers of set-up. Raises SettingsError."""
     settings, attended = session.settings, run_factory.is_attended(session.settings)
     guidance = run_factory.guidance_of(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):

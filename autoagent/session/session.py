@@ -137,7 +137,7 @@ class Session:
         return replace(self.load(self.flags, {**os.environ, **env}, self.folder), variables=env)
 
     def continuing(self, kept: Mapping[str, Any]) -> Session:
-        """Load the session again above the settings that a run has kept; tell which keys are not sent there."""
+        """Load the session again above the settings that a run has kept. Tell which keys are not sent there."""
         env = {**os.environ, **self.variables}
         here = self.load({KEPT: kept, **self.flags}, env, self.folder, trusted=self.trusted)
         for line in here.loaded.unsent:
@@ -252,7 +252,7 @@ def _leading_out(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
 
 
 def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield the checks of the saved goals, which are programs, whoever has named the file;
+    """Yield the checks of the saved goals, which are programs, whoever has named the file, or
     nothing for an unreadable one, which is reported later.
     """
     yield from checks_of_task(folder, loaded.settings.ai_settings_file)
@@ -265,7 +265,7 @@ def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
 
 
 def _plugins(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield the enabled plug-ins of the folder; few folders have any."""
+    """Yield the enabled plug-ins of the folder. Few folders have any."""
     settings = loaded.settings
     if settings.allowlisted_plugins or is_there(folder / settings.plugins_config_file):
         from autoagent.plugins.discovery import untrusted_plugins
@@ -278,7 +278,7 @@ def _checks_of(folder: Path, path: Path, task: Task) -> list[UntrustedValue]:
 
 
 def checks_of_task(folder: Path, path: Path) -> list[UntrustedValue]:
-    """Return the checks of a task file, which are programs; none if it cannot be read."""
+    """Return the checks of a task file, which are programs, or none if it cannot be read."""
     from autoagent.config.task_file import checks_in
 
     return [_check(folder, path, line, check) for line, check in checks_in(folder / path)]
@@ -292,7 +292,7 @@ def checks_of_team(folder: Path, path: Path, definition: Mapping[str, Any]) -> l
 
 
 def _check(folder: Path, path: Path, line: int, check: str) -> UntrustedValue:
-    """Return a check as a value to ask about; a file in the folder is named from there, however the user named it."""
+    """Return a check as a value to ask about. A file in the folder is named from there, however the user named it."""
     place = Path(os.path.normpath(folder / path))
     file = place.relative_to(folder) if place.is_relative_to(folder) else place
     return UntrustedValue(

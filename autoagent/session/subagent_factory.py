@@ -33,7 +33,7 @@ def builder(
     console: Console,
     texts: FolderTexts | None = None,
 ) -> Build:
-    """Return the function that builds the sub-agents of a run; the arguments are those of the run's own agent.
+    """Return the function that builds the sub-agents of a run. The arguments are those of the run's own agent.
 
     Everything opened is used by one thread alone, except a model and an embedder declared as shared. A sub-agent's
     programs are its own and end with it.

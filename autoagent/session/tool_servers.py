@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def configured(session: Session, warn: Callable[[str], None]) -> list[ServerEntry]:
-    """Return the servers that the user has listed, and those that this folder is trusted with; none in a scenario,
+    """Return the servers that the user has listed, and those that this folder is trusted with. None in a scenario,
     which somebody else may have written, and which a server would lead out of its folder.
 
     Raises SettingsError for a list that cannot be read.
@@ -76,7 +76,7 @@ def programs_in(settings: Settings, folder: Path) -> list[str]:
 
 @contextmanager
 def opened_servers(session: Session, screen: Console) -> Iterator[tuple[Command, ...]]:
-    """Connect to the servers and return their commands; close them at the end. One that cannot be used is told.
+    """Connect to the servers and return their commands. Close them at the end. One that cannot be used is told.
 
     Raises SettingsError for a list that cannot be read.
     """
@@ -106,7 +106,7 @@ def require_mcp() -> None:
 
 
 def open_server(entry: ServerEntry, settings: Settings) -> ConnectedServer:
-    """Connect to a server; the caller closes it. Raises SetupError, with the reason, if it cannot be used."""
+    """Connect to a server. The caller closes it. Raises SetupError, with the reason, if it cannot be used."""
     from autoagent.services.mcp.client import connected
 
     log = Path.cwd() / settings.state_dir / "mcp" / f"{entry.name}.log"
@@ -149,7 +149,7 @@ def _offer(entry: ServerEntry, tool: ServerTool) -> UntrustedValue:
 
 
 def _allowed(entry: ServerEntry, offered: Offered, screen: Console, trusted: Trusted) -> list[Command]:
-    """Return the allowed tools of a server; ask about the others if somebody can be asked."""
+    """Return the allowed tools of a server. Ask about the others if somebody can be asked."""
     new = waiting(entry, offered, trusted)
     if new and sys.stdin.isatty():
         try:

@@ -64,7 +64,7 @@ class Trusted:
         return set(record.items.values()) if record and record.folder == str(folder) else set()
 
     def remove(self, folder: Path) -> bool:
-        """Trust the folder with nothing any more, nor state in it, however deep; False if it was not trusted.
+        """Trust the folder with nothing any more, nor state in it, however deep, or False if it was not trusted.
 
         State in a folder below that was trusted by itself stays with that. Raises SettingsError if it cannot be kept.
         """
@@ -93,7 +93,7 @@ class Trusted:
         return self._folders / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:32]}.json"
 
     def _read(self, path: Path) -> Record | None:
-        """Read a record; None if it is missing or damaged: nothing was trusted then."""
+        """Read a record, or None if it is missing or damaged: nothing was trusted then."""
         try:
             found: Any = json.loads(read_text(path))
             items = {str(mark): str(called) for mark, called in found["items"].items()}
@@ -191,7 +191,7 @@ def _state(state: Path, id: str) -> UntrustedValue:
 
 
 def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:
-    """Return a path in the state folder that is neither a file nor a folder, with its kind; None if there is none.
+    """Return a path in the state folder that is neither a file nor a folder, with its kind, or None if there is none.
 
     With `itself` the folder counts too. A symbolic link leads elsewhere, and opening a pipe waits. The logs of the runs
     are checked when they are opened.

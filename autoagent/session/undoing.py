@@ -19,7 +19,7 @@ def undo(
     redo: bool = False,
     force: bool = False,
 ) -> str:
-    """Take the workspace back by one change, to the end of a step, or an undo back; return in a line what was done.
+    """Take the workspace back by one change, to the end of a step, or an undo back. Return in a line what was done.
 
     Raises StateError where there is nothing to go back to, and as `restore`; then nothing is recorded or touched.
     """

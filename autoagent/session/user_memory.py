@@ -1,7 +1,7 @@
 """The user's own memory: facts about him and preferences of his, for the runs of all his folders.
 
 It lies in the user's state folder, whatever backend a folder's memory has, and no folder names its place. Agents recall
-it; they add to it only once the user has allowed that at a terminal, and never text from outside. Its texts are
+it. They add to it only once the user has allowed that at a terminal, and never text from outside. Its texts are
 embedded on this machine alone.
 """
 
@@ -67,7 +67,7 @@ class UserMemory:
         write_text(mark, "Agents may put something into this memory.\n", private=True)
 
     def open(self, listen: Callable[[str], None]) -> LivingMemory:
-        """Open it, making it first if need be; the caller closes it. Raises StateError."""
+        """Open it, making it first if need be. The caller closes it. Raises StateError."""
         from autoagent.core.memory import LIVES
         from autoagent.memory.dreams import Journal
         from autoagent.memory.living_memory import LifeRules, LivingMemory
@@ -95,7 +95,7 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
 def beside_folder_memory(
     own: LivingMemory, user: UserMemory | None, say: Callable[[str], None], consent: Consent | None
 ) -> WiderMemory:
-    """Return a run's memory, the user's own, if any, beside the folder's; without `consent` he cannot be asked."""
+    """Return a run's memory, the user's own, if any, beside the folder's. Without `consent` he cannot be asked."""
     from autoagent.memory.wider import WiderMemory
 
     declined = False

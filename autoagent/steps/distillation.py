@@ -27,7 +27,7 @@ class Distillation:
         self._call = call
 
     def facts(self, outcome: Outcome) -> Generator[Event, None, list[str]]:
-        """Return the facts of the run that ends so; those that an earlier process was told are not asked for again."""
+        """Return the facts of the run that ends so. Those that an earlier process was told are not asked for again."""
         state = self._state
         if not self._wanted or not state.start.style.reasons:
             return []

@@ -43,7 +43,7 @@ class Ending:
     def decide(self, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
         """Return the result with the status of each goal, or the reason why the run may not end yet.
 
-        The agent is told once that a goal seems unmet; the next time, the run ends with the goals as they are. A
+        The agent is told once that a goal seems unmet. The next time, the run ends with the goals as they are. A
         failing check always prevents the end, unless the agent gives the goal up.
         """
         meta, goals = result.meta, self._state.start.task.goals

@@ -27,7 +27,7 @@ class Evidence:
     """The evidence as `text` for a model. `changed`: whether files differ from when work began.
 
     `fault` is an obvious problem that needs no judgement: the last program failed, or a changed file is not of the type
-    that its name says; '' for none.
+    that its name says, or '' for none.
     """
 
     text: str
@@ -67,7 +67,7 @@ def collect(state: RunState, workspace: Workspace, snapshots: Snapshots | None, 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A file that differs from when work began; None where it is not there, '' where it is empty or no text."""
+    """A file that differs from when work began, or None where it is not there, '' where it is empty or no text."""
 
     path: str
     before: str | None
@@ -136,7 +136,7 @@ def _failed(state: RunState) -> bool:
 
 
 def _fitted(sections: Sequence[_Section], room: int, state: RunState) -> list[str]:
-    """Render the sections in order; short ones leave the rest of their share to longer ones.
+    """Render the sections in order. Short ones leave the rest of their share to longer ones.
 
     Shows as many as fit with a minimum of each, and counts the others.
     """

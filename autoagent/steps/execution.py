@@ -75,7 +75,7 @@ class Execution:
         return (yield from self.ended(result.ok and not interrupted, result.meta))
 
     def ended(self, ok: bool, meta: ResultMeta) -> Generator[Event, None, ResultMeta]:
-        """Return the metadata of a result; once the one file of the task is written and right, the end with it."""
+        """Return the metadata of a result. Once the one file of the task is written and right, the end with it."""
         state = self._state
         file, goals = state.start.task.file, state.start.task.goals
         if not (file and ok):
@@ -143,7 +143,7 @@ class Execution:
         return replace(result, meta=replace(result.meta, changed=tuple(changed)))
 
     def _check_goals(self) -> Generator[Event, None, bool]:
-        """Run the checks of the goals and report changes to model and user; False if Ctrl-C interrupted them."""
+        """Run the checks of the goals and report changes to model and user, or False if Ctrl-C interrupted them."""
         state = self._state
         try:
             with self._user.interruptible():

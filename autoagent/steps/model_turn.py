@@ -121,7 +121,7 @@ class ModelTurn:
         return int(prompt.tokens * history.scale), min(most, self._state.budget.expected_reply)
 
     def _complete(self, prompt: Prompt) -> Completion:
-        """Ask the model within the remaining limits; a retry that would exceed them ends the run."""
+        """Ask the model within the remaining limits. A retry that would exceed them ends the run."""
         budget = self._state.budget
         sent, reply = self._expected(prompt)
 

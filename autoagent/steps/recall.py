@@ -51,7 +51,7 @@ class StepMemory:
         self._used: set[int] = set()  # memories that this run has acted on
 
     def recall(self) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """Retrieve the memories that fit what is going on; return those by the newest step, the others stay."""
+        """Retrieve the memories that fit what is going on. Return those by the newest step, the others stay."""
         history = self._state.history
         asked = tuple(dict.fromkeys(goal.text for goal in self._state.start.task.goals))
         asked = (*asked, history.feedback) if history.feedback else asked
@@ -67,7 +67,7 @@ class StepMemory:
     def _recall(
         self, queries: Sequence[str], quota: int, there: Collection[int], *, lasting: bool = False
     ) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
-        """Recall by each query, and record the best of all; those that are `there` already are left out."""
+        """Recall by each query, and record the best of all. Those that are `there` already are left out."""
         state, history = self._state, self._state.history
         there = {*there, *history.dropped}
         room = history.shares.lasting if lasting else history.shares.recollections
@@ -110,7 +110,7 @@ class StepMemory:
         return recalled.memories  # as they are in the log: without secrets
 
     def remember(self) -> Events:
-        """Keep the step, if it is worth it, and what the user said of it; a memory that it acts on was used."""
+        """Keep the step, if it is worth it, and what the user said of it. A memory that it acts on was used."""
         history, origin = self._state.history, self._state.guard.origin
         if acted_on := self._acted_on():
             self._used |= acted_on
@@ -126,7 +126,7 @@ class StepMemory:
         return self._state.resume.remembers and not self._state.key and outcome.status.is_conclusion
 
     def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
-        """Keep the facts of the run, and in a line what it came to; let other memories fade.
+        """Keep the facts of the run, and in a line what it came to. Let other memories fade.
 
         Of an end that was only claimed it is kept that it was, and what was done: a later run believes what it reads.
         A run whose facts an earlier process had begun to keep goes on with the next one.

@@ -95,7 +95,7 @@ class RunState:
         self._attached = policy.attached
 
     def record(self, event: Event, *, passing: bool = False) -> Event:
-        """Write the event to disk, then take it up in every fold; return it as it is in the log, without secrets.
+        """Write the event to disk, then take it up in every fold. Return it as it is in the log, without secrets.
 
         Raises StateError if the log, or the record of tainted files, cannot be written.
         """

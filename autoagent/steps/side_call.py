@@ -25,7 +25,7 @@ class Question:
     """A question to a model: the messages, its purpose in the log, the screen's status line, and the longest reply.
 
     `schema` is the JSON schema of the answer, for models that can be bound to one. `seconds`: the expected duration to
-    announce; 0 if an event follows soon.
+    announce, or 0 if an event follows soon.
     """
 
     messages: Sequence[Message]

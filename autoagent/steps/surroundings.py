@@ -34,8 +34,8 @@ class Surroundings:
     """The workspace as it is now, and which commands make sense in it.
 
     Attributes:
-        names: all paths in the workspace; None if unknown, or too many to bind arguments to.
-        text: for the prompt; without names from outside.
+        names: all paths in the workspace, or None if unknown, or too many to bind arguments to.
+        text: for the prompt. Without names from outside.
         faulty: whether a check fails, a changed file is not of the type that its name says, or an end was put off and
             nothing has changed since; and the agent has not stopped working.
         again: whether it is faulty, and a call was repeated with nothing changed in between.
@@ -51,7 +51,7 @@ class Surroundings:
     unread: bool = False
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
-        """Return the commands that make sense here, or all; arguments for existing files take only their names."""
+        """Return the commands that make sense here, or all. Arguments for existing files take only their names."""
         fitting = [self._bound(spec.in_brief()) for spec in specs if not self._rules_out(spec)]
         return fitting or list(specs)
 
@@ -72,7 +72,7 @@ class Surroundings:
         )
 
     def _names_for(self, parameter: Parameter) -> tuple[str, ...] | None:
-        """Return the names that an argument can take; None if it can take others."""
+        """Return the names that an argument can take, or None if it can take others."""
         if not parameter.existing or self.names is None:
             return None
         return tuple(name for name in self.names if name.endswith(parameter.suffix))
@@ -153,7 +153,7 @@ def _now_holds(path: str, text: str) -> str:
 
 
 def _text_of(path: str, workspace: Workspace, state: RunState, most: int = _TEXT_SHOWN) -> str:
-    """Return the text of a file; '' if it is gone, empty, not text, or larger than `most` bytes."""
+    """Return the text of a file, or '' if it is gone, empty, not text, or larger than `most` bytes."""
     try:
         data = workspace.read(path, most + 1)
         text: str = state.log.masked(data.decode()) if len(data) <= most else ""

@@ -123,7 +123,7 @@ class Verification:
 
 
 def _verdicts(text: str, numbers: Sequence[int], shown: str) -> tuple[GoalVerdict, ...]:
-    """Read the verdicts of an answer; one whose evidence does not occur in `shown` becomes 'cannot tell'."""
+    """Read the verdicts of an answer. One whose evidence does not occur in `shown` becomes 'cannot tell'."""
     said = _object(text).get("goals")
     listed = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
     by_goal = {one["n"]: one for one in listed if isinstance(one.get("n"), int)}
@@ -158,7 +158,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _is_in(quote: str, plain: str) -> bool:
-    """Return whether every part of a quote occurs in the text; ellipses and line breaks separate parts."""
+    """Return whether every part of a quote occurs in the text. Ellipses and line breaks separate parts."""
     parts = [part for part in (_plain(part).strip("\"'` ") for part in _PARTS.split(quote)) if part]
     telling = [part for part in parts if len(part) >= _SHORTEST] or parts
     return len("".join(telling)) >= _LEAST and all(part in plain for part in telling)

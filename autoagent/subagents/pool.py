@@ -57,7 +57,7 @@ class Leader:
 class Oversight:
     """The user's oversight of sub-agents.
 
-    `authorizer()` makes one for a sub-agent; `asks` says whether that may put a proposal to the user, which `listener`
+    `authorizer()` makes one for a sub-agent. `asks` says whether that may put a proposal to the user, which `listener`
     is to hear of first. `show` shows an event. Ctrl-C is let through in `interruptible`, and held back in `held`, also
     within the former.
     """
@@ -71,7 +71,7 @@ class Oversight:
 
 
 class WorkerPool:
-    """The sub-agents of a run. Entering it restores those in the log of an earlier process; leaving it ends them all.
+    """The sub-agents of a run. Entering it restores those in the log of an earlier process. Leaving it ends them all.
 
     The `mailbox` belongs to the run's own agent. At most `at_once` run at a time, nested at most `depth` deep. A
     stopped one is left to its thread after `patience` seconds. `resumes`: those that an earlier process left unfinished
@@ -161,7 +161,7 @@ class WorkerPool:
             member.authorizer = self.authorizer()
 
     def _show_until(self, seq: int | None) -> None:
-        """Show the events of sub-agents before this one; all with None."""
+        """Show the events of sub-agents before this one. All with None."""
         with self._held():
             with self._lock:  # whatever is in the log before this event is in the queue too
                 count = sum(seq is None or event.seq < seq for event in self._unshown)
@@ -182,9 +182,9 @@ class WorkerPool:
         build: Build | None = None,
         reports: bool = True,
     ) -> RunningWorker:
-        """Start a sub-agent in its thread; return it built, known to its starter and about to run.
+        """Start a sub-agent in its thread. Return it built, known to its starter and about to run.
 
-        `build` builds a runner that is not an Agent. One that does not report is waited for; its end is told to nobody.
+        `build` builds a runner that is not an Agent. One that does not report is waited for. Its end is told to nobody.
 
         A signal interrupts only the wait for the build, and then ends the sub-agent, so that none runs unknown to its
         starter. Raises CommandError if it may not or cannot be started.
@@ -239,7 +239,7 @@ class WorkerPool:
         return answer
 
     def refer(self, member: RunningWorker, put: Callable[[], Verdict | str]) -> Verdict | str:
-        """Have a question put to the user in the thread of the run's own agent; return the answer.
+        """Have a question put to the user in the thread of the run's own agent. Return the answer.
 
         Raises StopRun if this sub-agent is to end, or the whole run.
         """
@@ -266,7 +266,7 @@ class WorkerPool:
         return stamped
 
     def stop(self, members: Sequence[RunningWorker], reason: str) -> None:
-        """End sub-agents and all they have started; those that do not let go in time are left to their threads."""
+        """End sub-agents and all they have started. Those that do not let go in time are left to their threads."""
         running = [member for member in members if member.outcome is None]
         for member in running:
             member.stop(Outcome(Status.STOPPED, reason))
@@ -315,7 +315,7 @@ class WorkerPool:
             member.starter.put(member.completion_message())
 
     def _append(self, member: RunningWorker, event: Event) -> Event:
-        """Append; the caller holds the lock."""
+        """Append. The caller holds the lock."""
         stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.state.step)))
         member.state.add(stamped)
         self._unshown.append(stamped)
@@ -335,7 +335,7 @@ class _LeaderAuthorizer(AuthorizerWrapper):
 
 
 class _Log:
-    """The run's log as a sub-agent has it; satisfies Recorder."""
+    """The run's log as a sub-agent has it. Satisfies Recorder."""
 
     def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
         self._pool = pool

@@ -43,7 +43,7 @@ class Runner(Protocol):
 class WorkerSpec:
     """The parts that a sub-agent is built with.
 
-    `place` names it in the memory; `origin` is the source of its task. `interruptible` wraps everything that may be
+    `place` names it in the memory. `origin` is the source of its task. `interruptible` wraps everything that may be
     interrupted, and `when_stopped` registers a function that releases a waiting agent from another thread. `began` is
     its start in an earlier process, if it continues from there.
     """
@@ -65,7 +65,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A sub-agent ready to run; `origin()` is the source of its words, given all it has read."""
+    """A sub-agent ready to run. `origin()` is the source of its words, given all it has read."""
 
     agent: Runner
     origin: Callable[[], Origin] = Origin
@@ -96,9 +96,9 @@ class PoolActions:
 
 
 class Mailbox:
-    """The mailbox of an agent; satisfies SubAgents and Inbox.
+    """The mailbox of an agent. Satisfies SubAgents and Inbox.
 
-    `member` is the agent's own, None for the run's. The agent's thread uses it; others put events here, and wake it.
+    `member` is the agent's own, None for the run's. The agent's thread uses it. Others put events here, and wake it.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class Mailbox:
         return former
 
     def missing_ends(self) -> Iterator[Ended]:
-        """Yield Ended events missing after a crash; the agent is told of those of its own sub-agents."""
+        """Yield Ended events missing after a crash. The agent is told of those of its own sub-agents."""
         for key, state in self._former.items():
             if state.outcome is None:
                 reason = "It ended when the program did."
@@ -318,7 +318,7 @@ class Mailbox:
 
 
 class RunningWorker:
-    """A sub-agent of this process. `outcome` is set, once, when it is over; `stopping` when it is to end."""
+    """A sub-agent of this process. `outcome` is set, once, when it is over. `stopping` when it is to end."""
 
     def __init__(
         self,
@@ -373,7 +373,7 @@ class RunningWorker:
             raise StopRun(self.stopping)
 
     def stop(self, outcome: Outcome) -> None:
-        """Have it end, and all it has started; from any thread."""
+        """Have it end, and all it has started. From any thread."""
         self.stopping = self.stopping or outcome
         self.answers.put(StopRun(outcome))
         self.mailbox.wake()

@@ -92,7 +92,7 @@ def search(count: int, fails: Callable[[int], bool]) -> FirstFailure:
 
 
 def _run(check: str, tree: str, settings: Settings, began: RunStarted) -> ProcessExit:
-    """Run the check with the files of a tree, in a new folder that is removed afterwards; return how it ended.
+    """Run the check with the files of a tree, in a new folder that is removed afterwards. Return how it ended.
 
     Raises StateError, SetupError, CommandError.
     """

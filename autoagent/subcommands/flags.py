@@ -17,7 +17,7 @@ NO_LIMIT = "none"
 
 
 class _Ceiling(click.FloatRange):
-    """A number above 0; 0 and `none` lift the limit. `nan`, which nothing ever reaches, and `inf` are no numbers."""
+    """A number above 0. 0 and `none` lift the limit. `nan`, which nothing ever reaches, and `inf` are no numbers."""
 
     name = "number; 'none' lifts the limit"  # as an error says it: 'much' is not a valid ...
 
@@ -34,7 +34,7 @@ class _Ceiling(click.FloatRange):
 
 
 class _Tokens(click.IntRange):
-    """A whole number; 0 and `none` lift the limit."""
+    """A whole number. 0 and `none` lift the limit."""
 
     name = "integer; 'none' lifts the limit"
 
@@ -59,7 +59,7 @@ class _Moment(click.ParamType[float]):
 
 
 def run_ids_here(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the runs of the state folder, the newest first, for a shell to complete; no name that no run has."""
+    """Return the runs of the state folder, the newest first, for a shell to complete. No name that no run has."""
     from pathlib import Path
 
     state_dir = (ctx.obj or {}).get("state_dir") or ".autoagent"

@@ -99,7 +99,7 @@ def _fork_team(branch: _Branch, feedback: str | None) -> int:
 class _Branch:
     """A run that begins as another one began, up to a step, and with its workspace in another place.
 
-    `moved` is how that run `began`, there; `unused` puts away what is made for this one, if it cannot begin.
+    `moved` is how that run `began`, there. `unused` puts away what is made for this one, if it cannot begin.
     """
 
     run: str

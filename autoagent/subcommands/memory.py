@@ -81,7 +81,7 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A selection of memories; an unset field selects all."""
+    """A selection of memories. An unset field selects all."""
 
     kind: str | None = None
     run: str | None = None

@@ -81,7 +81,7 @@ def resume(
 
 
 def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None = None, *, force: bool = False) -> int:
-    """Go on with a run, with each wish that the person then has; return the exit code."""
+    """Go on with a run, with each wish that the person then has. Return the exit code."""
     here = Session.open(with_piped_input(given))
     run = find_run(here.settings.state_dir, run) if run else _chosen(here)
     began, status = ends(here.settings.state_dir, run)
@@ -93,7 +93,7 @@ def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None =
 
 
 def go_on(here: Session, leg: Leg) -> int:
-    """Take up a run with each wish that the person has next; return the exit code of its last part."""
+    """Take up a run with each wish that the person has next. Return the exit code of its last part."""
     flags = {name: value for name, value in here.flags.items() if name not in (*TASK_FLAGS, PIPED)}
     while leg.wish:
         began, status = ends(here.settings.state_dir, leg.run)

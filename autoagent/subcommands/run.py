@@ -61,7 +61,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 
 def start(given: Mapping[str, Any]) -> int:
-    """Start a new run from these flags; return the exit code."""
+    """Start a new run from these flags. Return the exit code."""
     from autoagent.subcommands.resume import go_on, take_up
 
     with told_as_event(given):
@@ -103,7 +103,7 @@ def _run(here: Session, flag_task: Task | None, console: Console, parts: Parts, 
 
 
 def preload(settings: Settings) -> None:
-    """Import the modules of the first step; runs while the user reads the first question."""
+    """Import the modules of the first step. Runs while the user reads the first question."""
     import autoagent.loop
     import autoagent.memory.embedders.builtin
     import autoagent.memory.living_memory
@@ -118,7 +118,7 @@ def preload(settings: Settings) -> None:
 
 
 class _Proposals:
-    """Asks the model to turn a wish into a task; keeps the cost of that."""
+    """Asks the model to turn a wish into a task. Keeps the cost of that."""
 
     def __init__(self, model: Model, console: Console) -> None:
         self._model = model
@@ -194,7 +194,7 @@ def _task(here: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task
 def _task_of_wish(
     given: Mapping[str, Any], wish: str, terminal: ClickTerminal, propose: Callable[[str], str] | None
 ) -> Task:
-    """Return the task of a wish given as the argument, confirmed where somebody is to be asked; nothing is saved."""
+    """Return the task of a wish given as the argument, confirmed where somebody is to be asked. Nothing is saved."""
     try:
         task = task_of_wish(terminal, propose, wish, asks=not (given.get("skip_reprompt") or given.get("continuous")))
     except EOFError:
@@ -205,7 +205,7 @@ def _task_of_wish(
 
 
 def _saved(here: Session, terminal: ClickTerminal) -> Task:
-    """Load the saved task; warn of goals that look as if a check had been meant. Raises SettingsError."""
+    """Load the saved task. Warn of goals that look as if a check had been meant. Raises SettingsError."""
     path = here.settings.ai_settings_file
     task = here.allowed(read_task(path))
     if any(parse_goal(goal.text).check for goal in task.goals):

@@ -173,7 +173,7 @@ def _show(console: Console, events: Iterable[Event], step: int | None) -> None:
 
 
 def belongs(event: Event, step: int | None) -> bool:
-    """Return whether an event is of this step of the run's own agent; None stands for all there are."""
+    """Return whether an event is of this step of the run's own agent. None stands for all steps."""
     return step is None or (event.step == step and not event.agent and not isinstance(event, RunStarted))
 
 

@@ -84,7 +84,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
 
 
 def _is_kept() -> bool:
-    """Ask the person; nobody else keeps a skill. Raises StopRun at the end of the input."""
+    """Ask the person. Nobody else keeps a skill. Raises StopRun at the end of the input."""
     try:
         return ClickTerminal().decide("Keep it, for all later runs? y = yes, n = no:")
     except EOFError:

@@ -32,7 +32,7 @@ def check_flags(given: Mapping[str, Any], settings: Settings) -> None:
 
 
 def goals_of_flags(given: Mapping[str, Any], say: Callable[[str], None]) -> tuple[Goal, ...]:
-    """Return the goals of --ai-goal; warn if a ` :: ` made no check. Raises click.UsageError for an empty one."""
+    """Return the goals of --ai-goal. Warn if a ` :: ` made no check. Raises click.UsageError for an empty one."""
     lines = given.get("ai_goals") or ()
     if not all(line.strip() for line in lines):
         raise click.UsageError("--ai-goal is empty.")

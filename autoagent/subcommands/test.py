@@ -67,7 +67,7 @@ def _bounds(flags: Mapping[str, Any], trusted: bool) -> Mapping[str, Any] | None
 
 
 def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:
-    """Read the scenarios; return None if one of the files is none, after naming every such file."""
+    """Read the scenarios. Return None if one of the files is none, after naming every such file."""
     scenarios = []
     for file in files:
         try:

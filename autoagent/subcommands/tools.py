@@ -1,4 +1,4 @@
-"""`autoagent tools`: what the agent can use, under one noun; the parts are subcommands of their own, too."""
+"""`autoagent tools`: what the agent can use, under one noun. The parts are subcommands of their own, too."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
 
 
 def _id(name: str) -> int:
-    """Parse `mem:12`, or just `12`; `mem:user:3` is one of the user's own memory."""
+    """Parse `mem:12`, or just `12`. `mem:user:3` is one of the user's own memory."""
     if not (match := re.fullmatch(r"(?:mem:)?(user:)?(\d{1,18})", name)):
         raise click.UsageError(f"--without {name}: a memory is named mem:ID, as `autoagent why RUN STEP` shows it.")
     return -int(match[2]) if match[1] else int(match[2])
@@ -161,7 +161,7 @@ def _origin(memory: RetrievedMemory) -> str:
 
 
 def _compare(again: Mapping[str, Any]) -> None:
-    """Print the two replies part by part; a part that is the same, once."""
+    """Print the two replies part by part. A part that is the same, once."""
     without = " and ".join(f"mem:{memory_name(id)}" for id in again["memories"])
     usage, cost = again["usage"], again["usage"]["cost"]
     spent = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"

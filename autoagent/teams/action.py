@@ -27,10 +27,10 @@ OUTSIDE = "is outside of the workspace; name a file relative to that, such as no
 
 
 class Action:
-    """An action, for a class of one's own to derive from; its `run` is asynchronous or not, and may `_aask`.
+    """An action, for a class of one's own to derive from. Its `run` is asynchronous or not, and may `_aask`.
 
     One with an `instruction` needs no class: it asks the model with that. With `commands` it works as an agent instead,
-    with these commands, or plain functions, alone, until it says that it is done; what it says then is its result. With
+    with these commands, or plain functions, alone, until it says that it is done. What it says then is its result. With
     a `file` the answer is the text of that, which the program writes as if by write_to_file, and is the result. A
     `check` is a shell command that exits 0 once the work is done: as long as it does not, the agent goes on. `model` is
     that of the endpoint which does it, empty for the role's. What comes of it is for `send_to`, empty for all; but if a
@@ -64,7 +64,7 @@ class Action:
             raise SettingsError(f"The file {self.file!r} of {self.name} {OUTSIDE}")
 
     def run(self, *args: Any, **more: Any) -> Any:
-        """Return what comes of the action, or something that can be awaited for it; a class of one's own says how.
+        """Return what comes of the action, or something that can be awaited for it. A class of one's own says how.
 
         Without one, the model is asked, or an agent works, by the instruction and what the role has read: the messages
         or texts that are given.
@@ -89,7 +89,7 @@ class Action:
         self.commands = tuple(self.tools)
 
     async def use_commands(self, task: str, commands: Iterable[Tool] | None = None, check: str | None = None) -> str:
-        """Work on a task as an agent with these commands, or those of the action; return what it says in the end.
+        """Work on a task as an agent with these commands, or those of the action. Return what it says in the end.
 
         Each command is guarded, authorized and run in the sandbox as any. `check`, or that of the action, is run in the
         sandbox without a question.
@@ -100,7 +100,7 @@ class Action:
         )
 
     async def write_file(self, task: str, file: str | None = None, check: str | None = None) -> str:
-        """Ask the model for the text of a file, this one or that of the action; return the name and the text.
+        """Ask the model for the text of a file, this one or that of the action. Return the name and the text.
 
         It answers in a Markdown code block, and that is written as if by write_to_file, guarded and authorized. As long
         as the `check`, or that of the action, does not pass, the model is asked again.
@@ -109,7 +109,7 @@ class Action:
         return self._hired.turn.use_commands(goal, (), self.name, file=file or self.file, model=self.model)
 
     async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
-        """Ask the model of the role, who it is in front; `system_msgs` take the place of that."""
+        """Ask the model of the role, who it is in front. `system_msgs` take the place of that."""
         return await self.llm.aask(prompt, system_msgs)
 
     @property
@@ -177,7 +177,7 @@ class UserRequirement(Action):
 
 
 def told(messages: Iterable[Message]) -> str:
-    """Return messages as a model reads them, one after the other; what comes from outside stands between marks."""
+    """Return messages as a model reads them, one after the other. What comes from outside stands between marks."""
     parts = []
     for message in messages:
         source = message.origin.labels.untrusted

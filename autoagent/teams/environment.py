@@ -14,7 +14,7 @@ from autoagent.teams.role import Role, Turn
 class Environment:
     """Roles in the order in which they were hired, and what they have published, in order.
 
-    `round` is the number of the last round; `turns` are those under way, by the thread that each is in.
+    `round` is the number of the last round. `turns` are those under way, by the thread that each is in.
     """
 
     def __init__(self, desc: str = "", roles: Iterable[Role] = ()) -> None:
@@ -38,7 +38,7 @@ class Environment:
             self.add_role(role)
 
     def get_role(self, name: str) -> Role | None:
-        """Return the role of this name, else of this profile; None if there is none."""
+        """Return the role of this name, else of this profile, or None if there is none."""
         return next(
             (role for found in ("name", "profile") for role in self.roles if getattr(role, found) == name), None
         )

@@ -66,7 +66,7 @@ class ActionOutput:
 
 
 class ActionNode:
-    """The fields of a pydantic class for a model to fill in; afterwards it has `content` and `instruct_content`."""
+    """The fields of a pydantic class for a model to fill in. Afterwards it has `content` and `instruct_content`."""
 
     def __init__(self, model: Any, key: str | None = None) -> None:
         self.key = key or model.__name__

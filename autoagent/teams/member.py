@@ -1,4 +1,4 @@
-"""A role at work in its own thread: asks its model, works as an agent, writes messages; all of it goes into the log.
+"""A role at work in its own thread: asks its model, works as an agent, writes messages. All of it goes into the log.
 
 A turn that an earlier process began is taken again from its beginning, with the answers that the log has: nothing that
 was paid for is asked once more, and a message that is written already is not written twice. What a Python function of a
@@ -66,7 +66,7 @@ class Office:
 
     @property
     def writer(self) -> CommandSpec | None:
-        """The agent that writes a file; None if no file can be written."""
+        """The agent that writes a file, or None if no file can be written."""
         return next((spec for spec in self.writing if spec.effects is not None and spec.effects.writes_whole), None)
 
 
@@ -74,7 +74,7 @@ class Office:
 class Round:
     """One turn: its round, what it may cost, and the answers and messages of an earlier process.
 
-    `over` is set once it is over, with the messages it has written, and with the problem that has ended it, if any;
+    `over` is set once it is over, with the messages it has written, and with the problem that has ended it, if any.
     `given` are all answers so far.
     """
 
@@ -88,7 +88,7 @@ class Round:
 
 
 class Member:
-    """A role in its thread; a source of events for a worker, and the Turn of its role."""
+    """A role in its thread. A source of events for a worker, and the Turn of its role."""
 
     def __init__(self, role: Role, office: Office) -> None:
         self.role = role
@@ -102,11 +102,11 @@ class Member:
         self._named = self._agents = 0  # messages and agents of this turn
 
     def take(self, work: Round) -> None:
-        """Have a turn taken in its thread; the run's own agent is woken once it is over."""
+        """Have a turn taken in its thread. The run's own agent is woken once it is over."""
         self._rounds.put(work)
 
     def join(self, order: WorkerSpec) -> Member:
-        """Take up the parts it works with; it is in its own thread by then."""
+        """Take up the parts it works with. It is in its own thread by then."""
         self._order = order
         self.key = order.key
         order.when_stopped(lambda: self._rounds.put(None))
@@ -114,7 +114,7 @@ class Member:
         return self
 
     def run(self) -> Iterator[Event]:
-        """Take turns until it is stopped; the events go their way as they are recorded."""
+        """Take turns until it is stopped. The events go their way as they are recorded."""
         env = self.role.rc.env
         assert env is not None
         env.turns[threading.get_ident()] = self
@@ -304,7 +304,7 @@ class Member:
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None
 
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
-        """Return what an agent of this role has come to, in words; what it has read, the role has read."""
+        """Return what an agent of this role has come to, in words. What it has read, the role has read."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
         said = f"{state.said}{files}" if status == Status.FINISHED else f"This was not done ({status}): {reason}{files}"
         if text := self._wrote(state):
@@ -332,7 +332,7 @@ def file_message(state: SubAgentState, text: str, problem: str) -> str:
 
 
 def _said(check: Checked | None) -> str:
-    """Return what a check has come to, in words; without what it printed where that may come from outside."""
+    """Return what a check has come to, in words. Without what it printed where that may come from outside."""
     if check is None:
         return "was not run."
     if check.met:

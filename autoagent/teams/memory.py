@@ -1,6 +1,6 @@
 """The messages that a role has read and written, in that order: the operations that MetaGPT's users know.
 
-What a role does to its memory in a turn is noted, as it cannot be told from what is published; what it only reads of
+What a role does to its memory in a turn is noted, as it cannot be told from what is published. What it only reads of
 the environment can.
 """
 
@@ -30,7 +30,7 @@ class Memory:
     # Adding and deleting -----------------------------------------------------------------------------------------
 
     def add(self, message: Message) -> None:
-        """Add a message; one that is there already is ignored."""
+        """Add a message. One that is there already is ignored."""
         if message not in self:
             self.read(message)
             self.changes.append(("add", message))
@@ -47,7 +47,7 @@ class Memory:
             self.changes.append(("delete", message))
 
     def delete_newest(self) -> Message | None:
-        """Delete the newest message and return it; None if there is none."""
+        """Delete the newest message and return it, or None if there is none."""
         newest = next(reversed(self._messages.values()), None)
         if newest is not None:
             self.delete(newest)
@@ -60,7 +60,7 @@ class Memory:
         self.changes.append(("clear", None))
 
     def read(self, message: Message) -> None:
-        """Add a message that is published, which everybody can know; one that is there already is ignored."""
+        """Add a message that is published, which everybody can know. One that is there already is ignored."""
         if message in self:
             return
         self._messages[id(message)] = message
@@ -73,7 +73,7 @@ class Memory:
     # Looking -----------------------------------------------------------------------------------------------------
 
     def get(self, k: int = 0) -> list[Message]:
-        """Return the newest k messages, oldest of them first; all of them with 0."""
+        """Return the newest k messages, oldest of them first. All of them with 0."""
         if not k:
             return list(self._messages.values())
         return list(_newest(self._messages, k))[::-1]
@@ -143,7 +143,7 @@ class Memory:
         self._cleared.clear()
 
     def undo(self) -> None:
-        """Take back the changes of a turn that was cut short; what was deleted comes back as the newest."""
+        """Take back the changes of a turn that was cut short. What was deleted comes back as the newest."""
         for kind, message in reversed(self.changes):
             if kind == "clear" or message is None:
                 self._messages, self._ids, self._by_cause = self._cleared.pop()

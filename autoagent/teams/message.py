@@ -25,7 +25,7 @@ END = "end"
 
 
 class Addresses(set[str]):
-    """Addresses; one alone is equal to its text, too, as programs for MetaGPT 0.4 expect."""
+    """Addresses. One alone is equal to its text, too, as programs for MetaGPT 0.4 expect."""
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__({other} if isinstance(other, str) else other)
@@ -37,7 +37,7 @@ class Addresses(set[str]):
 class Message:
     """A message of a role or of the user. Two are the same if they have the same `id`, or are the same object before.
 
-    `role` is the profile of the writer and `sent_from` the name; `cause_by` names the action it came of, and `send_to`
+    `role` is the profile of the writer and `sent_from` the name. `cause_by` names the action it came of, and `send_to`
     whom it is for. `instruct_content` is what the writer hands on besides: JSON, or a pydantic model, which a resumed
     run has, too. `metadata` is for the program's own notes, in JSON. `origin` is what the writer had read.
 
@@ -68,7 +68,7 @@ class Message:
         self.origin = Origin()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; what names actions or roles may be these themselves."""
+        """Set an attribute. What names actions or roles may be these themselves."""
         if name == "cause_by":
             value = cause_of(value or REQUIREMENT)
         elif name == "sent_from":

@@ -60,7 +60,7 @@ class Context:
 
 
 class Config(Context):
-    """A configuration as MetaGPT's programs make it; its `llm.model` counts for the role or action it is given to."""
+    """A configuration as MetaGPT's programs make it. Its `llm.model` counts for the role or action it is given to."""
 
     @classmethod
     def default(cls) -> Config:
@@ -69,7 +69,7 @@ class Config(Context):
 
 
 class LLM(Llm):
-    """The model of no role. In a turn it is that of the role at work; elsewhere each question is a run of its own.
+    """The model of no role. In a turn it is that of the role at work. Elsewhere each question is a run of its own.
 
     All its questions together may cost what a team may.
     """

@@ -41,7 +41,7 @@ OpenLog = Callable[[TaintedFiles], EventLog]
 class TeamPlan:
     """A team that is about to run.
 
-    `until`: its last round; `began`: how it began, if it did so before.
+    `until`: its last round. `began`: how it began, if it did so before.
     """
 
     team: Team
@@ -52,7 +52,7 @@ class TeamPlan:
     running: TeamRun | None = None
 
     def drive(self, open_log: OpenLog | None = None) -> int:
-        """Run the team to its end; return the exit code. Raises ForUser."""
+        """Run the team to its end. Return the exit code. Raises ForUser."""
         settings, console, team = self.session.settings, self.console, self.team
         provider = settings.model_choice.provider
         if provider.recorded or provider.one_agent:
@@ -149,7 +149,7 @@ def plan_of_run(
 
 
 def _registry(settings: Settings, team: Team, more: Sequence[Command]) -> Registry:
-    """Return all commands that are to be had here, as far as agents of a team may have them at all; `more` are those
+    """Return all commands that are to be had here, as far as agents of a team may have them at all. `more` are those
     of MCP servers, skills and plug-ins.
 
     Raises SettingsError for a role's command that is not among them.

@@ -35,7 +35,7 @@ _REVIEW = (
 
 @dataclass(slots=True)
 class Task:
-    """One task of a plan; `result` is None until it is done."""
+    """One task of a plan. `result` is None until it is done."""
 
     task_id: str
     instruction: str
@@ -69,7 +69,7 @@ class Plan:
 
 
 def in_order(tasks: list[Task], done: Iterable[str] = ()) -> list[Task]:
-    """Return tasks sorted so that each follows those it needs; `done` are others that are done.
+    """Return tasks sorted so that each follows those it needs. `done` are others that are done.
 
     Raises ValueError for a task that there is twice, or that needs one that there is not, or that needs itself.
     """
@@ -89,7 +89,7 @@ def in_order(tasks: list[Task], done: Iterable[str] = ()) -> list[Task]:
 
 
 def tasks_in(answer: str, done: Iterable[str] = ()) -> list[Task]:
-    """Return the tasks of an answer; they may need those that are `done`. Raises ValueError, which says why."""
+    """Return the tasks of an answer. They may need those that are `done`. Raises ValueError, which says why."""
     start, end = answer.find("["), answer.rfind("]")
     if not 0 <= start < end:
         raise ValueError("there is no list in it")
@@ -114,7 +114,7 @@ def _task(number: int, found: Any) -> Task:
 
 
 async def plan_and_act(role: Role) -> Message | None:
-    """Have the model write a plan, work on each task with an action, review it, revise the plan; return the results."""
+    """Have the model write a plan, work on each task with an action, review it, revise the plan. Return the results."""
     if not role.actions:
         return None
     context = told(role.rc.history)
@@ -134,7 +134,7 @@ async def plan_and_act(role: Role) -> Message | None:
 
 
 async def _tasks(role: Role, prompt: str, whole: str, done: Iterable[str] = ()) -> list[Task]:
-    """Return the tasks that the model plans; if it cannot, the whole as one task, or none."""
+    """Return the tasks that the model plans. If it cannot, the whole as one task, or none."""
     problem = ""
     for _ in range(TRIES):
         answer = await role.llm_for("plan").aask(prompt + problem)
@@ -146,7 +146,7 @@ async def _tasks(role: Role, prompt: str, whole: str, done: Iterable[str] = ()) 
 
 
 async def _work(role: Role, plan: Plan, task: Task) -> str:
-    """Take the action that fits a task; return its result as text."""
+    """Take the action that fits a task. Return its result as text."""
     needed = [Message(each.result or "", f"result of task {each.task_id}") for each in _needed(plan, task)]
     about = [*role.rc.news, *needed, Message(task.instruction, "task")]
     state = 0 if len(role.actions) == 1 else max(0, await role.choose(told(about)))

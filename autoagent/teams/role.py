@@ -1,4 +1,4 @@
-"""A role: who it is, what it can do, whose messages it watches for; it observes, thinks and acts, once a round."""
+"""A role: who it is, what it can do, whose messages it watches for. It observes, thinks and acts, once a round."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Turn(Protocol):
     def use_commands(
         self, goal: Goal, commands: Sequence[str], purpose: str, *, file: str = "", model: str = ""
     ) -> str:
-        """Work on a goal as an agent; return what it says in the end, or the text of the `file` that it is to write."""
+        """Work on a goal as an agent. Return what it says in the end, or the text of the `file` that it is to write."""
 
     def publish(self, message: Message) -> None:
         """Write a message, which all can read once the round has ended."""
@@ -67,7 +67,7 @@ class Turn(Protocol):
 class RoleContext:
     """The state of a role.
 
-    `news` are the messages it watches for and has not acted on; `state` is the number of `todo`, -1 for none.
+    `news` are the messages it watches for and has not acted on. `state` is the number of `todo`, -1 for none.
     """
 
     memory: Memory = field(default_factory=Memory)
@@ -100,7 +100,7 @@ class Role:
         actions, watch: as `set_actions` and `watch` take them.
         react_mode: `react`, `by_order` or `plan_and_act`.
         max_react_loop: how many actions it takes in a turn at most, by `react`.
-        model: the endpoint's model that answers; empty for that of the run.
+        model: the endpoint's model that answers, or empty for that of the run.
         tools: commands, and functions of the program's own, that all its actions with an instruction work with.
     """
 
@@ -202,7 +202,7 @@ class Role:
     # A turn ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> Message | None:
-        """Take a turn: act if there is news, and publish what comes of it; return that, or None if it waits."""
+        """Take a turn: act if there is news, and publish what comes of it. Return that, or None if it waits."""
         if not await settled(self._observe()):
             return None
         said: Message | None = await settled(self.react())
@@ -216,7 +216,7 @@ class Role:
         return len(self.rc.news)
 
     async def react(self) -> Message | None:
-        """Act by its mode; return what came of the last action, None if it took none."""
+        """Act by its mode. Return what came of the last action, None if it took none."""
         if self.rc.react_mode == RoleReactMode.BY_ORDER:
             return await self._act_by_order()
         if self.rc.react_mode == RoleReactMode.PLAN_AND_ACT:
@@ -248,7 +248,7 @@ class Role:
         return await plan_and_act(self)
 
     async def _think(self) -> bool:
-        """Choose what to do next; the model is asked if there is a choice. Returns whether there is anything to do."""
+        """Choose what to do next. The model is asked if there is a choice. Returns whether there is anything to do."""
         if len(self.actions) == 1:
             self._set_state(0)
             return True
@@ -265,7 +265,7 @@ class Role:
         return number if 0 <= number <= last else -1
 
     async def _act(self) -> Message:
-        """Take the action that was chosen; remember what came of it, and return it."""
+        """Take the action that was chosen. Remember what came of it, and return it."""
         assert self.rc.todo is not None
         said = self.said(await settled(self.rc.todo.run(self.rc.history)), self.rc.todo)
         self.rc.memory.add(said)
@@ -316,7 +316,7 @@ class Role:
         self._read = 0
 
     def read(self, published: Sequence[Message]) -> bool:
-        """Read what is published and new; return whether there may be something to act on.
+        """Read what is published and new. Return whether there may be something to act on.
 
         A class with an `_observe` of its own judges that itself.
         """

@@ -2,7 +2,7 @@
 
 A round is a snapshot: every role reads what was published before it, all of them act at once, each in its own thread,
 and what they write is published when the round ends, in the order in which they were hired. So the result does not
-depend on who is faster. The team's money is shared out equally among those who act; what one leaves comes back.
+depend on who is faster. The team's money is shared out equally among those who act. What one leaves comes back.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Unfinished:
 
 
 class TeamRun:
-    """The rounds of a team; what leads its run. `until` is the last round of this process.
+    """The rounds of a team. What leads its run. `until` is the last round of this process.
 
     `outcome` is how it ended, `rounds_over` that it was with the last round and there is news left, `error` what a
     Python function of a role has raised.
@@ -76,7 +76,7 @@ class TeamRun:
         self._members = {str(number): Member(role, office) for number, role in enumerate(env.roles, 1)}
 
     def run(self) -> Iterator[Event]:
-        """Yield the events of the run itself as they happen; the last is an `Ended`. Raises StateError."""
+        """Yield the events of the run itself as they happen. The last is an `Ended`. Raises StateError."""
         try:
             yield from self._begin()
             yield from self._rounds()
@@ -146,7 +146,7 @@ class TeamRun:
         member.worker = pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), build)
 
     def _restore(self) -> tuple[dict[str, Hired], set[str]]:
-        """Take up what the log holds; return who is hired, and the ids of the user's messages."""
+        """Take up what the log holds. Return who is hired, and the ids of the user's messages."""
         hired: dict[str, Hired] = {}
         spoken: set[str] = set()
         for event in self._log.effective():
@@ -230,7 +230,7 @@ class TeamRun:
         return StopRun(Outcome(Status.UNVERIFIED, f"{reason} {', '.join(judges)} did not say that the work is done."))
 
     def _read(self) -> list[str]:
-        """Let every role read what is new; return the keys of those that have something to act on."""
+        """Let every role read what is new. Return the keys of those that have something to act on."""
         everything = self._env.history.get()
         return [key for key, member in self._members.items() if member.role.read(everything)]
 
@@ -273,7 +273,7 @@ class TeamRun:
         return works
 
     def _wait(self, works: Mapping[str, Round]) -> None:
-        """Wait until all turns are over; meanwhile show what happens and put questions to the user."""
+        """Wait until all turns are over. Meanwhile show what happens and put questions to the user."""
         pool = self._office.pool
         while not all(work.over for work in works.values()):
             with self._office.interruptible():

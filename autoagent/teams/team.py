@@ -19,7 +19,7 @@ ROUNDS = 3
 class Team:
     """Roles that work together on an idea of the user's.
 
-    `investment` is what their models may cost in USD; `spent` what they have cost. `definition` is what the team was
+    `investment` is what their models may cost in USD. `spent` what they have cost. `definition` is what the team was
     read from, for a run that is to be taken up without the program that made it.
     """
 
@@ -62,7 +62,7 @@ class Team:
     async def run(
         self, n_round: int = ROUNDS, idea: str = "", send_to: Any = "", *, resume: str = "", **flags: Any
     ) -> Memory:
-        """Work for so many rounds, or until nobody has news; return all messages.
+        """Work for so many rounds, or until nobody has news. Return all messages.
 
         Args:
             resume: a run of this same team, or the beginning of its id, to go on with.
@@ -85,7 +85,7 @@ class Team:
 
 
 async def run_alone(role: Role, given: str | Message | Iterable[str] | None) -> Message | None:
-    """Let a role take one turn as a team of its own; return what it has said."""
+    """Let a role take one turn as a team of its own. Return what it has said."""
     team = Team(role.name, role.rc.env, () if role.rc.env else [role])
     if given is not None:
         if not isinstance(given, Message):

@@ -28,7 +28,7 @@ _YES, _NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 
 
 def read_team(path: Path) -> dict[str, Any]:
-    """Read the file; return what it says, as `team_of` takes it. Raises SettingsError naming file, line and key."""
+    """Read the file. Return what it says, as `team_of` takes it. Raises SettingsError naming file, line and key."""
     if not path.is_file():
         raise SettingsError(f"{path}: there is no such file; examples are in examples/teams.")
     entries = read_mapping(path, TEAM_KEYS, "key of a team")

@@ -50,7 +50,7 @@ class Activity:
         self._reply.feed(delta)
 
     def works(self, what: str) -> None:
-        """Show a long operation; the text after a colon is its progress. Its end is not known."""
+        """Show a long operation. The text after a colon is its progress. Its end is not known."""
         now, about = time.monotonic(), what.partition(": ")[0]
         if about != self._about:
             self._about, self._began = about, now
@@ -61,12 +61,12 @@ class Activity:
         self._begin(lambda seconds: [f"{what} | {duration(seconds)}"])
 
     def runs(self, call: Call) -> None:
-        """Show a running command; its output comes through `prints`."""
+        """Show a running command. Its output comes through `prints`."""
         self._output, self._bytes = "", 0
         self._begin(lambda seconds: self._running(call.name, seconds))
 
     def prints(self, data: bytes) -> None:
-        """A program has printed this; from any thread."""
+        """A program has printed this. From any thread."""
         self._bytes += len(data)
         self._output = (self._output + data.decode("utf-8", "replace"))[-2 * TAIL :]
 
@@ -98,7 +98,7 @@ class Activity:
         return [f"running {name} | {duration(seconds)}{printed} | Ctrl-C ends it", *self._tail(self._output)]
 
     def _tail(self, text: str) -> Iterator[str]:
-        """Yield the last whole lines; the last word may be half a secret, and so may what has lost its beginning."""
+        """Yield the last whole lines. The last word may be half a secret, and so may what has lost its beginning."""
         lines = text.split("\n")
         words = lines[-1].rpartition(" ")[0]
         whole = [*(lines[1:-1] if len(text) >= TAIL else lines[:-1]), words]

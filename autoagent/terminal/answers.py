@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """Reads lines from `stdin`; `mask` takes secrets out of the history of what was typed."""
+    """Reads lines from `stdin`. `mask` takes secrets out of the history of what was typed."""
 
     def __init__(self, stdin: TextIO, screen: Screen, style: Style, mask: Callable[[Any], Any]) -> None:
         self._stdin = stdin
@@ -34,7 +34,7 @@ class Answers:
         return self._stdin.isatty()
 
     def read(self, watch: Watch | None = None, words: Sequence[str] = ()) -> str:
-        """Read an answer; Tab completes `words` behind a slash.
+        """Read an answer. Tab completes `words` behind a slash.
 
         Raises EOFError at the end of input, KeyboardInterrupt for Ctrl-C, the error of `watch`, and UnicodeDecodeError
         for input that is not text.
@@ -48,7 +48,7 @@ class Answers:
         return _whole(line)
 
     def typed(self) -> str | None:
-        """Return a line that was typed while nothing was asked; None if there is none."""
+        """Return a line that was typed while nothing was asked, or None if there is none."""
         try:
             if select.select([self._stdin], [], [], 0.0)[0]:
                 return self._stdin.readline() or None
@@ -57,11 +57,11 @@ class Answers:
         return None
 
     def edit(self, text: str, suffix: str) -> str | None:
-        """Return the text as the user leaves it in an editor; None where there is none or it fails."""
+        """Return the text as the user leaves it in an editor, or None where there is none or it fails."""
         return edit_in_editor(text, suffix) if self._editor is not None else None
 
     def rewrite(self, text: str) -> str | None:
-        """Return the text as the user leaves it on lines that hold it; None where lines are not edited."""
+        """Return the text as the user leaves it on lines that hold it, or None where lines are not edited."""
         try:
             return _whole(self._editor.read("> ", default=text)) if self._editor is not None else None
         except (EOFError, KeyboardInterrupt):

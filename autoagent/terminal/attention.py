@@ -14,7 +14,7 @@ _PATIENCE = 5.0  # seconds that the command may hold up the end of the program
 
 
 class Attention:
-    """`ring` rings the bell; `command` is a shell line that gets the message as a JSON object, '' for none."""
+    """`ring` rings the bell. `command` is a shell line that gets the message as a JSON object, '' for none."""
 
     def __init__(self, ring: Callable[[], None], command: str) -> None:
         self._ring = ring

@@ -17,7 +17,7 @@ _CUT = "..."
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
-    """A column: its title, the text of an item in it, and how soon it is left out; 0: never."""
+    """A column: its title, the text of an item in it, and how soon it is left out. 0: never."""
 
     title: str
     text: Callable[[Item], str]
@@ -27,13 +27,13 @@ class Column(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Columns(Generic[Item]):
-    """The columns of a list; the last one is cut to the remaining width."""
+    """The columns of a list. The last one is cut to the remaining width."""
 
     columns: Sequence[Column[Item]]
     last: Column[Item]
 
     def lines(self, items: Sequence[Item], room: int) -> Iterator[str]:
-        """Yield the titles and the items, each line at most `room` wide; nothing for no items.
+        """Yield the titles and the items, each line at most `room` wide, or nothing for no items.
 
         A column in which every item is empty is left out. Nothing in them stands for the end of a line.
         """

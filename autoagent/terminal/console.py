@@ -73,7 +73,7 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class EventHooks:
-    """Hooks on events: `render` returns the text to show for one, None for the usual; `hear` receives it."""
+    """Hooks on events: `render` returns the text to show for one, None for the usual. `hear` receives it."""
 
     render: Callable[[Event], str | None] = lambda event: None
     hear: Callable[[Event], None] = lambda event: None
@@ -86,7 +86,7 @@ class Console:
     """Shows events, hears what streams (Listener), asks and says (Terminal).
 
     `mask` removes secrets from text that is not from the log. `replays`: proposals and decisions come from the events.
-    `tally` is the fold over the events; those that an earlier process of the run showed are taken up by `pass_over`.
+    `tally` is the fold over the events. Those that an earlier process of the run showed are taken up by `pass_over`.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Console:
     # Events ------------------------------------------------------------------------------------------------------
 
     def show(self, event: Event) -> None:
-        """Show one event of the run. Raises StateError if the output cannot be written; in a replay BrokenPipeError."""
+        """Show one event of the run. Raises StateError if the output cannot be written. In a replay BrokenPipeError."""
         self._take(event)
         self._hooks.hear(event)
         if self._events is not None:
@@ -155,11 +155,11 @@ class Console:
 
     @property
     def folds(self) -> Mapping[str, object]:
-        """The folds that `pass_over` feeds, by name; its other state concerns the newest step alone."""
+        """The folds that `pass_over` feeds, by name. Its other state concerns the newest step alone."""
         return {"tally": self.tally, "words": self._words, "team": self._team}
 
     def pass_over(self, event: Event) -> None:
-        """Take up an event that was shown before; thoughts whose command was not started are shown once more."""
+        """Take up an event that was shown before. Thoughts whose command was not started are shown once more."""
         self._take(event)
         self._team.add(event)
         if event.agent:
@@ -279,7 +279,7 @@ class Console:
             self._screen.lines([page.alarm(warning + "Limits on tokens and time still hold.")])
 
     def report(self, log: Path) -> None:
-        """Write the end report; `log` is the folder or file that holds the run."""
+        """Write the end report. `log` is the folder or file that holds the run."""
         if self._screen.area is not None:
             self._screen.area.close()
         page, tally = self._screen.page, self.tally
@@ -329,7 +329,7 @@ class Console:
             self._screen.lines([self._screen.page.said("WORKING:", f"{what} (about {seconds:.0f} s)")])
 
     def printed(self, data: bytes) -> None:
-        """Take output of a program that a command waits for; from any thread."""
+        """Take output of a program that a command waits for. From any thread."""
         self._activity.prints(data)
 
     def proposed(self, proposal: Proposal) -> None:
@@ -444,7 +444,7 @@ class Console:
         return self._answers.at_terminal and self._events is None
 
     def next_wish(self) -> str:
-        """Ask for the next wish of the run; '' for none, or if nobody is at the terminal."""
+        """Ask for the next wish of the run, or '' for none, or if nobody is at the terminal."""
         if not self.has_person:
             return ""
         self._answers.discard_typeahead()

@@ -14,7 +14,7 @@ def preload() -> None:
 
 
 def highlighter(path: str) -> Callable[[str], str]:
-    """Return what colours a line of the file `path`, by the terminal's own colours; a kind not known stays as it is."""
+    """Return what colours a line of the file `path`, by the terminal's own colours. A kind not known stays as it is."""
     from rich.console import Console
     from rich.syntax import Syntax
 

@@ -60,7 +60,7 @@ def preload() -> None:
 class LineEditor:
     """Reads lines from `stdin` with the prompt on `screen`.
 
-    `history` is the file of lines typed in earlier runs, None for no history; `mask` removes secrets from it.
+    `history` is the file of lines typed in earlier runs, None for no history. `mask` removes secrets from it.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
 
 
 def edit_in_editor(text: str, suffix: str) -> str | None:
-    """Return the text as the user leaves it in $VISUAL or $EDITOR; None where neither is set or it fails."""
+    """Return the text as the user leaves it in $VISUAL or $EDITOR, or None where neither is set or it fails."""
     import shlex
     import subprocess
     import tempfile

@@ -21,7 +21,7 @@ _LOWEST = 8  # rows of a terminal; below that there is one line
 
 
 class LiveArea:
-    """Draws with `write`; `column` tells where the cursor stands, None while nothing may be drawn.
+    """Draws with `write`. `column` tells where the cursor stands, None while nothing may be drawn.
 
     Its thread runs from the first `begin` to `close`. Other writers use `hidden`.
     """

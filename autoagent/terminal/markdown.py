@@ -1,7 +1,7 @@
 """Markdown of a model's on the terminal: drawn by rich, with nothing in it left out, hidden, or turned into a link.
 
 The text is escaped first. What would show other characters than it holds (entities, links, pictures, HTML) is not
-Markdown here and stands as it was written; each line stands behind an indent, so that none passes for the program's.
+Markdown here and stands as it was written. Each line stands behind an indent, so that none passes for the program's.
 """
 
 from __future__ import annotations

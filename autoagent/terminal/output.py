@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print lines, whatever a terminal would obey, reorder or hide in them as escapes; `err`: on standard error."""
+    """Print lines, whatever a terminal would obey, reorder or hide in them as escapes. `err`: on standard error."""
     click.echo(escape(text), err=err)
 
 
@@ -42,7 +42,7 @@ def echo_list(
     empty: str,
     columns: Columns[Item] | None = None,
 ) -> None:
-    """Print the items as a JSON list of their `fields`, or a `line` for each; on standard error that there are none.
+    """Print the items as a JSON list of their `fields`, or a `line` for each. On standard error that there are none.
 
     At a terminal they stand in `columns`, where there are such.
     """
@@ -84,7 +84,7 @@ def minute(t: float) -> str:
 
 
 class ProgressBar:
-    """A fetch's progress on stderr: one line that is redrawn; without a terminal, a line for every tenth."""
+    """A fetch's progress on stderr: one line that is redrawn. Without a terminal, a line for every tenth."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()

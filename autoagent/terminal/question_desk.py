@@ -58,7 +58,7 @@ class _Waiting:
 
     @property
     def watch(self) -> Watch | None:
-        """The function that the reader at the terminal polls; None if nothing can happen meanwhile."""
+        """The function that the reader at the terminal polls, or None if nothing can happen meanwhile."""
         return None if self.held is None and self._until is None else self._look
 
     def _look(self) -> BaseException | None:
@@ -67,12 +67,12 @@ class _Waiting:
         return TimeoutError() if self._until is not None and time.monotonic() >= self._until else None
 
     def close(self) -> str | None:
-        """Stop waiting; return an answer given elsewhere before, None if there is none."""
+        """Stop waiting. Return an answer given elsewhere before, None if there is none."""
         return None if self.held is None else self.held.close()
 
 
 class QuestionDesk:
-    """Asks the questions of a run on the user's terms; `mask` removes secrets from the copies for other terminals.
+    """Asks the questions of a run on the user's terms. `mask` removes secrets from the copies for other terminals.
 
     `say` writes on the run's own screen, `attention` calls the user. `elsewhere` tells where the last answer came from.
     """
@@ -100,11 +100,11 @@ class QuestionDesk:
         *,
         attended: bool,
     ) -> str:
-        """Return the answer to a question of this run, '' before there is one; `read` reads it at the terminal.
+        """Return the answer to a question of this run, '' before there is one. `read` reads it at the terminal.
 
         `timeout` are the seconds for which the asker waits at most. `attended`: somebody is at the terminal.
 
-        Raises TimeoutError if the run is to go on without an answer, StopRun if it is to end; EOFError where nobody can
+        Raises TimeoutError if the run is to go on without an answer, StopRun if it is to end. EOFError where nobody can
         answer, and any error of `read`.
         """
         self.elsewhere = False
@@ -132,7 +132,7 @@ class QuestionDesk:
                 waiting.close()
 
     def hear(self, typed: Callable[[], str | None]) -> None:
-        """Take up late answers, from elsewhere or `typed` since; that gives a line, None where there is none."""
+        """Take up late answers, from elsewhere or `typed` since. That gives a line, None where there is none."""
         for question, waiting in list(self._unanswered):
             if waiting.held is not None and waiting.held.is_answered:
                 self._unanswered.remove((question, waiting))
@@ -238,7 +238,7 @@ class QuestionDesk:
         return came
 
     def _over(self, waiting: _Waiting, *, ends: bool) -> Exception:
-        """Return the exception for a question that nobody has answered in time; say that the run goes on."""
+        """Return the exception for a question that nobody has answered in time. Say that the run goes on."""
         if not waiting.by_user:
             return TimeoutError(f"The user did not answer within {waiting.seconds:g} s.")
         reason = f"Nobody answered within {waiting.seconds:g} s (--answer-timeout)"

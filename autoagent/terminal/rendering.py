@@ -130,7 +130,7 @@ def name_of(tally: RunStats) -> str:
 
 
 def started(event: RunStarted, page: Canvas, *, brief: bool = False) -> Iterator[str]:
-    """Render the agent, its goals and its means; `brief`: the goals alone."""
+    """Render the agent, its goals and its means. `brief`: the goals alone."""
     if isinstance(event, Resumed):
         yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
     task = event.task
@@ -228,7 +228,7 @@ def duration(seconds: float) -> str:
 
 
 def money(cost: float | None) -> str:
-    """Render a cost in USD; None is one that nobody knows."""
+    """Render a cost in USD. None is one that nobody knows."""
     return "$?" if cost is None else f"${cost:.4f}"
 
 
@@ -250,7 +250,7 @@ def proposal(
 ) -> Iterator[str]:
     """Render the command, its arguments, anything odd in them, and the diff, of a proposal or as the log has it.
 
-    `mask` removes secrets. Long runs of blanks are folded; other long text is cut, unless the `whole` is wanted. `step`
+    `mask` removes secrets. Long runs of blanks are folded. Other long text is cut, unless the `whole` is wanted. `step`
     is an earlier step that has shown the text at the end of a note, 0 for none.
     """
     whole = whole or page.whole
@@ -324,7 +324,7 @@ def _argument(name: str, text: str, page: Canvas, whole: bool) -> Iterator[str]:
 
 
 def _diff(preview: str, page: Canvas, named: Collection[Any], whole: bool) -> Iterator[str]:
-    """Render a diff; the names above it only where the arguments, which are `named`, do not have the file's."""
+    """Render a diff. The names above it only where the arguments, which are `named`, do not have the file's."""
     folded = fold_blanks(preview)
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
     path = lines[1].removeprefix("+++ ").removeprefix("b/") if len(lines) > 1 else ""
@@ -394,7 +394,7 @@ STANDINGS: Mapping[Standing, str] = {
 
 
 def event_lines(event: Event, page: Canvas) -> Iterator[str]:
-    """Render an event that looks the same for every agent; nothing for other events."""
+    """Render an event that looks the same for every agent, or nothing for other events."""
     match event:
         case Rejected():
             yield page.said("UNUSABLE REPLY:", event.problem, "alarm")

@@ -19,7 +19,7 @@ _ROWS = 10  # of the list
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run as the list shows it; `status` is None where it has not ended. `updated` is in seconds since the epoch."""
+    """A run as the list shows it. `status` is None where it has not ended. `updated` is in seconds since the epoch."""
 
     run: str
     name: str
@@ -28,7 +28,7 @@ class ListedRun:
 
 
 def pick_run(runs: Sequence[ListedRun], terminal: SetupTerminal) -> str:
-    """Have the person choose one of the runs, by its number or by words of its name; return its id.
+    """Have the person choose one of the runs, by its number or by words of its name. Return its id.
 
     Enter takes the newest one that is not finished. Raises StopRun at the end of the input.
     """

@@ -24,7 +24,7 @@ WORDS: Mapping[str, str] = {
 
 
 class RunWords:
-    """Add every event of the run's own agent; `tally` is the fold over the events of all."""
+    """Add every event of the run's own agent. `tally` is the fold over the events of all."""
 
     NOT_KEPT = ("_tally", "_recalled")  # in a checkpoint
 

@@ -20,7 +20,7 @@ class Style:
     """The look of the screen. `columns` None follows the terminal. `plain`: nothing streams, thoughts come whole.
 
     `whole`: nothing is cut. `thoughts`: `full`, `short` (in a line), `none`, or `auto`: the first, and the others in a
-    line where t can show them. `history` is the file of typed lines, for later runs; `notify` the command that is told
+    line where t can show them. `history` is the file of typed lines, for later runs. `notify` the command that is told
     of questions, `terms` the settings for these.
     """
 
@@ -49,7 +49,7 @@ def decide_color(env: Mapping[str, str], isatty: bool) -> bool:
 
 
 class Screen:
-    """Writes to `stream`; `moves`: a live area stands below the text, and is hidden while text is written."""
+    """Writes to `stream`. `moves`: a live area stands below the text, and is hidden while text is written."""
 
     def __init__(self, stream: TextIO, style: Style, *, moves: bool) -> None:
         self.stream = stream
@@ -100,7 +100,7 @@ class Screen:
                 self._put_here(text)
 
     def put(self, stream: TextIO, text: str) -> None:
-        """Write to this or another stream at once; one that fails is written to no more, and so is this screen."""
+        """Write to this or another stream at once. One that fails is written to no more, and so is this screen."""
         if self.broken or not text:
             return
         try:

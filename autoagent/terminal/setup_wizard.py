@@ -176,7 +176,7 @@ def welcome_back(terminal: SetupTerminal, task: Task, path: object) -> Task | No
 
 
 def proposal_messages(wish: str) -> tuple[Message, ...]:
-    """Return the prompt that asks a model for name, role and goals; `parse_proposal` reads its answer."""
+    """Return the prompt that asks a model for name, role and goals. `parse_proposal` reads its answer."""
     system = (
         "You set up an autonomous agent. From the user's wish, think of a short name for it that ends in GPT, its role "
         f"in one sentence that begins with 'an AI', and 1 to {MOST_GOALS} goals that together fulfil the wish and "
@@ -248,12 +248,12 @@ class Choice:
 
 
 def model_is_chosen(settings: Settings) -> bool:
-    """Return whether anything says which model to use; if nothing does, the menu asks."""
+    """Return whether anything says which model to use. If nothing does, the menu asks."""
     return bool(settings.model or settings.openai_api_key or settings.openai_base_url)
 
 
 def choose_model(terminal: SetupTerminal, find: Callable[[], Sequence[Server]]) -> Choice:
-    """Show the first-run menu; `find` looks for servers on this machine only once one is wanted.
+    """Show the first-run menu. `find` looks for servers on this machine only once one is wanted.
 
     Raises SetupError at the end of the input: no model is set up, and nobody sets one up.
     """
@@ -318,7 +318,7 @@ def _server(terminal: SetupTerminal, found: Sequence[Server]) -> Choice:
 
 
 def _provider(terminal: SetupTerminal, provider: Provider) -> Choice:
-    """Return the choice of this provider; nothing is kept of one that does a single task."""
+    """Return the choice of this provider. Nothing is kept of one that does a single task."""
     env = {"AUTOAGENT_MODEL": provider.name}
     return _kept(terminal, env) if provider.task is None else Choice(env)
 

@@ -39,7 +39,7 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[Interrupts]:
-        """Take the signals over; give them back at the end."""
+        """Take the signals over. Give them back at the end."""
         ending = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *ending)}
         hook = sys.unraisablehook

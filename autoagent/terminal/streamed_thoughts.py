@@ -16,7 +16,7 @@ _GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))  # what a word of ASCII consists
 
 
 class StreamedThoughts:
-    """Writes thoughts to the screen behind a label; `mask` takes secrets out of them."""
+    """Writes thoughts to the screen behind a label. `mask` takes secrets out of them."""
 
     def __init__(self, screen: Screen, mask: Callable[[Any], Any], label: Callable[[], str]) -> None:
         self._screen = screen

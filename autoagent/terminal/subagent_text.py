@@ -14,7 +14,7 @@ SHOWN = 300  # characters of a call
 
 
 class SubAgentText:
-    """Take up every event of a sub-agent in order; `lines` does so, too.
+    """Take up every event of a sub-agent in order. `lines` does so, too.
 
     `replays`: questions and answers are shown from the events.
     """
@@ -36,7 +36,7 @@ class SubAgentText:
                 self._commands[event.agent] = event.call.name
 
     def lines(self, event: Event, page: Canvas) -> Iterator[str]:
-        """Yield the lines that show an event; none for one that a person need not see."""
+        """Yield the lines that show an event, or none for one that a person need not see."""
         self.add(event)
         behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
         for text in self._texts(event, Canvas(max(20, page.columns - width(behind)), page.color)):

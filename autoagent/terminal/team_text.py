@@ -18,7 +18,7 @@ _INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # of 
 
 
 class TeamText:
-    """Take up every event of a team in order; `lines` does so, too."""
+    """Take up every event of a team in order. `lines` does so, too."""
 
     def __init__(self) -> None:
         self._roles: dict[str, Hired] = {}
@@ -37,7 +37,7 @@ class TeamText:
         return isinstance(event, (Hired, RoundBegan, RoundEnded, Published)) or event.agent in self._roles
 
     def lines(self, event: Event, page: Canvas, tally: RunStats) -> Iterator[str]:
-        """Yield the lines that show an event; none for one that a person need not see."""
+        """Yield the lines that show an event, or none for one that a person need not see."""
         self.add(event)
         match event:
             case Hired():

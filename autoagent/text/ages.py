@@ -9,7 +9,7 @@ _DATED = 60 * 86_400.0  # seconds, beyond which a date says more
 
 
 def ago(then: float, now: float) -> str:
-    """Return `just now`, `3 hours ago`, `2 days ago`, or a date; both times are in seconds since 1970."""
+    """Return `just now`, `3 hours ago`, `2 days ago`, or a date. Both times are in seconds since 1970."""
     passed = now - then
     if passed > _DATED:
         return time.strftime("%Y-%m-%d", time.gmtime(then))

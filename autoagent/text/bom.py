@@ -14,5 +14,5 @@ _ENCODINGS = {  # the longer mark first: that of UTF-32-LE begins with that of U
 
 
 def mark_of(data: bytes) -> tuple[bytes, str]:
-    """Return the byte order mark at the beginning and its encoding; both empty without a mark."""
+    """Return the byte order mark at the beginning and its encoding. Both empty without a mark."""
     return next(((mark, name) for mark, name in _ENCODINGS.items() if data.startswith(mark)), (b"", ""))

@@ -49,7 +49,7 @@ def is_code(file: str) -> bool:
 
 
 def split(text: str) -> tuple[str, CodeBlock] | None:
-    """Return the object of a reply and the single block that follows it; None if there is no block or more text."""
+    """Return the object of a reply and the single block that follows it, or None if there is no block or more text."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None

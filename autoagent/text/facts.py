@@ -16,7 +16,7 @@ _BULLET = re.compile(r"\s*(?:[-*\u2022]|\d{1,2}[.)])\s+(.+)")
 
 
 def facts_in(answer: str, *, truncated: bool = False) -> list[str]:
-    """Return the distinct facts of an answer; drop the last of a `truncated` answer, as it may be incomplete."""
+    """Return the distinct facts of an answer. Drop the last of a `truncated` answer, as it may be incomplete."""
     found = [match[1].strip() for line in answer.splitlines() if (match := _BULLET.fullmatch(line))]
     whole = found[:-1] if truncated else found
     return [shorten(fact, FACT) for fact in dict.fromkeys(whole)][:MOST]

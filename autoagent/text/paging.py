@@ -1,6 +1,6 @@
 """Long texts in parts: a page of lines, or both ends, with a note on the missing rest and how to read on.
 
-Lines and columns count from 1; a line longer than a page is continued at a column.
+Lines and columns count from 1. A line longer than a page is continued at a column.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SNAP = 0.5  # of an end, at most, goes to have it end where a line does
 class Page:
     """A part of a text: from `column` of line `first` to line `last` of `total`.
 
-    `goes_on` is the line and column where the rest begins; None at the end of the text.
+    `goes_on` is the line and column where the rest begins, or None at the end of the text.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Page:
         return self.first == self.column == 1 and self.goes_on is None
 
     def note(self, command: str) -> str:
-        """Say which part it is and how to go on with `command`, given up to its arguments; '' if it is complete."""
+        """Say which part it is and how to go on with `command`, given up to its arguments, or '' if it is complete."""
         if self.whole:
             return ""
         if self.total < self.first:
@@ -90,7 +90,7 @@ def page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, col
 
 
 def _most(most: int, good: Callable[[int], bool]) -> int:
-    """Return the largest number up to `most` that is good, given that all smaller numbers are good; 0 if none is."""
+    """Return the largest number up to `most` that is good, given that all smaller numbers are good, or 0 if none is."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2

@@ -8,7 +8,7 @@ The ID is a digest of the run, the step, the source and the text itself, so a te
 to close its marks. Prompts built again from the log have the same marks. Lookalikes of marks and of control tokens of
 chat formats are defused.
 
-Not covered: a model may follow quoted instructions; the guard and the sandbox limit the effect. Control tokens of
+Not covered: a model may follow quoted instructions. The guard and the sandbox limit the effect. Control tokens of
 unlisted chat formats.
 """
 
@@ -62,7 +62,7 @@ class Marks:
 
     @classmethod
     def of(cls, text: str, source: str, *, run: str, step: int, named: int = NAMED) -> Marks:
-        """Return the marks of a text, given whole even if a part is shown; `named` limits the source's characters."""
+        """Return the marks of a text, given whole even if a part is shown. `named` limits the source's characters."""
         told = "\0".join((run, str(step), source, text)).encode("utf-8", "surrogatepass")
         tag = f"{WORD}-{hashlib.sha256(told).hexdigest()[:_DIGITS]}"
         return cls(f'<{tag} from "{name_source(source, named)}">', f"</{tag}>")
@@ -82,7 +82,7 @@ def marked(text: str, source: str, *, run: str = "", step: int = 0) -> str:
 
 
 def split(text: str) -> list[tuple[str, Marks | None]]:
-    """Split one of our texts into own and quoted parts, alternating; each part comes with its marks, None for our own.
+    """Split one of our texts into own and quoted parts, alternating. Each part comes with its marks, None for our own.
 
     The parts lack the marks but keep the newlines inside them.
     """
@@ -95,7 +95,7 @@ def split(text: str) -> list[tuple[str, Marks | None]]:
 
 
 def defuse(text: str) -> str:
-    """Return the text with lookalikes of marks and control tokens defused; the rest is unchanged."""
+    """Return the text with lookalikes of marks and control tokens defused. The rest is unchanged."""
     text = _TAGS.sub(lambda found: f"[{len(found[0])} invisible characters]", text)
     text = _BRACKETS.sub(lambda found: "&lt;" if _begins_mark(text, found.end()) else found[0], text)
     return _CONTROL.sub(lambda found: "&lt;" if found[0] == "<" else "&#91;", text)
@@ -122,6 +122,6 @@ def _begins_mark(text: str, at: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _letters(char: str) -> str:
-    """Return the plain lower-case letters a character stands for; '' if it is no letter."""
+    """Return the plain lower-case letters a character stands for, or '' if it is no letter."""
     folded = unicodedata.normalize("NFKD", char).casefold()
     return "".join(_ALIKE.get(letter, letter) for letter in folded if letter.isalpha())

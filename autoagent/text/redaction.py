@@ -5,7 +5,7 @@ Arguments of commands and contents of files are never masked, only reports about
 Not covered: encoded secrets (base64, hex), secrets split over several texts, unlisted shapes, and keys of up to three
 plain words (see is_placeholder).
 
-detect-secrets scans files for a report; every shown or stored text passes here, many at each step.
+detect-secrets scans files for a report. Every shown or stored text passes here, many at each step.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*|[$%]?\{+[\w.: -]*\}+|<[\w.: -]*>|%\(
 def is_placeholder(value: str) -> bool:
     """Return whether a value is a placeholder and no secret: `lm-studio`, `EMPTY`, `your-api-key`, `xxxxxxxx`.
 
-    Placeholders are short or consist of few plain words without a digit; more words need a telling word among them.
+    Placeholders are short or consist of few plain words without a digit. More words need a telling word among them.
     """
     return len(value) < SHORTEST or _stands_in(value)
 
@@ -100,7 +100,7 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 
 class Redactor:
-    """Replaces secrets by `[masked]`. `secrets` are known values; placeholders among them are ignored."""
+    """Replaces secrets by `[masked]`. `secrets` are known values. Placeholders among them are ignored."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {form for secret in secrets if not is_placeholder(secret) for form in _forms(secret)}
@@ -113,7 +113,7 @@ class Redactor:
         return self._pattern.sub(_mask_of, text) if self._may_hold_one(text) else text
 
     def mask_json(self, value: Any) -> Any:
-        """Mask every text in a JSON value, including keys; return the same object if nothing changes.
+        """Mask every text in a JSON value, including keys. Return the same object if nothing changes.
 
         Names of changed files are kept.
         """

@@ -47,7 +47,7 @@ def valid(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Escape hidden and harmful characters visibly (`\x1b`, `\u202e`); keep \n and \t."""
+    r"""Escape hidden and harmful characters visibly (`\x1b`, `\u202e`). Keep \n and \t."""
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 

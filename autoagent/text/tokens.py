@@ -1,4 +1,4 @@
-"""The token count used everywhere, equal to tiktoken's, with encodings from a package; nothing is downloaded.
+"""The token count used everywhere, equal to tiktoken's, with encodings from a package. Nothing is downloaded.
 
 It is exact for OpenAI's models. For others it is an estimate, corrected by the usage the server reports.
 """
@@ -46,7 +46,7 @@ _PATTERNS = {
 
 
 def counter(model: str) -> Count:
-    """Return the counting function for a model; it loads its encoding at the first text (0.1 s)."""
+    """Return the counting function for a model. It loads its encoding at the first text (0.1 s)."""
     name = "o200k_base" if _is_recent_openai(model) else "cl100k_base"
 
     def count(text: str) -> int:
@@ -60,7 +60,7 @@ def counter(model: str) -> Count:
 
 
 def fits(text: str, limit: int, count: Count) -> bool:
-    """Return whether the text has at most `limit` tokens; count only if its length leaves a doubt."""
+    """Return whether the text has at most `limit` tokens. Count only if its length leaves a doubt."""
     if 4 * len(text) <= limit:  # a token has at least one byte, a character at most four
         return True
     return len(text) <= 8 * limit and count(text) <= limit

@@ -19,7 +19,7 @@ NARROWEST = 20  # columns; a terminal below that wraps by itself
 
 
 class Flow:
-    """Wraps prose that arrives in pieces; the result does not depend on the pieces.
+    """Wraps prose that arrives in pieces. The result does not depend on the pieces.
 
     `columns` is the width of a line, `at` the starting column, `indent` that of all further lines.
     """
@@ -37,7 +37,7 @@ class Flow:
         return self._at
 
     def feed(self, piece: str) -> str:
-        """Add a piece; return the output that is final."""
+        """Add a piece. Return the output that is final."""
         parts = _PART.findall(self._word + piece)
         self._word, written = "", ""
         for part in parts:

@@ -2,10 +2,10 @@
 
 A path is resolved to its physical place, so that links inside the workspace work, and the place is checked. Then it is
 opened from the root without following any link: a swap in between makes opening fail instead of leading outside. The
-kernel does that in one step where it has openat2 (Linux 5.6); elsewhere it is a walk over the folders. A file with
+kernel does that in one step where it has openat2 (Linux 5.6). Elsewhere it is a walk over the folders. A file with
 further hard links is never written through but gets a new inode.
 
-No library opens beneath a folder without following links; Python's pathlib follows them.
+No library opens beneath a folder without following links. Python's pathlib follows them.
 
 Not covered: hard links to outside or protected files can be read (the sandbox prevents making them), and so can file
 systems mounted inside the workspace.
@@ -71,7 +71,7 @@ CODE_FOLDER = "executed_code"  # where AutoGPT keeps the code that it is asked t
 
 
 class Observer(Protocol):
-    """Hears about access to the workspace before it happens; places are relative to the root."""
+    """Hears about access to the workspace before it happens. Places are relative to the root."""
 
     def content(self, where: str) -> None:
         """Hear that the content of this file was handed out."""
@@ -84,11 +84,11 @@ class Workspace:
     """Files beneath `root`, which is created if missing.
 
     Paths are relative to the root, or absolute inside it. Refusals and failures raise CommandError with the path and
-    the reason. `protected` paths and everything beneath them, existing or not, are neither read, written nor listed;
-    the attribute `protected` holds those inside the root, relative to it.
+    the reason. `protected` paths and everything beneath them, existing or not, are neither read, written nor listed.
+    The attribute `protected` holds those inside the root, relative to it.
 
     `watch` looks after what would run as the user later (see guarded). Such a file can be read, and written if it is
-    `granted`; `changes` are the user's to the names of these files, and what is taken away is kept `apart`.
+    `granted`. `changes` are the user's to the names of these files, and what is taken away is kept `apart`.
     """
 
     def __init__(
@@ -126,12 +126,12 @@ class Workspace:
     def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
         """Return the path as shown to the model and the user: relative to the root, links resolved.
 
-        With `of_file`, refuse a path that can only name a folder; without `follow`, keep a link at the end.
+        With `of_file`, refuse a path that can only name a folder. Without `follow`, keep a link at the end.
         """
         return self._locate(path, of_file=of_file, follow=follow)
 
     def find(self, path: str, *, follow: bool = True) -> WorkspaceEntry | None:
-        """Return the entry at the path, or None; without `follow`, a link itself."""
+        """Return the entry at the path, or None. Without `follow`, a link itself."""
         where = self._locate(path, follow=follow)
         folder, _, name = where.rpartition("/")
         try:
@@ -144,7 +144,7 @@ class Workspace:
         return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
 
     def size(self, path: str) -> int | None:
-        """Return the size of a regular file in bytes without reading it; None if it cannot be reached."""
+        """Return the size of a regular file in bytes without reading it, or None if it cannot be reached."""
         with suppress(CommandError):
             found = self.find(path)
             return found.size if found is not None and found.kind == "file" else None
@@ -159,7 +159,7 @@ class Workspace:
             return begin + file.read(limit - len(begin)) if len(begin) == _PIECE else begin
 
     def write(self, path: str, data: bytes) -> None:
-        """Create or replace a file atomically, keeping its mode; create missing folders."""
+        """Create or replace a file atomically, keeping its mode. Create missing folders."""
         where = self._locate(path, of_file=True, to_write=True)
         folder, _, name = where.rpartition("/")
         with _named(path):
@@ -169,7 +169,7 @@ class Workspace:
                 _sync_folder(parent)
 
     def append(self, path: str, data: bytes) -> None:
-        """Append to an existing file; a file with further hard links is copied first."""
+        """Append to an existing file. A file with further hard links is copied first."""
         with self._regular(path, os.O_WRONLY | os.O_APPEND) as descriptor:
             status = os.fstat(descriptor)
             if status.st_nlink == 1:
@@ -189,7 +189,7 @@ class Workspace:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[BinaryIO]:
-        """Open a file to read and write in place, creating it and its folders if needed; sync it when closed."""
+        """Open a file to read and write in place, creating it and its folders if needed. Sync it when closed."""
         if self.find(path) is None:
             self.write(path, b"")
         elif self._observer is not None:
@@ -241,7 +241,7 @@ class Workspace:
     def walk(self, directory: str = ".", skip: Collection[str] = ()) -> Iterator[WorkspaceEntry]:
         """Yield everything beneath a folder, level by level, each folder's entries sorted by name.
 
-        Links are listed but not followed; folders whose name is in `skip` are listed but not entered.
+        Links are listed but not followed. Folders whose name is in `skip` are listed but not entered.
         """
         start = self._locate(directory)
         if self._observer is not None:
@@ -289,7 +289,7 @@ class Workspace:
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True, to_write: bool = False) -> str:
         """Return the physical place of a path, relative to the root; '.' for the root.
 
-        With `of_file` it must be able to name a file; without `follow`, keep a link at the end.
+        With `of_file` it must be able to name a file. Without `follow`, keep a link at the end.
         """
         if problem := _malformed(path):
             raise CommandError(f"{shown(path)} {problem}.")
@@ -449,7 +449,7 @@ def _best_gate(root: Path) -> Gate:
 
 
 def _malformed(path: str) -> str:
-    """Explain why a path is unusable on any disk; '' if it is fine."""
+    """Explain why a path is unusable on any disk, or '' if it is fine."""
     if not path.strip():
         return "is no file name: it is blank"
     if any("\ud800" <= character <= "\udfff" for character in path):
@@ -466,7 +466,7 @@ def _malformed(path: str) -> str:
 
 
 def _real(path: Path) -> str:
-    """Resolve the path's links; a circular link stays. Raises OSError (ELOOP) for too long a chain, like the system."""
+    """Resolve the path's links. A circular link stays. Raises OSError (ELOOP) for too long a chain, like the system."""
     try:
         real = os.path.realpath(path)
     except RecursionError:  # before Python 3.13 it calls itself for each link

@@ -5,7 +5,7 @@ user has allowed that very call, and a Watch reverts changes by programs: old co
 apart. A repository that the agent makes itself may have a configuration that runs nothing.
 
 Decided by names, and for git by what makes a folder a repository. What a person starts himself (a Makefile, tests,
-scripts, a virtual environment) is the agent's work, and is not guarded; the user's `protect` adds to the names.
+scripts, a virtual environment) is the agent's work, and is not guarded. The user's `protect` adds to the names.
 
 Not covered: what is read while the program that wrote it still runs; programs in the workspace that a guarded file
 names (`core.fsmonitor = ./tool`), but for hooks and included configuration; folders beyond MOST_LOOKED_AT entries.
@@ -125,7 +125,7 @@ _MINIMAL = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = 
 
 
 def harmless_config(data: bytes) -> bytes:
-    """Return the lines of a repository's configuration that run no program; all of them if none does."""
+    """Return the lines of a repository's configuration that run no program. All of them if none does."""
     kept, section = [], ""
     for line in data.decode("utf-8", "replace").split("\n"):
         if found := _SECTION.fullmatch(line):
@@ -165,7 +165,7 @@ class Watch:
     """Looks after the guarded files of a workspace while programs run in it. Any thread may use it.
 
     `opened` opens a folder in it without following links, `is_hidden` tells what programs cannot reach. What is taken
-    away from its place is kept in the folder `apart`; without that it is deleted. With `holds`, programs find the
+    away from its place is kept in the folder `apart`. Without that it is deleted. With `holds`, programs find the
     `read_only` places as the user has them, so that only the user can have changed these.
     """
 
@@ -237,7 +237,7 @@ class Watch:
         return lines
 
     def is_guarded(self, where: str) -> bool:
-        """Return whether a command needs the user's word to write to a place; a HEAD makes a folder a repository."""
+        """Return whether a command needs the user's word to write to a place. A HEAD makes a folder a repository."""
         parts = where.split("/")
         if self.names.runs_later(where) or where in self._named:
             return True
@@ -259,7 +259,7 @@ class Watch:
         self.read_only = tuple(sorted(places, key=lambda place: (place.count("/"), place))[:_MOST_READ_ONLY])
 
     def _top(self, where: str) -> str:
-        """Return the place to be read-only for a guarded file; '' for none, as a program has made its repository."""
+        """Return the place to be read-only for a guarded file, or '' for none, as a program has made its repository."""
         gitdir = self._gitdir_of(where)
         if gitdir is not None:
             hooks = _join(gitdir, "hooks")
@@ -270,7 +270,7 @@ class Watch:
         return "" if top in self._own else top
 
     def _gitdir_of(self, where: str) -> str | None:
-        """Return the innermost repository that a file is in; None if it is in none, nor in its hooks or info."""
+        """Return the innermost repository that a file is in, or None if it is in none, nor in its hooks or info."""
         within = (gitdir for gitdir in self._gitdirs if where.startswith(f"{gitdir}/") or not gitdir)
         found = max(within, key=len, default=None)
         rest = where[len(found) + bool(found) :] if found is not None else ""
@@ -319,7 +319,7 @@ class Watch:
             found[where] = (self._root / where).lstat()
 
     def _entries(self, where: str) -> Mapping[str, bool]:
-        """Return the names in a folder, and whether each is a folder; none where it cannot be listed."""
+        """Return the names in a folder, and whether each is a folder, or none where it cannot be listed."""
         try:
             stamp = _stamp((self._root / where).lstat())
             if (known := self._listed.get(where)) and known[0] == stamp:

@@ -21,7 +21,7 @@ from autoagent.text.sanitize import escape
 
 @contextmanager
 def sole_writer(root: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of the folder; `tell` hears if its file system has no locks.
+    """Hold the lock of the folder. `tell` hears if its file system has no locks.
 
     Raises StateError with the other process and its run if the lock is taken.
     """
@@ -66,7 +66,7 @@ def _locked_by(folder: os.stat_result) -> int:
 
 
 def _run_of(pid: int) -> str:
-    """Return the run whose log the process has open; '' if unknown."""
+    """Return the run whose log the process has open, or '' if unknown."""
     with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):  # closed since

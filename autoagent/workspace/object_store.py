@@ -64,7 +64,7 @@ class ObjectStore:
         self._folder = folder
 
     def put(self, kind: str, data: bytes) -> str:
-        """Store an object, a `blob` or a `tree`; return its id."""
+        """Store an object, a `blob` or a `tree`. Return its id."""
         head = f"{kind} {len(data)}\0".encode()
         digest = hashlib.sha256(head)
         digest.update(data)
@@ -114,7 +114,7 @@ class ObjectStore:
         return StoredTree(self._put_entries(index), tree, parts)
 
     def _put_entries(self, tree: Tree) -> str:
-        """Store a tree; return its id. Names are sorted as in git: folders as if their name ended with a slash."""
+        """Store a tree. Return its id. Names are sorted as in git: folders as if their name ended with a slash."""
         lines = []
         for name, node in tree.items():
             raw = os.fsencode(name)

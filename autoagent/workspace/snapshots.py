@@ -1,11 +1,11 @@
 """Snapshots of the workspace that can be restored.
 
 A snapshot is a tree of git objects outside the workspace: files with permissions, symbolic links, and folders, even
-empty ones. Workspace files are never run or interpreted; a repository inside is stored like any other files.
+empty ones. Workspace files are never run or interpreted. A repository inside is stored like any other files.
 
 Not stored, and left alone by a restore: files over LARGEST_FILE, everything beyond MOST_BYTES or MOST_ENTRIES, folders
 deeper than DEEPEST, unreadable entries, devices, sockets and pipes. Owners, times, extended attributes, hard links and
-setuid/setgid bits are not stored either; the latter would lend the restoring user's rights. A change within RACY_NS of
+setuid/setgid bits are not stored either. The latter would lend the restoring user's rights. A change within RACY_NS of
 a scan that keeps size and times is only seen by the next scan.
 """
 
@@ -66,7 +66,7 @@ class _Look:
 
 
 class Snapshots:
-    """The snapshots of one workspace in the folder `store`; satisfies the protocol of that name.
+    """The snapshots of one workspace in the folder `store`. Satisfies the protocol of that name.
 
     Files with unchanged size, times and inode are not read again. `tell` hears once per path what is left out and why,
     and of a look that takes long.
@@ -83,7 +83,7 @@ class Snapshots:
         self._recent: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # trees by id, of the last two looks
 
     def take(self) -> str:
-        """Take a snapshot; return the id of its tree, which depends on the content only. Raises StateError."""
+        """Take a snapshot. Return the id of its tree, which depends on the content only. Raises StateError."""
         look, pending = _Look(), deque([""])
         while pending:
             where = pending.popleft()
@@ -116,7 +116,7 @@ class Snapshots:
         return sorted(path for path, _, _ in self._differing(before, after))
 
     def read(self, tree: str, path: str) -> bytes | None:
-        """Return what a file held when this tree was taken; None if there was no such file, or it was not kept.
+        """Return what a file held when this tree was taken, or None if there was no such file, or it was not kept.
 
         Raises StateError if the snapshot is missing or damaged.
         """
@@ -132,7 +132,7 @@ class Snapshots:
         return self._objects.read("blob", node.id)
 
     def restore(self, tree: str) -> Restored:
-        """Restore the workspace to this tree after taking a snapshot; touch nothing if the tree is incomplete.
+        """Restore the workspace to this tree after taking a snapshot. Touch nothing if the tree is incomplete.
 
         Entries that no snapshot stores and protected paths are left alone.
 
@@ -244,7 +244,7 @@ class Snapshots:
                 self._objects.read("blob", node.id)
 
     def _differing(self, before: str, after: str, where: str = "") -> Iterator[tuple[str, Node | None, Node | None]]:
-        """Yield the path and the nodes before and after for each difference; for folders, only for their content."""
+        """Yield the path and the nodes before and after for each difference. For folders, only for their content."""
         if before == after:
             return
         old, new = self._tree(before) if before else {}, self._tree(after) if after else {}
@@ -350,7 +350,7 @@ def _is_as_it_was(entry: os.DirEntry[str], stamp: Stamp, look: _Look) -> bool:
 
 
 def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
-    """Explain why an entry is left out; '' if it is stored."""
+    """Explain why an entry is left out, or '' if it is stored."""
     mode = status.st_mode
     if stat.S_ISDIR(mode):
         return f"it is more than {DEEPEST} folders deep" if path.count("/") >= DEEPEST else ""
@@ -366,7 +366,7 @@ def _too_much(status: os.stat_result, path: str, look: _Look) -> str:
 
 
 def _absent(reason: str, status: os.stat_result | None = None) -> Node:
-    """Return a placeholder for an entry that is left out; its id changes with a file's size and time."""
+    """Return a placeholder for an entry that is left out. Its id changes with a file's size and time."""
     is_file = status is not None and stat.S_ISREG(status.st_mode)
     told = f"{reason} {status.st_size} {status.st_mtime_ns}" if status is not None and is_file else reason
     return Node(_ABSENT, hashlib.sha256(told.encode()).hexdigest())

@@ -9,7 +9,7 @@ _DIFFLIB_LINES = 4_000  # difflib takes quadratic time; longer texts get one hun
 
 
 def unified(filename: str, before: str, after: str, *, is_new: bool = False) -> str:
-    """Return the whole diff, as what a person approves is never cut; '' if nothing differs."""
+    """Return the whole diff, as what a person approves is never cut, or '' if nothing differs."""
     if before == after:
         return ""
     old, new = _lines(before), _lines(after)

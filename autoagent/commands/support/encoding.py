@@ -17,7 +17,7 @@ _REPLACED = "\ufffd"
 class Decoded:
     """A file's text without its byte order mark, the mark, and the encoding.
 
-    `damaged`: some bytes did not fit the encoding; the text stands for them with a replacement mark.
+    `damaged`: some bytes did not fit the encoding. The text stands for them with a replacement mark.
     """
 
     text: str
@@ -27,7 +27,7 @@ class Decoded:
 
     @property
     def note(self) -> str:
-        """Notes for the reader of the text; '' if all is well."""
+        """Notes for the reader of the text, or '' if all is well."""
         if self.encoding == "latin-1":
             return "not valid UTF-8, read as latin-1"
         return f"bytes that are not valid {self.encoding} are shown as {_REPLACED}" if self.damaged else ""

@@ -33,7 +33,7 @@ class Extra:
         return self.is_asked_for(settings) and not is_installed(self)
 
     def reason(self, settings: Settings) -> str:
-        """Explain why a command that needs it cannot be used with these settings; '' if it can."""
+        """Explain why a command that needs it cannot be used with these settings, or '' if it can."""
         return f"{self.problem}; {self.remedy}" if self.is_missing(settings) else ""
 
 

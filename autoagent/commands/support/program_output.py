@@ -11,7 +11,7 @@ _NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells 
 
 def ending(exit: ProcessExit) -> str:
     """Describe the end: `exit status 0`, `ended by SIGKILL`,
-    `stopped at the limit of 120 s`; explain a status that says more.
+    `stopped at the limit of 120 s`. Explain a status that says more.
     """
     if exit.limit:
         return f"stopped at the limit of {exit.limit}"
@@ -21,7 +21,7 @@ def ending(exit: ProcessExit) -> str:
 
 
 def has_failed(exit: ProcessExit) -> bool:
-    """Return whether the program failed; 1 without output is an answer, as grep, test and diff give it."""
+    """Return whether the program failed. 1 without output is an answer, as grep, test and diff give it."""
     return exit.status != 0 and not (exit.status == 1 and not exit.output.strip())
 
 

@@ -1,6 +1,6 @@
 """Reads a shell line: the programs it names, its risk, and the parts that only a shell understands.
 
-It is read for the person who is to approve it, for the risk of the call and for the lists of programs; nothing is run.
+It is read for the person who is to approve it, for the risk of the call and for the lists of programs. Nothing is run.
 Not seen: what a variable, a here-document, an alias, a script or an interpreter (`python -c`, `awk`, `make`) starts.
 """
 
@@ -74,7 +74,7 @@ _MARKS = {
 
 
 def shell_syntax(line: str) -> str:
-    """Name the first thing in the line that only a shell understands, such as `a pipe`; '' if there is none.
+    """Name the first thing in the line that only a shell understands, such as `a pipe`, or '' if there is none.
 
     Patterns (`*.py`) and `~` do not count: a program that is started without a shell gets them as they stand.
     """
@@ -153,7 +153,7 @@ def _commands(line: str) -> Iterator[list[str]]:
 
 
 def _without_substitutions(line: str) -> tuple[str, list[str]]:
-    """Return the line with `$...` for each substitution, and their contents; quotes are ignored."""
+    """Return the line with `$...` for each substitution, and their contents. Quotes are ignored."""
     inside: list[str] = []
 
     def take(match: re.Match[str]) -> str:

@@ -4,7 +4,7 @@ With a list set no shell is used: the line is one program and its arguments. The
 looks it up, links are followed, and what it comes to is checked; with a program that starts another one (`env`,
 `xargs`, `sh -c`, `find -exec`) every argument that can be that other one is checked too.
 
-A list is no boundary; the sandbox is. Not covered: a copy of a program under another name, what a script or an
+A list is no boundary. The sandbox is. Not covered: a copy of a program under another name, what a script or an
 interpreter starts (`python -c`, `awk`, `perl`, `make`, `git` with an alias), the Python commands.
 """
 
@@ -56,7 +56,7 @@ def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Co
 
 @dataclass(frozen=True, slots=True)
 class _Lists:
-    """A rule; entries are names or paths of programs. `only`: refuse programs that are not in `allowed`."""
+    """A rule. Entries are names or paths of programs. `only`: refuse programs that are not in `allowed`."""
 
     allowed: frozenset[str]
     denied: frozenset[str]

@@ -33,7 +33,7 @@ def split(text: str, size: int = PART) -> list[str]:
 def digest(
     ask: Ask, parts: Sequence[str], question: str, source: str, *, run: str = "", progress: Callable[[str], None]
 ) -> str:
-    """Summarise all parts against the question; `progress` hears which one is next. Raises the errors of `ask`."""
+    """Summarise all parts against the question. `progress` hears which one is next. Raises the errors of `ask`."""
     summaries = []
     for number, part in enumerate(parts, 1):
         progress(f"{source}: part {number} of {len(parts)}")
@@ -57,7 +57,7 @@ def _answer(ask: Ask, task: str, text: str, question: str, source: str, run: str
 
 
 def _groups(summaries: Sequence[str]) -> Iterator[str]:
-    """Join the summaries in order into texts of up to a part each; several fit into one, so that grouping ends."""
+    """Join the summaries in order into texts of up to a part each. Several fit into one, so that grouping ends."""
     group: list[str] = []
     for summary in summaries:
         if group and sum(map(len, group)) + len(summary) > PART:

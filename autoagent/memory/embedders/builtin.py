@@ -102,12 +102,12 @@ def _features(text: str) -> Iterator[str]:
 
 
 def _readable(text: str) -> str:
-    """Return the text without lone surrogates, cut to the tokenizer's limit; '' if blank."""
+    """Return the text without lone surrogates, cut to the tokenizer's limit, or '' if blank."""
     return text[:_LONGEST].encode("utf-8", "replace").decode().strip()
 
 
 def _unit(vectors: Any) -> list[bytes]:
-    """Scale the rows to length 1; rows of zeros stay zero."""
+    """Scale the rows to length 1. Rows of zeros stay zero."""
     import numpy as np
 
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -73,7 +73,7 @@ class Embedding:
         return dict(zip(vectors, near.tolist(), strict=True))
 
     def of_new(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Return the vectors of texts about to be stored; {} if the embedder fails, which is reported."""
+        """Return the vectors of texts about to be stored, or {} if the embedder fails, which is reported."""
         if not texts:
             return {}
         try:
@@ -142,6 +142,6 @@ class Embedding:
 
 
 def _unit_or_zero(vector: Vector) -> bool:
-    """Return whether the vector has length 1 or 0; False for NaN and infinity."""
+    """Return whether the vector has length 1 or 0, or False for NaN and infinity."""
     square = float(np.square(vector, dtype=np.float64).sum())
     return square == 0 or abs(square - 1) < 0.01

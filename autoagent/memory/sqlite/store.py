@@ -141,7 +141,7 @@ class LocalStore(StoreBase):
         return assigned and all(owner == run or key == texts.hash_of(first) for owner, key in rows)
 
     def _put(self, text: str, known: Mapping[str, Any]) -> int:
-        """Insert or refresh one text within a transaction; return its id."""
+        """Insert or refresh one text within a transaction. Return its id."""
         key = texts.hash_of(text)
         old = self._db.execute("SELECT 1 FROM memories WHERE hash = ?", (key,)).fetchone()
         id = int(self._db.execute(PUT, {**known, "text": text, "hash": key}).fetchone()[0])
@@ -285,7 +285,7 @@ class LocalStore(StoreBase):
         return [word for word in sorted(found, key=found.__getitem__) if found[word] < MATCHES_OF_ONE][:1]
 
     def _about_how_many(self, word: str, last: int) -> int:
-        """Count the memories with a word, up to COUNTABLE; recount after the memory has grown by a quarter."""
+        """Count the memories with a word, up to COUNTABLE. Recount after the memory has grown by a quarter."""
         count, then = self._counted.get(word, (0, 0))
         if count < COUNTABLE and last > then + then // 4:
             if len(self._counted) >= COUNTED:

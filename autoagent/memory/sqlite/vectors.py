@@ -37,7 +37,7 @@ class VectorFile:
         self._is_mapped = (0, 0, 0)  # the file's inode, the first row, the row after the last
 
     def whole_rows(self) -> int:
-        """Count the whole rows in the file; 0 if it does not exist."""
+        """Count the whole rows in the file, or 0 if it does not exist."""
         try:
             return self.path.stat().st_size // self._width
         except FileNotFoundError:
@@ -57,7 +57,7 @@ class VectorFile:
             _sync_folder(self.path.parent)
 
     def read(self, first: int, last: int) -> Vectors:
-        """Return the rows from `first` to before `last`, shape (n, dim); the file must hold them."""
+        """Return the rows from `first` to before `last`, shape (n, dim). The file must hold them."""
         if first >= last:  # nothing cannot be mapped
             return np.empty((0, self.dim), FLOAT)
         wanted = (self.path.stat().st_ino, first, last)
@@ -83,7 +83,7 @@ def by_block(row: int, vectors: Vectors) -> Iterator[tuple[int, Vectors]]:
 
 
 def extended(checksum: int, vectors: Vectors) -> int:
-    """Return the checksum of a block after appending these vectors; 0 is the checksum of an empty block."""
+    """Return the checksum of a block after appending these vectors. 0 is the checksum of an empty block."""
     return zlib.crc32(np.ascontiguousarray(vectors, FLOAT).data, checksum)
 
 

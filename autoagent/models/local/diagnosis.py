@@ -12,7 +12,7 @@ from autoagent.registry.models import ModelSettings
 
 
 def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Check whether it can be loaded; `weights` is the path of another file, '' for the embedded model's."""
+    """Check whether it can be loaded. `weights` is the path of another file, '' for the embedded model's."""
     if importlib.util.find_spec("xllamacpp") is None:
         yield Finding("model", "fail", "the runtime xllamacpp is not installed", "pip install 'autoagent[local]'")
     elif weights and not Path(weights).expanduser().is_file():

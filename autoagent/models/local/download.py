@@ -37,7 +37,7 @@ _TIMEOUT = 10  # seconds without a byte
 
 
 class _Unreachable(Exception):
-    """A source cannot be used; another may work. The text has the source and the reason."""
+    """A source cannot be used. Another may work. The text has the source and the reason."""
 
 
 def fetch(progress: Progress, wanted: ModelFile = weights.EMBEDDED, notice: Notice | None = None) -> Path:
@@ -78,7 +78,7 @@ def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
 
 
 def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
-    """Download into the partial file, continuing at its end; return the source's name.
+    """Download into the partial file, continuing at its end. Return the source's name.
 
     A broken connection is renewed as long as each connection makes progress.
     """

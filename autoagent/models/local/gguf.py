@@ -1,6 +1,6 @@
 """Reads the header of a model file (GGUF, ggml/docs/gguf.md): whether it is complete, and its control tokens.
 
-The package `gguf` needs numpy; reading a header and a list takes a tenth of a second.
+The package `gguf` needs numpy. Reading a header and a list takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKENS, _TYPES = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
 
 
 def control_tokens(path: Path) -> list[str]:
-    """Return the texts of the file's control tokens; 0.1 s for 150,000 tokens.
+    """Return the texts of the file's control tokens. Takes 0.1 s for 150,000 tokens.
 
     Raises:
         ValueError: the file is malformed or has no vocabulary.
@@ -48,7 +48,7 @@ def parameters(path: Path) -> int | None:
 
 
 def damage(path: Path) -> str:
-    """Describe damage that the file's header reveals; '' for none.
+    """Describe damage that the file's header reveals, or '' for none.
 
     Raises:
         OSError: it cannot be read.

@@ -117,7 +117,7 @@ class LocalModel:
         listener: Listener | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> Completion:
-        """As in the protocol. Ctrl-C is raised at once; the interrupted work ends within a batch."""
+        """As in the protocol. Ctrl-C is raised at once. The interrupted work ends within a batch."""
         if listener is not None and self._server is None:
             listener.working(f"loading {self.name}", _SILENCE)
         self.preload()

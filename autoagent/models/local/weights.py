@@ -83,7 +83,7 @@ def locate(choice: str = "") -> Path:
 
 
 def remove(weights: ModelFile = EMBEDDED) -> bool:
-    """Delete the file and the remains of an interrupted download; return False if there was nothing."""
+    """Delete the file and the remains of an interrupted download. Return False if there was nothing."""
     kept = [file for file in (path(weights), partial(weights), parts_folder(weights)) if file.exists()]
     if not kept:
         return False
@@ -113,7 +113,7 @@ def refused_by_disk() -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
-    """Hold the lock for one process at a time; the kernel frees it when the process dies."""
+    """Hold the lock for one process at a time. The kernel frees it when the process dies."""
     with open_private(folder() / f"{weights.name}.lock", "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,11 +18,11 @@ _ENCODINGS = ("gzip", "x-gzip", "deflate")
 
 
 class Broken(Exception):
-    """The answer is incomplete or unreadable; the text says why. A retry may help."""
+    """The answer is incomplete or unreadable. The text says why. A retry may help."""
 
 
 class TooLong(Exception):
-    """The answer exceeds every plausible reply; the text names the limit."""
+    """The answer exceeds every plausible reply. The text names the limit."""
 
 
 def within(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:

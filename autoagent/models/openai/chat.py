@@ -1,7 +1,7 @@
 """A chat model behind any OpenAI-compatible endpoint.
 
 The way of asking for commands and the unsupported parameters are found by probing, never from the name, and cached
-(`capabilities`); an outdated entry is probed again. Thinking before the answer is seen in answers; for OpenAI's own
+(`capabilities`). An outdated entry is probed again. Thinking before the answer is seen in answers. For OpenAI's own
 models it is also known by name, as they then need other parameters.
 """
 
@@ -76,7 +76,7 @@ _READY = {
 class Overrides:
     """The user's settings for a model. They override the table and the server.
 
-    `window` is in tokens. `asking` forces the way of asking; None: probe.
+    `window` is in tokens. `asking` forces the way of asking. None: probe.
     """
 
     temperature: float | None = None
@@ -90,10 +90,10 @@ _NONE = Overrides()
 
 
 class OpenAIModel:
-    """A chat model of an endpoint; satisfies protocols.Model.
+    """A chat model of an endpoint. Satisfies protocols.Model.
 
     `count` counts tokens if the server reports no usage. On a private endpoint the price is 0. `ways` is the cache file
-    for capabilities; `listener` hears of retries and silences during a probe.
+    for capabilities. `listener` hears of retries and silences during a probe.
     """
 
     def __init__(
@@ -360,7 +360,7 @@ class OpenAIModel:
     def _usage(self, messages: Sequence[Message], asked: Mapping[str, Any], answer: ResponseParts) -> Usage:
         """Return the usage reported by the server, with our own count for missing or wrong figures.
 
-        Tool definitions count as part of a prompt; a schema does not, as it only bounds sampling.
+        Tool definitions count as part of a prompt. A schema does not, as it only bounds sampling.
         """
         said = answer.usage or {}
         prompt, completion = tokens_in(said.get("prompt_tokens")), tokens_in(said.get("completion_tokens"))
@@ -377,7 +377,7 @@ class OpenAIModel:
 
     @cached_property
     def _listed(self) -> Mapping[str, Any] | None:
-        """The model's entry in the endpoint's list, asked for once a process; None if there is no list."""
+        """The model's entry in the endpoint's list, asked for once a process, or None if there is no list."""
         try:
             every = self._endpoint.models()
         except (ModelError, SetupError):  # the list is optional; real problems show at the first completion
@@ -386,7 +386,7 @@ class OpenAIModel:
         return next((m for m in every if m["id"] == self.name or len(every) == 1), {})
 
     def _parameters(self) -> float | None:
-        """Return how many parameters the model has, by its name or by what llama.cpp lists; None if unknown."""
+        """Return how many parameters the model has, by its name or by what llama.cpp lists, or None if unknown."""
         if named := _SIZE.search(self.name):
             return float(named[1]) * 1e9
         if pricing.known(self.name) or self._given_window:

@@ -17,7 +17,7 @@ from autoagent.registry.models import ModelSettings
 
 
 def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Ask the endpoint for its models; `model` is the chosen model, '' for SMART_LLM."""
+    """Ask the endpoint for its models. `model` is the chosen model, '' for SMART_LLM."""
     base_url, key = settings.base_url or OPENAI_URL, settings.api_key
     if not (settings.api_key or settings.base_url):
         mend = "run `autoagent setup`; or set OPENAI_API_KEY; or pass --model local (no key, 1.1 GB once)"
@@ -39,7 +39,7 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
 
 
 def offered_instead(settings: ModelSettings, model: str, *, named: bool) -> tuple[str, ...]:
-    """Return the models of an endpoint whose list lacks one; () if it has it, or no list comes at once.
+    """Return the models of an endpoint whose list lacks one, or () if it has it, or no list comes at once.
 
     A model that the user has `named` is looked for on his own servers alone, and only until it was used there once:
     some lists leave out models that work.

@@ -24,7 +24,7 @@ _LIMIT = 8000  # tokens of one text; OpenAI's embedders take at most 8191
 
 
 class OpenAIEmbedder:
-    """An embedding model of an endpoint; satisfies protocols.Embedder. `dim` is learned at the first call if not given.
+    """An embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is learned at the first call if not given.
 
     Its name includes the host, as equal model names on two hosts need not give the same vectors. `listener` hears of
     waits before retries and of long silences. `brief` is the same endpoint with less patience, used while a step waits.

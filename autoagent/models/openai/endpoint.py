@@ -55,7 +55,7 @@ _REDIRECTS, _REPEATS = (301, 302, 303, 307, 308), (307, 308)  # the latter want 
 
 
 def preload() -> None:
-    """Import everything the first request needs; call it in a thread while the user reads."""
+    """Import everything the first request needs. Call it in a thread while the user reads."""
     import_openai()
     import httpcore2  # noqa: F401
 
@@ -90,7 +90,7 @@ class _RefusedAnswer(Exception):
 class Endpoint:
     """The endpoint and its connections, shared by its models and embedders.
 
-    `silence`: seconds that one request may stay silent; 0 for a default that depends on whether the server is local.
+    `silence`: seconds that one request may stay silent, or 0 for a default that depends on whether the server is local.
 
     Raises:
         SettingsError: the base URL is no http address.
@@ -164,7 +164,7 @@ class Endpoint:
         return persist(attempt, self._policy, listener.waiting, listener.heed, known=known)
 
     def models(self) -> list[dict[str, Any]]:
-        """Return the endpoint's list of models; each has an `id`. Raises as Model.complete does, without retries."""
+        """Return the endpoint's list of models. Each has an `id`. Raises as Model.complete does, without retries."""
         try:
             data = self._attempt("/models", None, read_object).get("data")
         except Fault as fault:
@@ -174,7 +174,7 @@ class Endpoint:
         return [model for model in named if model["id"].isprintable()]
 
     def _offered(self) -> list[str]:
-        """Return the names of the endpoint's models from a short request; [] if unknown."""
+        """Return the names of the endpoint's models from a short request, or [] if unknown."""
         short = Endpoint(api_key=self._key, base_url=self.base_url, organization=self._organization, limits=_AT_ONCE)
         try:
             return [model["id"] for model in short.models()]
@@ -218,7 +218,7 @@ class Endpoint:
             raise ModelError(f"{self.host} does not stop: {error}; retry, or use another model") from error
 
     def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
-        """POST the body, or GET without one; silence ends after `left` seconds. The response still streams.
+        """POST the body, or GET without one. Silence ends after `left` seconds. The response still streams.
 
         Raises:
             _RefusedAnswer: it has an error status.
@@ -263,7 +263,7 @@ class Endpoint:
         return there.geturl()
 
     def _refuse(self, response: httpx2.Response) -> None:
-        """Note that the endpoint answers; raise _RefusedAnswer for an error status, with the body as far as it arrives
+        """Note that the endpoint answers. Raise _RefusedAnswer for an error status, with the body as far as it arrives
         in time.
         """
         import httpx2

@@ -1,6 +1,6 @@
 """Translates an endpoint's refusals, by status, wording or silence, into our errors.
 
-Servers word the same refusal in many ways; the patterns are here. Their words are shown on one line without keys.
+Servers word the same refusal in many ways. The patterns are here. Their words are shown on one line without keys.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
 class Refused(ModelError):
-    """The endpoint rejects the request as it is; `param` is the parameter it blames, '' for none."""
+    """The endpoint rejects the request as it is. `param` is the parameter it blames, '' for none."""
 
     def __init__(self, text: str, param: str, said: str) -> None:
         super().__init__(text)
@@ -59,9 +59,9 @@ class Refusals:
         body: Mapping[str, Any] | None,
         offered: Callable[[], Sequence[str]] = tuple,
     ) -> Exception:
-        """Return our error for an answer that refuses this body; status 200 stands for an error inside a stream.
+        """Return our error for an answer that refuses this body. Status 200 stands for an error inside a stream.
 
-        `offered` asks for the names of the endpoint's models; it is called if the wanted model is missing.
+        `offered` asks for the names of the endpoint's models. It is called if the wanted model is missing.
         """
         said, message, param = self._error_parts(error)
         if _QUOTA.search(said) or status == 402:
@@ -132,7 +132,7 @@ def error_in(body: bytes) -> Any:
 
 
 def _instead(model: str, offered: Sequence[str]) -> str:
-    """Suggest offered models, nearest names first; '' if there is nothing to suggest."""
+    """Suggest offered models, nearest names first, or '' if there is nothing to suggest."""
     from difflib import get_close_matches
 
     names = [name for name in offered if len(name) <= _NAME_LENGTH and len(name.split()) == 1]

@@ -28,7 +28,7 @@ _THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mis
 
 
 class StreamError(Exception):
-    """The server reported an error inside a stream; `error` is its content."""
+    """The server reported an error inside a stream. `error` is its content."""
 
     def __init__(self, error: Any) -> None:
         super().__init__("the server reports an error")
@@ -56,7 +56,7 @@ class _Call:
 
 @dataclass(slots=True)
 class ResponseParts:
-    """The parts of a completion received so far; `usage` is as the server wrote it, None if missing."""
+    """The parts of a completion received so far. `usage` is as the server wrote it, None if missing."""
 
     finish: str = ""
     usage: Mapping[str, Any] | None = None
@@ -91,7 +91,7 @@ class ResponseParts:
         return self.finish in _CUT_OFF
 
     def read(self, content_type: str, chunks: Iterable[bytes], heard: Callable[[str], None]) -> None:
-        """Read the body of a 200; `heard` gets each piece of text or of a call's arguments.
+        """Read the body of a 200. `heard` gets each piece of text or of a call's arguments.
 
         Raises:
             Broken: it ends early or is no chat completion.
@@ -167,7 +167,7 @@ class ResponseParts:
 
 
 def tokens_in(value: Any) -> int | None:
-    """Return a server's number of tokens; None if it is missing, negative, infinite or of another type."""
+    """Return a server's number of tokens, or None if it is missing, negative, infinite or of another type."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 

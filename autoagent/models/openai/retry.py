@@ -6,7 +6,7 @@ retried a few times only.
 Waits back off exponentially with full jitter (Brooker, "Exponential Backoff and Jitter", 2015), so that agents that
 failed together do not return together. A wait requested by the server has precedence.
 
-tenacity's rules see the outcome of one attempt; these need charges, repeated refusals and the remaining patience.
+tenacity's rules see the outcome of one attempt. These need charges, repeated refusals and the remaining patience.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Fault(Exception):
 
 
 def deserves(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether a retry may help after this status; `x-should-retry` overrides it."""
+    """Return whether a retry may help after this status. `x-should-retry` overrides it."""
     said = headers.get("x-should-retry", "").lower()
     return said == "true" if said in ("true", "false") else status in (408, 409, 429) or status >= 500
 

@@ -26,7 +26,7 @@ class Timers:
         self._thread: threading.Thread | None = None
 
     def after(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Schedule a call; return a function that cancels it."""
+        """Schedule a call. Return a function that cancels it."""
         key, at = object(), time.monotonic() + seconds
         with self._changed:
             self._due[key] = at, call
@@ -88,7 +88,7 @@ class Heartbeat:
             self._since, self._reported = time.monotonic(), 0
 
     def _wait(self, seconds: float) -> None:
-        """Schedule the next check; the caller holds the lock."""
+        """Schedule the next check. The caller holds the lock."""
         self._cancel = self._timers.after(seconds, self._look)
 
     def _look(self) -> None:

@@ -42,7 +42,7 @@ def tool_of(tool: types.Tool) -> ServerTool:
 
 
 def readers(capabilities: types.ServerCapabilities, taken: set[str]) -> list[ServerTool]:
-    """Return tools that read the resources and prompts of a server, if any; its own tools of that name win."""
+    """Return tools that read the resources and prompts of a server, if any. Its own tools of that name win."""
     kinds: list[Kind] = []
     kinds += ["resources", "resource"] if capabilities.resources else []
     kinds += ["prompts", "prompt"] if capabilities.prompts else []

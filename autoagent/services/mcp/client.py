@@ -1,4 +1,4 @@
-"""A connection to an MCP server, by the `mcp` package; its event loop runs in a thread of its own.
+"""A connection to an MCP server, by the `mcp` package. Its event loop runs in a thread of its own.
 
 Only the server's tools, resources and prompts are used: it gets no model answers, no questions to the user and no list
 of folders, even if it asks. Redirects to another origin are not followed, and proxies of the environment not used.
@@ -46,8 +46,8 @@ Value = TypeVar("Value")
 
 
 def connected(entry: ServerEntry, log: Path, seconds: float) -> ConnectedServer:
-    """Connect to a server; the caller closes it. `log` is the file for its program's standard error. A
-    call may take so many `seconds`; 0: any number.
+    """Connect to a server. The caller closes it. `log` is the file for its program's standard error. A
+    call may take so many `seconds`. 0: any number.
 
     Raises SetupError, with the reason, if it cannot be used.
     """
@@ -144,7 +144,7 @@ class ConnectedServer:
 
 
 class _Link:
-    """One connection, with an event loop in a thread; `gone`: the server has ended it."""
+    """One connection, with an event loop in a thread. `gone`: the server has ended it."""
 
     def __init__(self, entry: ServerEntry, log: Path) -> None:
         self._entry = entry
@@ -169,7 +169,7 @@ class _Link:
         self.tools = _result(self._opened, OPENING)
 
     def wait(self, asked: Callable[[], Coroutine[Any, Any, Value]], seconds: float) -> Value:
-        """Run a coroutine in the loop. Raises TimeoutError, and its errors; interrupted, it is cancelled."""
+        """Run a coroutine in the loop. Raises TimeoutError, and its errors. Interrupted, it is cancelled."""
         assert self._portal is not None
         future: Future[Value] = self._portal.start_task_soon(asked)
         return _result(future, seconds)
@@ -193,7 +193,7 @@ class _Link:
                 return answers.answer_of(await client.call_tool(tool.name, args))
 
     def close(self) -> None:
-        """End it; a program that does not end by itself is killed within some seconds."""
+        """End it. A program that does not end by itself is killed within some seconds."""
         self.gone = True
         if self._portal is None:
             return
@@ -299,7 +299,7 @@ async def _offered(client: Client) -> tuple[ServerTool, ...]:
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Let a body have at most BODY bytes; reading on raises httpx2.DecodingError."""
+    """Let a body have at most BODY bytes. Reading on raises httpx2.DecodingError."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
@@ -332,7 +332,7 @@ def _errors(log: Path) -> TextIO:
 
 
 def _result(future: Future[Value], seconds: float) -> Value:
-    """Wait for a result, open to Ctrl-C; cancel it if it takes too long or is interrupted. Raises TimeoutError."""
+    """Wait for a result, open to Ctrl-C. Cancel it if it takes too long or is interrupted. Raises TimeoutError."""
     until = time.monotonic() + seconds
     try:
         while True:

@@ -42,8 +42,8 @@ def serve(
 ) -> None:
     """Serve these tools until the client leaves. Standard output belongs to the protocol meanwhile.
 
-    `instructions` describe the service to the other agent. `call` is called with the name of a tool and its arguments;
-    its errors end the service without another word to the client. `interruptible` is entered around waiting.
+    `instructions` describe the service to the other agent. `call` is called with the name of a tool and its arguments.
+    Its errors end the service without another word to the client. `interruptible` is entered around waiting.
     """
     asked: queue.SimpleQueue[_Asked | BaseException | None] = queue.SimpleQueue()
     threading.Thread(target=_speak, args=(name, instructions, tools, asked), name="mcp", daemon=True).start()
@@ -64,7 +64,7 @@ def _speak(
     tools: Sequence[ServerTool],
     asked: queue.SimpleQueue[_Asked | BaseException | None],
 ) -> None:
-    """Speak the protocol until the client leaves; errors propagate."""
+    """Speak the protocol until the client leaves. Errors propagate."""
     try:
         asyncio.run(_spoken(_server(name, instructions, tools, asked)))
     except BaseException as error:  # it is raised again in the thread that serves

@@ -22,7 +22,7 @@ Drawn = tuple[bytes, float | None]
 
 
 def draw_openai(provider: Provider, settings: Settings, prompt: str) -> Drawn:
-    """Draw with `POST /images/generations`, in the set size; OpenAI's own models draw 1024 pixels a side and more.
+    """Draw with `POST /images/generations`, in the set size. OpenAI's own models draw 1024 pixels a side and more.
 
     Raises CommandError, as all of them: it names the provider and the reason.
     """

@@ -139,7 +139,7 @@ class Voice:
         self._thread: threading.Thread | None = None
 
     def say(self, text: str) -> None:
-        """Say a text as soon as the voice is free; it takes the place of one that still waits. Returns at once."""
+        """Say a text as soon as the voice is free. It takes the place of one that still waits. Returns at once."""
         spoken = "".join(c for c in " ".join(text.split()) if c.isprintable())[:SPOKEN_LIMIT]
         if spoken and not self._silent:
             with self._changed:
@@ -227,7 +227,7 @@ def voice_of(settings: Settings, tell: Callable[[str], None]) -> Voice:
 
 
 def silence(env: Mapping[str, str], root: Path = Path("/")) -> str:
-    """Explain why nothing can be heard on this machine; '' if it has a sound device, or that cannot be told.
+    """Explain why nothing can be heard on this machine, or '' if it has a sound device, or that cannot be told.
 
     On Linux it has one where ALSA has a device that plays, or where a sound server's socket is there or named.
     """

@@ -62,7 +62,7 @@ def verify(files: Mapping[str, bytes]) -> None:
 
 
 def hear(recording: bytes) -> str:
-    """Return the words spoken in a recording; '' if there are none. Raises Unusable if it cannot be decoded."""
+    """Return the words spoken in a recording, or '' if there are none. Raises Unusable if it cannot be decoded."""
     from av.error import FFmpegError
     from faster_whisper import WhisperModel
 
@@ -78,7 +78,7 @@ def hear(recording: bytes) -> str:
 
 
 def main() -> None:
-    """Hear standard input; the only argument is the limit in seconds of computing time."""
+    """Hear standard input. The only argument is the limit in seconds of computing time."""
     if sys.platform.startswith("linux"):
         import resource
 
