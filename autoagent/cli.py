@@ -36,7 +36,7 @@ SUBCOMMANDS = {
     "answer": ("inbox", "Answer an open question, from any terminal."),
     "rules": ("rules", "List, add and remove rules of what runs without a question."),
     "tools": ("tools", "List commands, skills, MCP servers and plug-ins; write an extension."),
-    "plugins": ("plugins", "List the plug-ins of AutoGPT's kind, and why some are not used."),
+    "plugins": ("plugins", "List the AutoGPT plugins, and why some are not used."),
     "commands": ("commands", "List the commands, and why some cannot be used here."),
     "new-plugin": ("new_plugin", "Write an extension to begin with."),
     "mcp": ("mcp", "List and allow MCP servers, or serve commands and memory to other agents."),
@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if "wish" in (ctx.obj or {}):
-            ctx.fail(f"There is something behind the wish: {name!r}. Put quotes around all of it.")
+            ctx.fail(f"Unexpected argument after the wish: {name!r}. Put quotes around the whole wish.")
         if name in SUBCOMMANDS:
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""The commands that plug-ins of AutoGPT's kind add: they declare nothing, which counts as the worst."""
+"""The commands that AutoGPT plugins add: they declare nothing, which counts as the worst."""
 
 from __future__ import annotations
 

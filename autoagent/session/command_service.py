@@ -68,7 +68,7 @@ class CommandService:
         except ReplyError as error:
             return ServerAnswer(str(error), failed=True)
         self._show(state.record(Thought(thoughts=Thoughts(), call=call, text="", usage=Usage())))
-        answer = ServerAnswer("It was not run.", failed=True)
+        answer = ServerAnswer("Refused.", failed=True)
         for event in self._carried_out(call):
             self._show(event)
             if isinstance(event, Decided) and not event.allowed:

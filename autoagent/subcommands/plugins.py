@@ -1,4 +1,4 @@
-"""`autoagent plugins`: the plug-ins of AutoGPT's kind that there are, what they do, and why some are not used."""
+"""`autoagent plugins`: the AutoGPT plugins that were found, the commands of each, and why some are not used."""
 
 from __future__ import annotations
 

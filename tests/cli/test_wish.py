@@ -53,7 +53,7 @@ def test_a_word_that_is_neither_subcommand_nor_wish_is_named(home: Home) -> None
         (("show", "x"), "runs"),
         (("shwo", "x"), "There is no subcommand 'shwo'. Did you mean 'show'?"),
         (("write", "a", "poem"), 'A wish stands in quotes: autoagent "write a poem"'),
-        ((WISH, "now"), "There is something behind the wish: 'now'."),
+        ((WISH, "now"), "Unexpected argument after the wish: 'now'."),
         ((WISH, "--ai-goal", "x"), "give one of them"),
     ):
         done = home.run(*arguments)
