@@ -465,7 +465,7 @@ def test_settings_of_the_users_that_others_may_write_stop_the_start(there: Room,
 
 def test_settings_may_be_open_to_a_group_of_the_user_alone(there: Room) -> None:
     path = there.write(".config/autoagent/config.yaml", "temperature: 0.5\n")
-    user = pwd.getpwuid(path.stat().st_uid)
+    user = pwd.getpwuid(nobody.ID if there.user == "ordinary" else os.getuid())
     group = grp.getgrgid(user.pw_gid)
     os.chown(path, -1, group.gr_gid)
     path.chmod(0o664)
