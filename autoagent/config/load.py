@@ -25,7 +25,7 @@ from autoagent.config.folder import UntrustedValue, may_set
 from autoagent.config.project import is_project
 from autoagent.config.scenario_bounds import hold
 from autoagent.config.settings import DOTENV, WORKSPACE, Permission, Settings, user_config_path
-from autoagent.config.text_file import check_not_of_all, is_there
+from autoagent.config.text_file import check_not_of_others, is_there
 from autoagent.config.yaml_file import read_mapping
 from autoagent.core.errors import SettingsError
 from autoagent.text.sanitize import shorten
@@ -184,7 +184,7 @@ def of_run(name: str, address: str) -> UntrustedValue:
 def _from_config(path: Path) -> Iterator[Raw]:
     if not is_there(path):
         return
-    check_not_of_all(path)
+    check_not_of_others(path)
     kinds = _kinds()
     for name, entry in read_mapping(path, kinds).items():
         value = tuple(entry.texts()) if entry.is_list and kinds[name] is tuple else entry.text()

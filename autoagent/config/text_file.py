@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """Return whether a path relative to the folder, with links resolved, lies in it, or False for a path with NUL."""
+    """Return whether a path relative to the folder, with links resolved, lies in it. A path with NUL does not."""
     if "\0" in str(path):
         return False
     real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for links in a circle
@@ -56,7 +56,7 @@ def is_there(path: Path) -> bool:
         raise SettingsError(f"{shorten(str(path), _NAMED)}: cannot be read: {error.strerror}.") from error
 
 
-def check_not_of_all(path: Path) -> None:
+def check_not_of_others(path: Path) -> None:
     """Raise SettingsError if others may write to a file of the user's settings: it decides what runs as the user."""
     if is_there(path) and any(_others_write(place.stat()) for place in (path, path.parent)):
         raise SettingsError(f"{path}: others may have written it: look at it, then chmod go-w it and its folder.")

@@ -28,7 +28,7 @@ from typing import Any
 
 from autoagent.config.folder import UntrustedValue
 from autoagent.config.settings import Settings, user_config_path
-from autoagent.config.text_file import check_not_of_all, is_there, read_text
+from autoagent.config.text_file import check_not_of_others, is_there, read_text
 from autoagent.core.errors import SettingsError
 from autoagent.core.tool_servers import ServerEntry
 from autoagent.text import code_block
@@ -73,7 +73,7 @@ def listed_servers(settings: Settings, folder: Path, *, named: bool) -> Iterator
     Raises SettingsError for a list that cannot be read.
     """
     workspace, own, listed = folder / settings.workspace, user_servers_path(), folder / settings.mcp_servers_file
-    check_not_of_all(own)
+    check_not_of_others(own)
     for path in [own, listed] if named else [own]:
         for entry in read_servers(path, path.parent, os.environ, [workspace]):
             yield entry, bool(entry.places)

@@ -14,8 +14,10 @@ from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
 
-DRAFT = re.compile(r"(?:.*/)?\.autoagent-[0-9a-f]{16}\.tmp")
-"""The path of a file that `replace_in` has not yet put in its place."""
+DRAFT = re.compile(r"\.autoagent-[0-9a-f]{16}\.tmp")
+"""The name of a file that `replace_in` has not yet put in its place."""
+_drafts: set[str] = set()
+"""Those that this process is writing. A program could give a file such a name, but not one of these."""
 
 
 @contextmanager
@@ -71,6 +73,7 @@ def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
     """
     temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    _drafts.add(temporary)
     try:
         if mode == stat.S_IFLNK:
             os.symlink(os.fsdecode(data), temporary, dir_fd=parent)
@@ -87,6 +90,13 @@ def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=parent)
         raise
+    finally:
+        _drafts.discard(temporary)
+
+
+def is_draft(path: str) -> bool:
+    """Return whether this process is writing the file, to put it in the place of another one."""
+    return path.rpartition("/")[2] in _drafts
 
 
 def write_whole(descriptor: int, data: bytes) -> None:

@@ -66,7 +66,7 @@ def parse_sandbox(text: str) -> str:
 
 
 def is_stronger(name: str, than: str) -> bool:
-    """Return whether a kind is certainly stronger than another, or False for equal kinds.
+    """Return whether a kind is certainly stronger than another. Equal kinds are not.
 
     `auto` may turn out to be the weakest. The strength of plug-ins' kinds is unknown.
     """

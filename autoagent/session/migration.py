@@ -288,7 +288,7 @@ def _copy(source: Path, target: Path) -> None:
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
+        if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         with open_regular(source) as file, replacing(target, 0o666) as copy:
             copy.write(file.read(LARGEST_FILE))

@@ -76,8 +76,7 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._pending.append(number)
-        if self._depth:
-            self._raise_pending()
+        self._again(number, frame)
 
     def _again(self, number: int, frame: FrameType | None) -> None:
         if self._depth:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, Self
 
-from autoagent.core.durable_files import DRAFT, replace_in, write_whole
+from autoagent.core.durable_files import DRAFT, is_draft, replace_in, write_whole
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.workspace.guarded import Watch
 
@@ -265,7 +265,7 @@ class Workspace:
 
     def sweep(self) -> None:
         """Delete what a killed process has left of files that it was about to write."""
-        for folder in (".", *(entry.path for entry in self.walk() if entry.kind == "folder")):
+        for folder in (".", *(entry.path for entry in self.walk(".", NOT_ENTERED) if entry.kind == "folder")):
             with suppress(OSError), self._opened(folder, _FOLDER) as descriptor:
                 for name in filter(DRAFT.fullmatch, os.listdir(descriptor)):  # noqa: PTH208 - a descriptor has no path
                     os.unlink(name, dir_fd=descriptor)
@@ -276,7 +276,7 @@ class Workspace:
         A file that is about to take the place of another one is, too: it is never shown or kept.
         """
         parts = where.casefold().split("/")
-        if DRAFT.fullmatch(where):
+        if is_draft(where):
             return True
         return any("/".join(parts[:end]) in self._protected for end in range(1, len(parts) + 1))
 
@@ -371,10 +371,11 @@ class Workspace:
         with self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as found:
             for item in found:
                 path = _join("" if folder == "." else folder, item.name)
+                if path.casefold() in self._protected or is_draft(path):
+                    continue
                 with suppress(FileNotFoundError):  # gone since the folder was read
                     status = item.stat(follow_symlinks=False)
-                    if path.casefold() not in self._protected and not DRAFT.fullmatch(path):
-                        entries.append(WorkspaceEntry(path, _kind(status.st_mode), status.st_size))
+                    entries.append(WorkspaceEntry(path, _kind(status.st_mode), status.st_size))
         return sorted(entries, key=lambda entry: entry.path)
 
 

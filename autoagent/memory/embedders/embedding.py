@@ -142,6 +142,6 @@ class Embedding:
 
 
 def _unit_or_zero(vector: Vector) -> bool:
-    """Return whether the vector has length 1 or 0, or False for NaN and infinity."""
+    """Return whether the vector has length 1 or 0. One with NaN or infinity has not."""
     square = float(np.square(vector, dtype=np.float64).sum())
     return square == 0 or abs(square - 1) < 0.01
