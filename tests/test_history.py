@@ -460,3 +460,11 @@ def test_the_last_message_of_the_history_carries_the_tail() -> None:
     )
     assert [message.role for message in prompt.messages] == ["system", "user", "assistant", "user"]
     assert prompt.messages[-1].content.startswith("result\n\nCurrent time and date: ")
+
+
+def test_a_call_that_was_cut_off_is_not_remembered_as_done() -> None:
+    history = History(COUNT)
+    history.add(started(8192, "system"))
+    history.add(Thought(step=1, thoughts=Thoughts(), call=Call("1", "send", {}), text="", usage=Usage()))
+    history.add(Returned(step=1, call_id="1", ok=False, text="It may have run.", known=False))
+    assert history.memorable.startswith("Not known to be done: send()")

@@ -398,7 +398,7 @@ def test_of_very_many_entries_the_shallow_ones_are_kept(root: Path, store: Path)
     assert told == [
         "Keeping 3,000 files or more, so that steps can be undone.",
         "A change of this cannot be undone, as it is not kept: 'many': the workspace has more than 20,000 entries; "
-        "'zzz': the workspace has more than 20,000 entries."
+        "'zzz': the workspace has more than 20,000 entries.",
     ]
     write(root, {"a.txt": "two", "many/1": "two"})
     assert snapshots.restore(tree).changed == ("a.txt",)

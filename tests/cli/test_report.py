@@ -108,7 +108,7 @@ def test_in_a_browser_it_is_text_whatever_it_holds(ran: Home) -> None:
     assert "&lt;b&gt;Ann&lt;/b&gt;: Write a.txt" in dom
     for words in ("its check passed", "Allowed by continuous mode", "Goals, and how each is known", 'id="step-2"'):
         assert words in dom, words
-    assert dom.count("<td class=\"add\">") == 2
+    assert dom.count('<td class="add">') == 2
 
 
 @pytest.mark.slow
