@@ -535,7 +535,8 @@ def _reason(error: OSError, path: str) -> str:
         case errno.ENOENT:
             return f"There is no {shown(path)} in the workspace."
         case errno.ENOTDIR:
-            return f"{shown(path)} leads through a file as if it were a folder."
+            other = shown(path.rstrip("/").rpartition("/")[2])
+            return f"{shown(path)} leads through a file as if it were a folder. Take another path, such as {other}."
         case errno.EISDIR:
             return f"{shown(path)} is a folder, not a file."
         case errno.ENXIO:
