@@ -81,7 +81,7 @@ anything = st.recursive(
 )
 
 
-def read_or_refuse(data: bytes) -> None:
+def assert_read_or_refused(data: bytes) -> None:
     """What is read can be written again, folded and shown; what cannot is a ValueError that says why."""
     try:
         event = event_of(data)
@@ -97,14 +97,14 @@ def read_or_refuse(data: bytes) -> None:
 @given(damaged())
 @settings(max_examples=300, deadline=None)
 def test_a_damaged_line_is_read_or_refused(data: bytes) -> None:
-    read_or_refuse(data)
+    assert_read_or_refused(data)
 
 
 @pytest.mark.slow
 @given(damaged())
 @settings(max_examples=MANY, deadline=None, suppress_health_check=list(HealthCheck))
 def test_many_damaged_lines_are_read_or_refused(data: bytes) -> None:
-    read_or_refuse(data)
+    assert_read_or_refused(data)
 
 
 @pytest.mark.parametrize(

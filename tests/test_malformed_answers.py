@@ -281,7 +281,7 @@ EDGES: dict[str, tuple[st.SearchStrategy[Raw], Callable[[RawServer], None], tupl
 }
 
 
-def run(raw: RawServer, edge: str, examples: int) -> None:
+def assert_read_or_refused(raw: RawServer, edge: str, examples: int) -> None:
     answers, read, errors = EDGES[edge]
 
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck), database=None)
@@ -299,10 +299,10 @@ def run(raw: RawServer, edge: str, examples: int) -> None:
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_whatever_is_answered_is_read_or_refused(raw: RawServer, edge: str) -> None:
-    run(raw, edge, FEW)
+    assert_read_or_refused(raw, edge, FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("edge", EDGES)
 def test_whatever_is_answered_is_read_or_refused_many_times_over(raw: RawServer, edge: str) -> None:
-    run(raw, edge, MANY)
+    assert_read_or_refused(raw, edge, MANY)

@@ -291,7 +291,7 @@ def test_a_tool_call_written_down_reads_the_same(calls: tuple[ToolCall, ...]) ->
     ],
 )
 def test_refused_tool_calls_written_down_are_refused_again(calls: tuple[ToolCall, ...]) -> None:
-    refusal(written(Completion("beside", Usage(), calls)))
+    assert refusal(written(Completion("beside", Usage(), calls)))
 
 
 # What a command receives is what the model wrote -----------------------------------------------------------------
@@ -369,7 +369,7 @@ def test_text_pasted_between_any_quotes_survives_or_is_refused(text: str, openin
 def test_a_reply_cut_off_anywhere_is_never_run(text: str, data: st.DataObject) -> None:
     form = data.draw(st.sampled_from([json.dumps, repr]))
     reply = form(document(text))
-    refusal(reply[: data.draw(st.integers(0, len(reply) - 1))])
+    assert refusal(reply[: data.draw(st.integers(0, len(reply) - 1))])
 
 
 @given(st.text())

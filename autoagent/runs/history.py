@@ -87,7 +87,7 @@ class Exchange:
     call: Call | None = None
     summary: str = "an unusable reply"
     worth: bool = False  # whether it is to be remembered
-    known: bool = True  # what came of the call
+    outcome_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,8 @@ class History:
         assert isinstance(self._newest, Thought), "only what was called has a result"
         thought, call = _one_line(self._newest.thoughts.text, 300), _one_line(str(self._newest.call), 600)
         said = [f"Thought: {thought}"] if thought else []
-        return "\n".join([*said, f"{'Done' if newest.known else 'Not known to be done'}: {call}", *newest.texts])
+        done = "Done" if newest.outcome_known else "Not known to be done"
+        return "\n".join([*said, f"{done}: {call}", *newest.texts])
 
     @property
     def topic(self) -> str:
@@ -545,7 +546,7 @@ class History:
         if exchange:
             ends = meta.put_off or meta.finished is not None
             exchange.worth = not (ends or meta.repeat or meta.kept)
-            exchange.known = event.known
+            exchange.outcome_known = event.known
         if meta.masked:
             self._add_text(TOLD)
         self._note_outcome(f"{'ok' if event.ok else outcome}: {_one_line(brief, 80)}")
