@@ -140,7 +140,7 @@ RANKS = {
     4: {"plugins", "scenarios", "session", "subagents", "teams", "web"},
     3: {"loop", "steps", "terminal", "extension"},
     2: {"prompt", "reply", "runs", "safety", "commands", "memory", "models", "sandbox", "services"},
-    1: {"config", "registry", "workspace", "network", "documents", "text"},
+    1: {"registry", "settings", "workspace", "network", "documents", "text"},
     0: {"core"},
 }
 RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}
@@ -176,7 +176,7 @@ class Trace:
             self._files.add(code.co_filename)
             if asks:  # of a model and those that wrap it, the innermost call sends the prompt
                 self._sent = set(self._files)
-            elif code.co_name == "load" and code.co_filename.endswith("config/load.py") and not self.steps:
+            elif code.co_name == "load" and code.co_filename.endswith("session/load.py") and not self.steps:
                 self.loads += 1
         elif asks and self._sent is not None:  # and its return is the reply
             self.steps.append(self._sent)
@@ -268,7 +268,7 @@ def outside() -> dict[str, int]:
     import click
 
     from autoagent import cli
-    from autoagent.config.settings import Settings
+    from autoagent.settings import Settings
 
     settings = fields(Settings)
     group = cli.autoagent

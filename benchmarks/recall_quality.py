@@ -26,12 +26,12 @@ from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from autoagent.config.settings import Settings
 from autoagent.core.memory import RetrievedMemory
 from autoagent.memory.ranking import RankingWeights, rank
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.memory.texts import PART
 from autoagent.registry.embedders import EMBEDDERS, EmbedderOpening
+from autoagent.settings import Settings
 
 FACTS = Path(__file__).parent / "data" / "facts.jsonl"
 DOCS = max(Path("/usr/share/doc").glob("python3*/html/faq/.."), default=Path("/usr/share/doc/python3/html"))  # Debian's

@@ -25,12 +25,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import ForUser
 from autoagent.memory.sqlite.database import writing
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.registry.embedders import EMBEDDERS, EmbedderOpening
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
+from autoagent.settings import Settings
 from autoagent.text.tokens import counter
 
 STEPS = 5  # of the second run

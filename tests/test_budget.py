@@ -13,7 +13,7 @@ from autoagent.core.outcome import Status
 from autoagent.core.task import Goal, Task
 from autoagent.runs.budget import Budget, RunLimits, requests_for
 from autoagent.runs.working_time import WorkingTime
-from autoagent.session.run_factory import ModelCaller
+from autoagent.session.build import ModelCaller
 
 PRICE = Price(1.0, 10.0, 0.1)
 START = {

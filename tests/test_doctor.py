@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError
 from autoagent.memory.sqlite.database import connect
+from autoagent.settings import Settings
 from autoagent.subcommands.config import config
 from autoagent.subcommands.doctor import doctor
 from autoagent.workspace.gate import Workspace

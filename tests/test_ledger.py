@@ -12,7 +12,6 @@ from fakes import Allow, ScriptedModel, Silent, say
 
 from autoagent.commands.context import Context
 from autoagent.commands.selection import all_specs, available
-from autoagent.config.settings import Settings
 from autoagent.core.events import Checked, Event, Returned, RunStarted, SystemNotice
 from autoagent.core.programs import ProcessExit
 from autoagent.core.prompt_style import BRIEF, FULL, PromptStyle
@@ -26,6 +25,7 @@ from autoagent.runs.goal_checks import GoalChecks
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.sandbox import limits
 from autoagent.sandbox.select import open_sandbox
+from autoagent.settings import Settings
 from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace

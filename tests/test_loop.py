@@ -16,7 +16,6 @@ from fakes import Allow, Answers, ScriptedModel, Silent, judging, nobody_asked, 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_specs, available
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Proposal, Verdict
 from autoagent.core.errors import ContextOverflow, ModelError, SetupError, StateError, StopRun
 from autoagent.core.events import (
@@ -46,6 +45,7 @@ from autoagent.prompt import system_prompt
 from autoagent.runs.budget import Budget, RunLimits
 from autoagent.runs.event_log import EventLog
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
+from autoagent.settings import Settings
 from autoagent.steps.model_turn import SHORTENINGS
 from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.redaction import Redactor

@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_answers import Raw, RawServer
 
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Call
 from autoagent.core.errors import CommandError, ForUser, ReplyError
 from autoagent.core.model import Message
@@ -34,6 +33,7 @@ from autoagent.services.media.charges import of_picture, of_transcript
 from autoagent.services.media.images import draw_openai, draw_web_ui
 from autoagent.services.media.speech import ElevenLabsVoice
 from autoagent.services.media.transcription import Recording, hear_openai
+from autoagent.settings import Settings
 
 HELLO = (Message("user", "Say hello."),)
 

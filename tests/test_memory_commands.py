@@ -17,7 +17,6 @@ from server import Reply, ScriptedServer
 from autoagent.commands.context import Context
 from autoagent.commands.memory import COMMANDS
 from autoagent.commands.registry import Registry
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Call
 from autoagent.core.commands import Result as CommandResult
 from autoagent.core.errors import ModelError, ReplyError, SettingsError, StateError
@@ -28,7 +27,8 @@ from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.none import NoMemory
 from autoagent.memory.ranking import RankingWeights
 from autoagent.memory.sqlite.store import LocalStore
-from autoagent.session.memory_factory import open_memory
+from autoagent.session.memories import open_memory
+from autoagent.settings import Settings
 from autoagent.subcommands.memory import memory as group
 from autoagent.workspace.gate import Workspace
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.config.secrets import secrets_of
-from autoagent.config.settings import Settings
+from autoagent.settings import Settings, secrets_of
 from autoagent.text.redaction import MASK, Redactor, is_placeholder
 
 PEM = (

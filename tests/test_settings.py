@@ -13,14 +13,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autoagent.config.autogpt_env import TRANSLATED, UNUSED
-from autoagent.config.dotenv import Variable, read_dotenv, store_variables
-from autoagent.config.folder import LIMITED, UntrustedValue
-from autoagent.config.load import Loaded, load
-from autoagent.config.settings import Settings, setting, user_config_path, user_state_path
-from autoagent.config.task_file import read_prompt_settings, read_task, write_task
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal, Task
+from autoagent.session.autogpt import TRANSLATED, UNUSED
+from autoagent.session.dotenv import Variable, read_dotenv, store_variables
+from autoagent.session.load import Loaded, load
+from autoagent.session.permissions import LIMITED, UntrustedValue
+from autoagent.session.task_file import read_prompt_settings, read_task, write_task
+from autoagent.settings import Settings, setting, user_config_path, user_state_path
 
 ROOT = Path(__file__).parent.parent
 

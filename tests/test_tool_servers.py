@@ -11,11 +11,11 @@ import pytest
 
 from autoagent.commands.registry import Registry
 from autoagent.commands.server_tools import DESCRIPTION, command_name, server_commands
-from autoagent.config.tool_servers import read_servers, untrusted_server
 from autoagent.core import command_schema
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError, SettingsError
 from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
+from autoagent.session.tool_servers import read_servers, untrusted_server
 
 
 class Echo:

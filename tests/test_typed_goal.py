@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoagent.config.typed_goal import parse_goal, remark
 from autoagent.core.task import Goal
+from autoagent.text.typed_goal import parse_goal, remark
 
 
 @pytest.mark.parametrize(

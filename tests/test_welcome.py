@@ -19,12 +19,11 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from autoagent.config.settings import Settings
-from autoagent.config.task_file import read_task
-from autoagent.config.typed_goal import in_words
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.task import Goal, Task
 from autoagent.models.servers import HOSTED, Server, find_servers, list_models
+from autoagent.session.task_file import read_task
+from autoagent.settings import Settings
 from autoagent.terminal import setup_wizard
 from autoagent.terminal.setup_wizard import (
     PLAIN_ROLE,
@@ -36,6 +35,7 @@ from autoagent.terminal.setup_wizard import (
     proposal_messages,
     welcome_back,
 )
+from autoagent.text.typed_goal import in_words
 
 
 class ScriptedTerminal:

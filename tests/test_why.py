@@ -17,7 +17,6 @@ from server import Request, ScriptedServer, command
 from autoagent.cli import autoagent
 from autoagent.commands.context import Context
 from autoagent.commands.selection import all_specs, available
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Verdict
 from autoagent.core.errors import ContextOverflow, StateError, StopRun
 from autoagent.core.events import Event, Prompted, Recalled, Resumed, RunStarted
@@ -33,6 +32,7 @@ from autoagent.runs.budget import Budget, RunLimits
 from autoagent.runs.event_log import EventLog
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.session.prompt_replay import trace
+from autoagent.settings import Settings
 from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace

@@ -11,9 +11,9 @@ from typing import Annotated
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
-from autoagent.config.settings import Settings
 from autoagent.core.agents import SubAgent
 from autoagent.core.commands import Effects, ResultMeta
+from autoagent.settings import Settings
 
 Key = Annotated[str, "as start_agent gave it", "text"]
 

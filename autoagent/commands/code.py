@@ -18,10 +18,10 @@ from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.encoding import decode
 from autoagent.commands.support.program_output import described, ending, has_failed
 from autoagent.commands.support.shell_lines import name_of, programs, risk_of
-from autoagent.config.settings import Settings
 from autoagent.core.commands import CODE, DETAIL, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.programs import BackgroundProcess, ProcessExit
+from autoagent.settings import Settings
 from autoagent.workspace.gate import CODE_FOLDER, shown
 
 LOG_FOLDER = "background"

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Effects
+from autoagent.settings import Settings
 
 
 def _in_levels(settings: Settings) -> str:

@@ -10,9 +10,9 @@ from autoagent.commands.context import Context
 from autoagent.commands.files import Filename
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.extras import OFFLINE_AUDIO, TWITTER
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError
+from autoagent.settings import Settings
 
 PROMPT_LIMIT = 4_000  # characters of a prompt for a picture; providers refuse more, or silently drop it
 RECORDING_LIMIT = 25_000_000  # bytes, which is what OpenAI's endpoint takes

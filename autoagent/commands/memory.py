@@ -12,11 +12,11 @@ from typing import Annotated
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
-from autoagent.config.settings import Settings
 from autoagent.core.commands import DETAIL, Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
 from autoagent.core.memory import FROM_OUTSIDE, USER, RetrievedMemory, memory_name, origin_of
 from autoagent.registry.memory import BACKENDS
+from autoagent.settings import Settings
 from autoagent.text.quoting import name_source
 from autoagent.text.redaction import MASK
 

@@ -38,7 +38,7 @@ from autoagent.core.commands import (
 from autoagent.core.errors import CommandError, ReplyError
 
 if TYPE_CHECKING:
-    from autoagent.config.settings import Settings
+    from autoagent.settings import Settings
 
 Available = Callable[["Settings"], str]
 """Why a command cannot be used with these settings; '' where it can."""

@@ -11,11 +11,11 @@ from importlib import import_module
 from autoagent.commands.added import AddedCommands, added_commands
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, Registry, command
-from autoagent.config.settings import Settings
 from autoagent.core.commands import CommandSpec, Effects, prompt_line
 from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.tool_servers import PREFIX
 from autoagent.core.window import SMALL_WINDOW
+from autoagent.settings import Settings
 
 LOADER = "more_commands"
 """The command that loads a group of others."""

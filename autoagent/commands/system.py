@@ -10,10 +10,10 @@ from typing import Annotated
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.commands.support.program_output import ending
-from autoagent.config.deadline import moment
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
+from autoagent.settings import Settings
+from autoagent.text.deadline import moment
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.quoting import split
 

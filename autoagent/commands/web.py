@@ -15,12 +15,12 @@ from autoagent import documents
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.summarize import digest, split
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
 from autoagent.core.web import SearchResults, WebPage
 from autoagent.documents import DOCUMENT_LIMIT, DocumentText
 from autoagent.network.addresses import parse
+from autoagent.settings import Settings
 
 WHOLE_LIMIT = 6_000  # characters of a page that is given as it is
 PARTS_LIMIT = 20  # parts of a long page that are summarised

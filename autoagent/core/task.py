@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_GOALS = 5  # of a task
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from autoagent.core.errors import SettingsError
+
 PREFIX = "mcp__"
 """Before the names of all commands that servers offer: `mcp__SERVER__TOOL`."""
+
+
+MOST_FILES, _BYTES = 2_000, 64 << 20  # of the programs of one server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,33 @@ class ServerEntry:
     def about(self) -> str:
         """A description of its action for the user."""
         return "an address that calls are sent to" if self.url else "a program, run outside the sandbox"
+
+
+def digest_of(entry: ServerEntry) -> str:
+    """Return the digest of the files of its program as they are now, or '' if it has none in the folder.
+
+    Raises SettingsError if they cannot be read, or are too many or too large to be looked at.
+    """
+    if not entry.places:
+        return ""
+    digest, size = hashlib.sha256(), 0
+    files = [file for place in entry.places for file in ([place] if place.is_file() else sorted(place.rglob("*")))]
+    try:
+        for file in files:
+            if file.is_symlink():
+                digest.update(f"{file}\0{file.readlink()}\0".encode("utf-8", "surrogateescape"))
+            elif file.is_file():
+                size += file.stat().st_size
+                if len(files) > MOST_FILES or size > _BYTES:
+                    raise SettingsError(
+                        f"{entry.place}: the program of the MCP server {entry.name!r} shares {file.parent} with too "
+                        f"much to look at ({MOST_FILES:,} files, {_BYTES >> 20} MB); move it into a folder of its own."
+                    )
+                head = f"{file}\0{file.stat().st_mode & 0o111}\0{file.stat().st_size}\0"
+                digest.update(head.encode("utf-8", "surrogateescape") + file.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"{entry.place}: the program of the MCP server {entry.name!r}: {error}.") from error
+    return digest.hexdigest()
 
 
 Kind = Literal["tool", "resources", "resource", "prompts", "prompt"]

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from autoagent.config.text_file import open_regular
 from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, origin_of
@@ -35,6 +34,7 @@ from autoagent.core.record_codec import LATEST, check_time, from_plain
 from autoagent.memory.dreams import Journal
 from autoagent.memory.embedders.scale import scale_of
 from autoagent.text.sanitize import valid
+from autoagent.text.text_file import open_regular
 
 VERSION = 1
 BATCH = 500  # memories whose vectors or levels are handled at once

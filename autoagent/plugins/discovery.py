@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
 
-from autoagent.config.folder import UntrustedValue
-from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError
+from autoagent.session.permissions import UntrustedValue
 from autoagent.session.plugins_config import PluginEntry, configured
+from autoagent.settings import Settings
 
 TEMPLATE = "auto_gpt_plugin_template"
 BASE = "AutoGPTPluginTemplate"

@@ -16,7 +16,7 @@ from autoagent.core.protocols import Listener, Model
 from autoagent.plugins.plugin_hooks import PluginHooks
 
 if TYPE_CHECKING:
-    from autoagent.config.settings import Settings
+    from autoagent.settings import Settings
 
 USUAL_WINDOW = 8_192  # tokens, where nothing says how many the plug-in's model has
 

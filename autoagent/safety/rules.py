@@ -31,12 +31,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from autoagent.config.text_file import read_text, write_text
 from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import CommandError, SettingsError, StateError
 from autoagent.core.tool_servers import PREFIX
 from autoagent.text.sanitize import shorten
+from autoagent.text.text_file import read_text, write_text
 
 CALLS_SHOWN, CALL_SHOWN = 20, 160  # before a rule is saved: calls, characters of each
 

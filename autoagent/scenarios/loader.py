@@ -11,13 +11,13 @@ from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from autoagent.config.load import parse
-from autoagent.config.scenario_bounds import WAY_OUT
-from autoagent.config.settings import Settings
-from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import EVENTS
 from autoagent.scenarios.scenario import CONFIG, Expected, ExpectedFile, GivenFile, Part, Scenario, ScenarioSession
+from autoagent.session.load import parse
+from autoagent.session.permissions import WAY_OUT
+from autoagent.settings import Settings
+from autoagent.text.yaml_file import YamlEntry, read_mapping
 
 SECONDS = 60.0  # a scenario may take, where it does not say
 LONGEST_ANSWER = 1000  # characters; a terminal takes no more than some thousands at once

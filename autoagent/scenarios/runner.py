@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.scenario_bounds import HELD_TO, tighter_than_usual
-from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.registry.memory import NOTHING
 from autoagent.runs.log_reader import read, run_ids
@@ -23,6 +21,8 @@ from autoagent.scenarios.assertions import SessionOutcome, differences
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, ScenarioSession
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
+from autoagent.session.permissions import HELD_TO, tighter_than_usual
+from autoagent.settings import Settings
 
 _TRUSTED = (".env", ".autoagent", ".mcp.json", ".agents", ".claude", "AGENTS.md", "ai_settings.yaml")
 """The first parts of paths that need trust; they are the scenario's own, and its bounds hold all the same."""
@@ -49,7 +49,7 @@ def play(
     """Play the sessions up to the first one with a problem. Nothing that was started is left behind.
 
     `state` is where their runs are kept, as far as the scenario does not say itself. None: in its folder. `bounds` are
-    the settings it may only tighten (see autoagent.config.scenario_bounds). None: it is taken as it stands.
+    the settings it may only tighten (see autoagent.session.permissions). None: it is taken as it stands.
 
     Raises SetupError if there are no terminals to play at, SettingsError if its files cannot be put there.
     """

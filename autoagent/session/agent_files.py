@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from autoagent.config.folder import UntrustedValue
-from autoagent.config.text_file import is_inside, is_there, open_regular, read_text
-from autoagent.config.yaml_file import mapping_of
 from autoagent.core.errors import SettingsError
 from autoagent.core.skills import Skill
+from autoagent.session.permissions import UntrustedValue
+from autoagent.text.text_file import is_inside, is_there, open_regular, read_text
+from autoagent.text.yaml_file import mapping_of
 
 AGENTS_FILE, SKILL_FILE = "AGENTS.md", "SKILL.md"
 SKILL_FOLDERS = (Path(".agents/skills"), Path(".claude/skills"))

@@ -15,12 +15,12 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.text_file import open_regular
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import AgentMessage
 from autoagent.safety.approval import read_answer
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.terminal.output import echo
+from autoagent.text.text_file import open_regular
 
 PIPED = "piped"
 """Among the flags: what came on standard input beside a wish."""

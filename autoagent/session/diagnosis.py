@@ -17,11 +17,6 @@ from typing import Any, TextIO
 from autoagent.commands import selection
 from autoagent.commands.selection import all_names
 from autoagent.commands.support.shell_lists import shell_rule
-from autoagent.config.autogpt_env import TRANSLATED, UNUSED, is_blank
-from autoagent.config.dotenv import read_dotenv
-from autoagent.config.secrets import secrets_of
-from autoagent.config.settings import Settings
-from autoagent.config.task_file import is_saved, read_prompt_settings, read_task
 from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.finding import Finding
 from autoagent.core.protocols import Sandbox
@@ -31,8 +26,12 @@ from autoagent.registry.models import PROVIDERS
 from autoagent.registry.plugins import PREFIX, extensions, groups_but
 from autoagent.registry.sandbox import KINDS
 from autoagent.registry.table import Table
-from autoagent.session.memory_factory import memory_folder
+from autoagent.session.autogpt import TRANSLATED, UNUSED, is_blank
+from autoagent.session.dotenv import read_dotenv
+from autoagent.session.memories import memory_folder
 from autoagent.session.session import Session, notices
+from autoagent.session.task_file import is_saved, read_prompt_settings, read_task
+from autoagent.settings import Settings, secrets_of
 from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
 

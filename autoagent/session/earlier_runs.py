@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.settings import EMBEDDER, Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import Changed, Ended, Event, Rejected, Resumed, Rewound, RunStarted, SystemNotice, Thought
 from autoagent.core.outcome import Status
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import effective, log_path, read, run_ids
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.session import Session
+from autoagent.settings import EMBEDDER, Settings
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 
@@ -43,7 +43,7 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
     if "said" not in own and own.get("embedding_model") == EMBEDDER:  # so an older log has what nobody named
         del own["embedding_model"]
     before = began.settings.get("said", {})
-    said = run_factory.said_settings(session)
+    said = build.said_settings(session)
     since = [name for name in said if name != "workspace" and (name not in before or before[name] != said[name])]
     return session.continuing({name: value for name, value in own.items() if name not in since})
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from autoagent.commands.registry import Command
 from autoagent.commands.skills import skill_commands
-from autoagent.config.settings import user_config_path
-from autoagent.config.text_file import read_text
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.skills import Skill
 from autoagent.session.agent_files import (
@@ -24,7 +22,9 @@ from autoagent.session.agent_files import (
     untrusted_skill,
 )
 from autoagent.session.session import Session
+from autoagent.settings import user_config_path
 from autoagent.text.quoting import defuse
+from autoagent.text.text_file import read_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from autoagent.config.autogpt_env import (
+from autoagent.core.durable_files import replacing
+from autoagent.core.errors import ModelError, SettingsError, StateError
+from autoagent.session.autogpt import (
     PROMPT_SETTINGS,
     REDIS,
     TRANSLATED,
@@ -28,15 +30,13 @@ from autoagent.config.autogpt_env import (
     is_blank,
     meanings,
 )
-from autoagent.config.dotenv import Variable, read_dotenv, store_variables
-from autoagent.config.load import parse
-from autoagent.config.settings import DOTENV, WORKSPACE, Settings
-from autoagent.config.task_file import read_prompt_settings, read_task
-from autoagent.config.text_file import open_regular, read_text
-from autoagent.core.durable_files import replacing
-from autoagent.core.errors import ModelError, SettingsError, StateError
-from autoagent.session.memory_factory import memory_of_user
+from autoagent.session.dotenv import Variable, read_dotenv, store_variables
+from autoagent.session.load import parse
+from autoagent.session.memories import memory_of_user
 from autoagent.session.session import Session
+from autoagent.session.task_file import read_prompt_settings, read_task
+from autoagent.settings import DOTENV, WORKSPACE, Settings
+from autoagent.text.text_file import open_regular, read_text
 from autoagent.workspace.snapshots import LARGEST_FILE, MOST_BYTES, MOST_ENTRIES
 
 PLUGINS = Path("plugins")

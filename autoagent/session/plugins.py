@@ -16,13 +16,13 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 from autoagent.commands.registry import Command, Registry
-from autoagent.config.dotenv import read_dotenv
-from autoagent.config.settings import DOTENV, Settings, user_state_path
 from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.hooks import NO_HOOKS, StepHooks
 from autoagent.core.task import Goal, Task
+from autoagent.session.dotenv import read_dotenv
 from autoagent.session.plugins_config import PluginEntry, configured
+from autoagent.settings import DOTENV, Settings, user_state_path
 from autoagent.text.sanitize import escape
 
 if TYPE_CHECKING:  # the first question does not wait for what few folders have

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.settings import Settings
-from autoagent.config.text_file import is_there
-from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError
+from autoagent.settings import Settings
+from autoagent.text.text_file import is_there
+from autoagent.text.yaml_file import YamlEntry, read_mapping
 
 SECONDS = 30.0  # that a plug-in may take for one thing
 _KEYS = ("enabled", "config", "env", "seconds", "requirements")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autoagent.config.scenario_bounds import hold_workspace
 from autoagent.core.errors import StateError
 from autoagent.core.events import (
     Ended,
@@ -27,6 +26,7 @@ from autoagent.core.events import (
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import read
 from autoagent.runs.workspace_history import WorkspaceHistory
+from autoagent.session.permissions import hold_workspace
 from autoagent.text.sanitize import escape, shorten
 from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Restored, Snapshots

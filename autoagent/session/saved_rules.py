@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from autoagent.config.settings import Settings, user_config_path
 from autoagent.safety.rules import SavedRules
+from autoagent.settings import Settings, user_config_path
 
 
 def rules_path() -> Path:

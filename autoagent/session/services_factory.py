@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from autoagent.config.settings import Settings
 from autoagent.core.protocols import Sandbox, Web
+from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:

@@ -14,18 +14,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.folder import UntrustedValue
-from autoagent.config.load import HERE, KEPT, RUN, Loaded, load, of_run
-from autoagent.config.settings import DOTENV, Settings, user_state_path
-from autoagent.config.text_file import is_inside, is_there
-from autoagent.config.tool_servers import untrusted_servers
 from autoagent.core.errors import SettingsError, SetupError, StopRun
 from autoagent.core.outcome import Outcome, Status
 from autoagent.core.task import Task
 from autoagent.session.agent_files import untrusted_texts
+from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
+from autoagent.session.permissions import UntrustedValue
+from autoagent.session.tool_servers import untrusted_servers
 from autoagent.session.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
+from autoagent.settings import DOTENV, Settings, user_state_path
 from autoagent.terminal.output import echo
 from autoagent.text.sanitize import escape, fold_blanks
+from autoagent.text.text_file import is_inside, is_there
 from autoagent.text.wrapping import wrap
 
 _STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
@@ -279,7 +279,7 @@ def _checks_of(folder: Path, path: Path, task: Task) -> list[UntrustedValue]:
 
 def checks_of_task(folder: Path, path: Path) -> list[UntrustedValue]:
     """Return the checks of a task file, which are programs, or none if it cannot be read."""
-    from autoagent.config.task_file import checks_in
+    from autoagent.session.task_file import checks_in
 
     return [_check(folder, path, line, check) for line, check in checks_in(folder / path)]
 

@@ -7,26 +7,25 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from autoagent.config.task_file import MOST_GOALS
-from autoagent.config.typed_goal import parse_goal, remark, typed
 from autoagent.core.errors import ForUser, ModelError, SettingsError, StateError
 from autoagent.core.events import AgentMessage, Changed, Dropped, Event, SystemNotice
 from autoagent.registry.models import model_forms
 from autoagent.runs.log_reader import read
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.restoring import RunWriter, history_of_run
 from autoagent.session.undoing import undo
+from autoagent.text.typed_goal import parse_goal, remark, typed
 
 if TYPE_CHECKING:
     from autoagent.commands.registry import Registry
-    from autoagent.config.settings import Settings
     from autoagent.core.commands import Change
     from autoagent.core.protocols import Model
-    from autoagent.core.task import Goal, Task
+    from autoagent.core.task import MOST_GOALS, Goal, Task
     from autoagent.models.switchable import SwitchableModel
     from autoagent.runs.budget import Budget
     from autoagent.session.attachments import Attachments
-    from autoagent.session.run_plan import RunPlan
+    from autoagent.session.plan import RunPlan
+    from autoagent.settings import Settings
     from autoagent.workspace.snapshots import Snapshots
 
 Record = Callable[[Any], Any]
@@ -95,7 +94,7 @@ class RunSteering:
             return None
         settings = replace(self._settings, model=name)
         self._check(settings)
-        model = self._plan.plugins.model(settings, lambda: run_factory.open_model(settings, self._console))
+        model = self._plan.plugins.model(settings, lambda: build.open_model(settings, self._console))
         start = self._described(
             self._start.task, settings, model, f"the model is {model.name}, window {model.window:,} tokens"
         )
@@ -247,9 +246,9 @@ class RunSteering:
     def _described(self, task: Task, settings: Settings, model: Model, what: str) -> Changed:
         """Return the event of a change. Raises SettingsError if the prompt leaves no room in the model's window."""
         texts, guidance = self._plan.texts, self._plan.guidance
-        start = run_factory.describe(task, settings, model, self._registry, self._start, texts, guidance, what)
+        start = build.describe(task, settings, model, self._registry, self._start, texts, guidance, what)
         assert isinstance(start, Changed)
-        changed = run_factory.as_kept({"model": settings.model, "budget": settings.budget})
+        changed = build.as_kept({"model": settings.model, "budget": settings.budget})
         return replace(start, settings={**self._start.settings, **changed})
 
     def _take(

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from autoagent.commands.registry import Registry
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.core.protocols import Model
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.session import run_factory
+from autoagent.session import build
+from autoagent.settings import Settings
 from autoagent.terminal.console import Console
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
-    from autoagent.session.context_factory import MemoryParts
     from autoagent.session.folder_texts import FolderTexts
+    from autoagent.session.services import MemoryParts
     from autoagent.subagents.worker import Build, Worker, WorkerSpec
 
 
@@ -40,8 +40,8 @@ def builder(
     """
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
-    from autoagent.session.context_factory import MemoryParts, open_context
     from autoagent.session.restoring import open_snapshots
+    from autoagent.session.services import MemoryParts, open_context
     from autoagent.steps.run_state import Policy, Tools
     from autoagent.steps.surroundings import changes_files
     from autoagent.subagents.worker import Worker
@@ -49,14 +49,14 @@ def builder(
     specs = (*registry.specs, *all_specs())
 
     @contextmanager
-    def build(order: WorkerSpec) -> Iterator[Worker]:
-        own = run_factory.model_of_worker(settings, console, model, order.key, order.task.model)
+    def build_worker(order: WorkerSpec) -> Iterator[Worker]:
+        own = build.model_of_worker(settings, console, model, order.key, order.task.model)
         embedder = parts.embedder if settings.embedder[0].shared else None
-        ranker = run_factory.open_ranker(settings, console, own)
+        ranker = build.open_ranker(settings, console, own)
         offered = registry.only(order.commands, "it was not handed on to this agent")
-        trusted = run_factory.recalls_trusted_only(settings, offered.specs)
+        trusted = build.recalls_trusted_only(settings, offered.specs)
         own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted)
-        described = run_factory.describe(order.task, settings, own, offered, order.began, texts)
+        described = build.describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network, origin=order.origin)
         with open_context(settings, workspace, guard, own, own, own_parts, ask=_nobody, say=_unheard) as context:
@@ -75,7 +75,7 @@ def builder(
             agent = Agent(start, own, tools, policy, order.log, listener=order.listener, key=order.key)
             yield Worker(agent, lambda: guard.origin)
 
-    return build
+    return build_worker
 
 
 def _unheard(line: str) -> None:

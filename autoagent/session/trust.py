@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.folder import UntrustedValue
-from autoagent.config.text_file import read_text, write_text
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import SettingsError
+from autoagent.session.permissions import UntrustedValue
+from autoagent.text.text_file import read_text, write_text
 
 
 @dataclass(frozen=True, slots=True)

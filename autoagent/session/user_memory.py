@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoagent.config.settings import Settings, user_state_path
-from autoagent.config.text_file import write_text
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.registry.embedders import EMBEDDED, EmbedderOpening
-from autoagent.session.memory_factory import lazy_embedder
+from autoagent.session.memories import lazy_embedder
+from autoagent.settings import Settings, user_state_path
+from autoagent.text.text_file import write_text
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.core.protocols import Embedder

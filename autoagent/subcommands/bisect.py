@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import RunStarted
 from autoagent.core.programs import ProcessExit
@@ -19,6 +18,7 @@ from autoagent.session.earlier_runs import last_start
 from autoagent.session.restoring import history_of_run, open_snapshots, workspace_of
 from autoagent.session.services_factory import open_sandbox
 from autoagent.session.session import Session
+from autoagent.settings import Settings
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import counted

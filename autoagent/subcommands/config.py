@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from autoagent.config.secrets import secrets_of
-from autoagent.config.settings import GROUPS, Settings
 from autoagent.session.session import Session, plain
+from autoagent.settings import GROUPS, Settings, secrets_of
 from autoagent.terminal.output import echo, echo_json
 from autoagent.text.redaction import MASK, Redactor
 

@@ -16,11 +16,11 @@ from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.session import run_factory
+from autoagent.session import build
+from autoagent.session.drive import Leg, drive, next_wish, told_as_event
 from autoagent.session.earlier_runs import answered, session_of_run, tell_changes
+from autoagent.session.plan import opened_parts, planned
 from autoagent.session.restoring import history_of, history_of_run, open_snapshots, outcome_line, workspace_of
-from autoagent.session.run_driver import Leg, drive, next_wish, told_as_event
-from autoagent.session.run_plan import opened_parts, planned
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import check_flags, task_of_run
@@ -62,7 +62,7 @@ def _fork(here: Session, run: str, step: int, shared: list[Event], feedback: str
     here = session_of_run(began, here)
     settings = here.settings
     check_flags(here.flags, settings)
-    console = run_factory.open_console(settings, json=bool(here.flags.get("json_output")))
+    console = build.open_console(settings, json=bool(here.flags.get("json_output")))
     if "team" in began.settings:
         with ExitStack() as unused:
             place = _new_folder(Path(began.workspace), folder, unused)
@@ -70,7 +70,7 @@ def _fork(here: Session, run: str, step: int, shared: list[Event], feedback: str
             return Leg("", _fork_team(_Branch(run, step, shared, began, moved, here, console, unused), feedback))
     with opened_parts(here, console) as parts, ExitStack() as unused:
         had = answered(settings, run, step)
-        model = parts.plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
+        model = parts.plugins.model(settings, lambda: build.open_model(settings, console, had))
         place = _new_folder(Path(began.workspace), folder, unused)
         moved = replace(began, workspace=str(place))
         task = task_of_run(began, here.flags, console.say)
@@ -124,7 +124,7 @@ class _Branch:
         console.say(f"Forked from {run} after step {step} into {place}. {outcome_line(snapshots.restore(tree))}")
         runs = {run, *(event.run for event in self.shared)}
         tainted.inherit(Path(self.began.workspace), runs, len(self.shared))
-        log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=run_factory.mask_of(settings))
+        log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=build.mask_of(settings))
         self.unused.pop_all()
         log.subscribe(console.pass_over)
         marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *said]

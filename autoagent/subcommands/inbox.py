@@ -13,7 +13,7 @@ import click
 from autoagent.core.errors import SettingsError
 from autoagent.safety.approval import refusal
 from autoagent.safety.open_questions import LONGEST, OpenQuestion, OpenQuestions, pick
-from autoagent.session.run_factory import questions_path
+from autoagent.session.build import questions_path
 from autoagent.terminal.output import echo, echo_json
 from autoagent.terminal.rendering import duration
 from autoagent.text.sanitize import shorten

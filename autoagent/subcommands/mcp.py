@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from autoagent.commands.server_tools import server_commands
-from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError, SetupError
 from autoagent.session.session import Session, claimed_state
 from autoagent.session.tool_servers import (
@@ -21,6 +20,7 @@ from autoagent.session.tool_servers import (
     require_mcp,
     waiting,
 )
+from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, serve_flags
 from autoagent.subcommands.task_flags import check_flags
 from autoagent.terminal.console import Console, EventHooks
@@ -105,7 +105,7 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     Nobody can be asked meanwhile. Without -c only what a rule allows is run (--allow); with -c all but what the guard
     warns of. The calls stand in the log of a run. Flags are as with `run`.
     """
-    from autoagent.session.command_service import serve_commands
+    from autoagent.session.mcp_service import serve_commands
 
     given = given_in(ctx.obj or {}, given)
     session = Session.open(given)
@@ -125,8 +125,8 @@ def serve_memory(ctx: click.Context, read_only: bool) -> None:
     """
     from autoagent.services.mcp.server import serve as serve_tools
     from autoagent.session import memory_service
-    from autoagent.session.memory_factory import memory_of_user
-    from autoagent.session.run_factory import mask_of
+    from autoagent.session.build import mask_of
+    from autoagent.session.memories import memory_of_user
 
     settings = Session.open(ctx.obj).settings
     require_mcp()
@@ -138,8 +138,8 @@ def serve_memory(ctx: click.Context, read_only: bool) -> None:
 
 def _console(settings: Settings) -> Console:
     """Return a screen on standard error, as standard output belongs to the protocol."""
+    from autoagent.session.build import mask_of
     from autoagent.session.extension_hooks import heard, rendered
-    from autoagent.session.run_factory import mask_of
 
     hooks = EventHooks(rendered, heard)
     return Console(sys.stderr, sys.stderr, sys.stdin, style=Style(plain=True), mask=mask_of(settings), hooks=hooks)

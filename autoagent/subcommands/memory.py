@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autoagent.config.settings import Settings
-from autoagent.config.text_file import read_text
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import USER, RetrievedMemory
-from autoagent.session.memory_factory import lazy_embedder, memory_of_user, say
+from autoagent.session.memories import lazy_embedder, memory_of_user, say
 from autoagent.session.session import Session
+from autoagent.settings import Settings
 from autoagent.terminal.columns import Column, Columns
 from autoagent.terminal.output import echo, echo_json, echo_list, minute
 from autoagent.text.sanitize import escape, shorten
+from autoagent.text.text_file import read_text
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
     from autoagent.core.protocols import Embedder
@@ -261,7 +261,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
 def _ask_model(settings: Settings, prompt: str) -> str:
     """Return the answer of the model that thinks, opened only when asked: most sleeps need none."""
     from autoagent.core.model import Message
-    from autoagent.session.run_factory import open_console, open_model
+    from autoagent.session.build import open_console, open_model
 
     model = open_model(settings, open_console(settings, json=True))
     return model.complete([Message("user", prompt)], max_tokens=DREAM_TOKENS).text

@@ -12,7 +12,7 @@ import click
 from autoagent import __version__
 from autoagent.core.events import Resumed, RunStarted
 from autoagent.runs.log_reader import find_run, read
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.prompt_replay import verify
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
@@ -44,7 +44,7 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
     at_terminal = sys.stdout.isatty()
     color = not settings.plain_output and decide_color(os.environ, at_terminal)
     style = Style(color, plain=settings.plain_output or not at_terminal, whole=full)
-    console = run_factory.open_replay(settings, sys.stdout, style)
+    console = build.open_replay(settings, sys.stdout, style)
     last = None
     for event in read(settings.state_dir, run):
         if not belongs(event, step):

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import StateError
 from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
 from autoagent.core.outcome import Status
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.attachments import PIPED, with_piped_input
+from autoagent.session.drive import Leg, drive, next_wish, told_as_event
 from autoagent.session.earlier_runs import (
     EarlierRun,
     answered,
@@ -30,6 +30,7 @@ from autoagent.session.earlier_runs import (
     tell_changes,
     tell_lost,
 )
+from autoagent.session.plan import opened_parts, planned
 from autoagent.session.restoring import (
     cut_off,
     finish,
@@ -40,9 +41,8 @@ from autoagent.session.restoring import (
     restore,
     workspace_of,
 )
-from autoagent.session.run_driver import Leg, drive, next_wish, told_as_event
-from autoagent.session.run_plan import opened_parts, planned
 from autoagent.session.session import Session
+from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import TASK_FLAGS, check_flags, task_of_run
 from autoagent.terminal.click_terminal import ClickTerminal
@@ -116,7 +116,7 @@ def _chosen(here: Session) -> str:
 
 def _asked_for_more(here: Session, run: str, began: RunStarted) -> str:
     """Return the person's next wish for a finished run, '' for none. Raises StateError where nobody is to be asked."""
-    console = run_factory.open_console(here.settings, json=bool(here.flags.get("json_output")))
+    console = build.open_console(here.settings, json=bool(here.flags.get("json_output")))
     if here.settings.continuous or not console.has_person:
         raise StateError(f'The run {run} is finished; to go on, say what is next: autoagent resume {run} "..."')
     console.say(f"The run {run} is finished: {shorten(EarlierRun(run, began, None).name, 200)}")
@@ -134,17 +134,17 @@ def _resume(
 ) -> Leg:
     (began, status), settings, wish = until_now, here.settings, here.flags.get("wish", "")
     check_flags(here.flags, settings)
-    console = run_factory.open_console(settings, json=bool(here.flags.get("json_output")))
+    console = build.open_console(settings, json=bool(here.flags.get("json_output")))
     console.goes_on = again
     with (
-        EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings), shortened=step is not None) as log,
+        EventLog.open(settings.state_dir, run, mask=build.mask_of(settings), shortened=step is not None) as log,
         opened_parts(here, console) as parts,
     ):
         log.subscribe(console.pass_over)
         if step is not None:
             _check_step(settings, run, step)
         had = answered(settings, run, step)
-        model = parts.plugins.model(settings, lambda: run_factory.open_model(settings, console, had))
+        model = parts.plugins.model(settings, lambda: build.open_model(settings, console, had))
         plan = planned(here, console, parts, model, task_of_run(began, here.flags, console.say, status), began)
 
         def reopened(tainted: TaintedFiles) -> EventLog:
@@ -163,7 +163,7 @@ def _resume_team(here: Session, run: str, began: RunStarted, step: int | None) -
     if step is not None:
         raise click.UsageError(f"A team goes on where it stopped; `autoagent fork {run} --at ROUND` goes back.")
     check_flags(here.flags, here.settings)
-    console = run_factory.open_console(here.settings, json=bool(here.flags.get("json_output")))
+    console = build.open_console(here.settings, json=bool(here.flags.get("json_output")))
     plan, log = plan_of_run(here, console, run, team_of_run(run, began))
     with log:
         if changed := told_if_changed(began):

@@ -11,11 +11,6 @@ from typing import Any
 
 import click
 
-from autoagent.config.dotenv import store_variables
-from autoagent.config.load import AS_WISH
-from autoagent.config.settings import Settings
-from autoagent.config.task_file import is_saved, read_task, write_task
-from autoagent.config.typed_goal import parse_goal
 from autoagent.core.errors import SettingsError, SetupError, StopRun
 from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome, Status
@@ -25,12 +20,16 @@ from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
 from autoagent.runs.event_log import EventLog
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.attachments import with_piped_input
+from autoagent.session.dotenv import store_variables
+from autoagent.session.drive import Leg, drive, next_wish, told_as_event
+from autoagent.session.load import AS_WISH
+from autoagent.session.plan import Parts, opened_parts, planned
 from autoagent.session.plugins import opened_plugins
-from autoagent.session.run_driver import Leg, drive, next_wish, told_as_event
-from autoagent.session.run_plan import Parts, opened_parts, planned
 from autoagent.session.session import Session, claimed_state, plain, trust_made
+from autoagent.session.task_file import is_saved, read_task, write_task
+from autoagent.settings import Settings
 from autoagent.subcommands.flags import given_in, run_flags
 from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
 from autoagent.terminal.click_terminal import ClickTerminal
@@ -47,6 +46,7 @@ from autoagent.terminal.setup_wizard import (
     task_of_wish,
     welcome_back,
 )
+from autoagent.text.typed_goal import parse_goal
 
 _NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # flags that name another task
 
@@ -86,18 +86,18 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
     with claimed_state(settings), opened_plugins(here, terminal.say, terminal.say) as plugins:
         if not plugins.answer:
             here = with_model(here, terminal)
-        console = run_factory.open_console(here.settings, json=bool(given.get("json_output")))
+        console = build.open_console(here.settings, json=bool(given.get("json_output")))
         with opened_parts(here, console, plugins) as parts:
             return here, _run(here, flag_task, console, parts, terminal)
 
 
 def _run(here: Session, flag_task: Task | None, console: Console, parts: Parts, terminal: ClickTerminal) -> Leg:
     settings = here.settings
-    model = parts.plugins.model(settings, lambda: run_factory.open_model(settings, console))
+    model = parts.plugins.model(settings, lambda: build.open_model(settings, console))
     proposals = _Proposals(model, console)
     task = without_budget(flag_task or _task(here, terminal, proposals), here.flags)
     plan = planned(here, console, parts, model, task, typed=terminal.typed)
-    mask = run_factory.mask_of(settings)
+    mask = build.mask_of(settings)
     code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
     return Leg(console.tally.run, code, next_wish(plan))
 

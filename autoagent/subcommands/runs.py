@@ -11,12 +11,11 @@ from typing import Any
 
 import click
 
-from autoagent.config.text_file import write_text
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, RunStarted
 from autoagent.runs.log_reader import find_run, read, run_ids
 from autoagent.runs.stats import RunStats
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.columns import Column, Columns
@@ -26,6 +25,7 @@ from autoagent.terminal.output import echo, echo_list, minute, page_out
 from autoagent.terminal.rendering import counted
 from autoagent.terminal.screen import Style, decide_color
 from autoagent.text.sanitize import shorten
+from autoagent.text.text_file import write_text
 
 
 @click.command("runs")
@@ -119,7 +119,7 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
     run = find_run(settings.state_dir, run)
     log = settings.state_dir / "runs" / run / "events.jsonl"
     if as_json:
-        _show(run_factory.open_console(settings, json=True, replays=True), read(settings.state_dir, run), step)
+        _show(build.open_console(settings, json=True, replays=True), read(settings.state_dir, run), step)
         return
     if export is not None and not export.endswith((".md", ".html")):
         raise click.UsageError("--export takes a file that ends in .md or .html.")
@@ -131,7 +131,7 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
     columns = EXPORTED_COLUMNS if export is not None else None
     screen = StringIO() if paged or export is not None else sys.stdout
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
-    console = run_factory.open_replay(settings, screen, style)
+    console = build.open_replay(settings, screen, style)
     _show(console, read(settings.state_dir, run), step)
     end_showing(console, log, step)
     if isinstance(screen, StringIO) and export is not None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from autoagent.config.dotenv import store_variables
-from autoagent.config.task_file import write_task
 from autoagent.models.servers import find_servers
+from autoagent.session.dotenv import store_variables
 from autoagent.session.session import Session, trust_made
+from autoagent.session.task_file import write_task
 from autoagent.subcommands.tools import Noun
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen

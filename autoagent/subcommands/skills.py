@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from autoagent.config.text_file import read_text, write_text
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.outcome import Outcome, Status
 from autoagent.session.agent_files import SKILL_FILE, SKILL_FOLDERS, skill_parts, skills_in, untrusted_skill
@@ -15,6 +14,7 @@ from autoagent.session.folder_texts import user_skills_path
 from autoagent.session.session import Session, claimed_state
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.output import echo, echo_list
+from autoagent.text.text_file import read_text, write_text
 
 
 @click.group("skills")
@@ -51,7 +51,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
     from autoagent.commands.support.diff import unified
     from autoagent.core.model import Message
     from autoagent.runs.log_reader import find_run, read
-    from autoagent.session.run_factory import mask_of, open_console, open_model
+    from autoagent.session.build import mask_of, open_console, open_model
     from autoagent.session.skill_proposal import REPLY_TOKENS, done_work, proposal_prompt, proposed_text
 
     settings = Session.open(ctx.obj).settings

@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from autoagent.config.settings import Settings
-from autoagent.config.task_file import MOST_GOALS
-from autoagent.config.typed_goal import parse_goal, remark
 from autoagent.core.events import RunStarted
 from autoagent.core.outcome import Status
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import MOST_GOALS, Goal, Task
+from autoagent.settings import Settings
+from autoagent.text.typed_goal import parse_goal, remark
 
 TASK_FLAGS = ("wish", "ai_name", "ai_role", "ai_goals", "ai_settings_file")
 """The flags that say what a run is to do; once it has begun, they are part of it."""

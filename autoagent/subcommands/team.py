@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from autoagent.session import run_factory
-from autoagent.session.run_driver import told_as_event
+from autoagent.session import build
+from autoagent.session.drive import told_as_event
 from autoagent.session.session import Session, checks_of_team, claimed_state
 from autoagent.subcommands.flags import given_in, team_flags
 from autoagent.subcommands.task_flags import check_flags
@@ -74,5 +74,5 @@ def _team(
     made.invest(definition.get("investment", INVESTMENT) if investment is None else investment)
     session = with_model(session, ClickTerminal())
     with claimed_state(session.settings):
-        console = run_factory.open_console(session.settings, json=bool(given.get("json_output")))
+        console = build.open_console(session.settings, json=bool(given.get("json_output")))
         return TeamPlan(made, session, console, n_round or definition.get("n_round", ROUNDS)).drive()

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from autoagent.config.load import load
-from autoagent.config.scenario_bounds import HELD_TO, bounds_of
 from autoagent.core.errors import SettingsError
 from autoagent.scenarios.loader import read_scenario
 from autoagent.scenarios.runner import Played, play
 from autoagent.scenarios.scenario import Scenario
+from autoagent.session.load import load
+from autoagent.session.permissions import HELD_TO, bounds_of
 from autoagent.terminal.output import echo, echo_json
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.sanitize import escape

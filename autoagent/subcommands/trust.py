@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from autoagent.config.folder import UntrustedValue
-from autoagent.config.settings import user_state_path
 from autoagent.core.errors import SettingsError
+from autoagent.session.permissions import UntrustedValue
 from autoagent.session.session import Session, checks_of_task, checks_of_team, listed, notices, plain
 from autoagent.session.trust import Record, Trusted
+from autoagent.settings import user_state_path
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.output import echo, echo_list, minute
 
@@ -43,9 +43,9 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
 
 def _checks_in(file: Path) -> list[UntrustedValue]:
     """Return the checks of a task file or a team file. Raises SettingsError if it is neither."""
-    from autoagent.config.task_file import read_task
-    from autoagent.config.yaml_file import read_mapping
+    from autoagent.session.task_file import read_task
     from autoagent.teams.team_file import read_team
+    from autoagent.text.yaml_file import read_mapping
 
     if "roles" in read_mapping(file, None):
         return checks_of_team(Path.cwd(), file, read_team(file))

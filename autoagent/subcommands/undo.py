@@ -8,7 +8,7 @@ import click
 
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.earlier_runs import last_start, tell_lost
 from autoagent.session.restoring import finish, history_of_run, open_snapshots, outcome_line, workspace_of
 from autoagent.session.session import Session
@@ -35,7 +35,7 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
     settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run)
     with ExitStack() as held:
-        log = held.enter_context(EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings)))
+        log = held.enter_context(EventLog.open(settings.state_dir, run, mask=build.mask_of(settings)))
         for event in tell_lost(log, _tell):
             log.append(event)
         history = history_of_run(settings.state_dir, run)

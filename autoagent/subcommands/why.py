@@ -15,7 +15,7 @@ from autoagent.core.events import Rejected, Thought
 from autoagent.core.memory import LeftOut, RetrievedMemory, memory_name, origin_of
 from autoagent.core.model import Thoughts
 from autoagent.runs.log_reader import find_run, read
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.earlier_runs import session_of_run
 from autoagent.session.prompt_replay import Traced, trace
 from autoagent.session.session import Session
@@ -91,7 +91,7 @@ def _asked_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, A
     from autoagent.reply.parser import parse
 
     settings = session_of_run(traced.start, session).settings
-    model = run_factory.open_model(settings, run_factory.open_console(settings, json=True), traced.answered)
+    model = build.open_model(settings, build.open_console(settings, json=True), traced.answered)
     completion = model.complete(
         traced.prompt(ids).messages,
         commands=traced.offered,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from autoagent import __version__
 from autoagent.commands import selection
 from autoagent.commands.registry import Command, Registry
-from autoagent.config.settings import Settings
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import NoMoneyException, SettingsError, StateError, StopRun
 from autoagent.core.events import Ended, Resumed, RoundBegan, RunStarted
@@ -20,12 +19,13 @@ from autoagent.core.window import reply_tokens
 from autoagent.runs.event_log import EventLog
 from autoagent.runs.log_reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.session import run_factory
+from autoagent.session import build
+from autoagent.session.drive import OpenedRun, drive
 from autoagent.session.earlier_runs import tell_lost
 from autoagent.session.extension_hooks import hooked_registry
-from autoagent.session.run_driver import OpenedRun, drive
-from autoagent.session.run_plan import RunPlan, opened_parts
+from autoagent.session.plan import RunPlan, opened_parts
 from autoagent.session.session import Session, claimed_state
+from autoagent.settings import Settings
 from autoagent.teams.person import ask_person
 from autoagent.teams.tools import commands_of
 from autoagent.terminal.console import Console
@@ -60,19 +60,19 @@ class TeamPlan:
             raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
         with opened_parts(self.session, console) as parts:
             plugins = parts.plugins
-            model = run_factory.open_model(settings, console)
-            plugins.shape(_task(self), run_factory.guidance_of(settings))  # for their commands alone
+            model = build.open_model(settings, console)
+            plugins.shape(_task(self), build.guidance_of(settings))  # for their commands alone
             others = (*parts.commands, *plugins.commands)
             known = [spec.name for spec in selection.all_specs()] + [each.spec.name for each in others]
             tools = [tool for role in team.env.roles for action in role.actions for tool in action.tools.values()]
             registry = _registry(settings, team, (*others, *commands_of(tools, known)))
             start = _described(self, model, registry)
-            attended = run_factory.is_attended(settings)
+            attended = build.is_attended(settings)
             plan = RunPlan(
                 start, model, registry, settings, console, attended, parts.texts, plugins,
                 workers=2 * len(team.env.roles), workers_resume=True,
             )  # fmt: skip
-            mask = run_factory.mask_of(settings)
+            mask = build.mask_of(settings)
             return drive(plan, open_log or (lambda _: EventLog.create(settings.state_dir, mask=mask)), lead=self._lead)
 
     def _lead(self, opened: OpenedRun) -> TeamRun:
@@ -82,7 +82,7 @@ class TeamPlan:
         settings, console, registry = self.session.settings, self.console, opened.plan.registry
         office = Office(
             pool=opened.pool,
-            open_model=lambda key, named: run_factory.model_of_worker(settings, console, opened.plan.model, key, named),
+            open_model=lambda key, named: build.model_of_worker(settings, console, opened.plan.model, key, named),
             commands=lambda names: _specs(registry, names),
             writing=_writing(registry),
             ask_person=lambda role, prompt: ask_person(console, role, prompt, settings.unanswered_text),
@@ -98,7 +98,7 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
     """Run a team for the program that has made it. Raises as Team.run."""
     session = Session.open(flags)
     settings = session.settings
-    console = run_factory.open_console(settings, json=bool(flags.get("json_output")))
+    console = build.open_console(settings, json=bool(flags.get("json_output")))
     with claimed_state(settings):
         if resume:
             run = find_run(settings.state_dir, resume)
@@ -141,7 +141,7 @@ def plan_of_run(
     until = int(made["until"])
     if isinstance(own[-1], Ended) and own[-1].status in (Status.LIMIT, Status.FINISHED) and rounds >= until:
         until = rounds + (n_round or int(made["n_round"]))
-    log = EventLog.open(settings.state_dir, run, mask=run_factory.mask_of(settings))
+    log = EventLog.open(settings.state_dir, run, mask=build.mask_of(settings))
     log.subscribe(console.pass_over)
     for event in tell_lost(log, console.warn):
         log.append(event)
@@ -205,7 +205,7 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
     if any(action.file for role in team.env.roles for action in role.actions):
         names |= {spec.name for spec in registry.specs if _writes(spec)}
-    task, said = _task(plan), run_factory.said_settings(plan.session)
+    task, said = _task(plan), build.said_settings(plan.session)
     made = {
         "definition": team.definition,
         "investment": task.budget,
@@ -226,6 +226,6 @@ def _described(plan: TeamPlan, model: Model, registry: Registry) -> RunStarted:
         asking="text",
         commands=tuple(spec.name for spec in registry.specs if spec.name in names),
         workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings={**run_factory.kept_settings(settings, began, said), "team": made},
-        limits=dataclasses.asdict(run_factory.limits_of(settings, task)),
+        settings={**build.kept_settings(settings, began, said), "team": made},
+        limits=dataclasses.asdict(build.limits_of(settings, task)),
     )

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import RunStarted
 from autoagent.teams.action import OUTSIDE, Action, leaves_workspace
 from autoagent.teams.message import END, REQUIREMENT
 from autoagent.teams.role import Role, RoleReactMode
 from autoagent.teams.team import Team
+from autoagent.text.yaml_file import YamlEntry, read_mapping
 
 TEAM_KEYS = ("name", "idea", "investment", "n_round", "roles")
 ROLE_TEXTS = ("name", "profile", "goal", "constraints", "desc", "model")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import click
 
-from autoagent.config.settings import user_state_path
+from autoagent.settings import user_state_path
 from autoagent.terminal.line_editor import LineEditor, can_edit
 from autoagent.terminal.output import echo
 from autoagent.text.redaction import Redactor

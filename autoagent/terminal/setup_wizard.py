@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from autoagent.config.settings import Settings
-from autoagent.config.task_file import MOST_GOALS
-from autoagent.config.typed_goal import in_words, parse_goal, remark
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.model import Message
 from autoagent.core.outcome import Outcome, Status
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import MOST_GOALS, Goal, Task
 from autoagent.models.servers import HOSTED, USUAL_PORTS, Hosted, Server, list_models
 from autoagent.registry.models import PROVIDERS, Provider
+from autoagent.settings import Settings
+from autoagent.text.typed_goal import in_words, parse_goal, remark
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # where goals come without a role

@@ -9,8 +9,8 @@ import pytest
 from driver import FINISH, GOAL, Home
 from server import ScriptedServer, command
 
-from autoagent.config.settings import GROUPS
 from autoagent.core.event_codec import from_json
+from autoagent.settings import GROUPS
 
 
 def test_stdout_is_the_log_and_stderr_is_for_the_person(served: Home, server: ScriptedServer) -> None:

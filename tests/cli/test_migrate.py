@@ -11,8 +11,8 @@ import pytest
 from driver import FINISH, Home
 from server import ScriptedServer
 
-from autoagent.config.autogpt_env import UNUSED
 from autoagent.core.errors import SettingsError
+from autoagent.session.autogpt import UNUSED
 from autoagent.session.migration import carry_out, plan
 from autoagent.workspace.snapshots import LARGEST_FILE
 

@@ -10,7 +10,7 @@ from driver import FINISH, GOAL, Home
 from server import Reply, ScriptedServer, command
 from test_session import QUESTION, opened
 
-from autoagent.config.project import is_project
+from autoagent.session.load import is_project
 
 WISH = "fix the bug in calc.py"
 PROPOSAL = Reply('{"name": "FixGPT", "role": "an AI that mends", "goals": ["Fix the bug in calc.py"]}')

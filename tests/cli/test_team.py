@@ -16,8 +16,8 @@ from driver import PATIENCE, Home
 from server import Reply, Request, ScriptedServer, command
 from test_session import opened
 
-from autoagent.config.yaml_file import read_mapping
 from autoagent.teams.team_file import read_team, team_of
+from autoagent.text.yaml_file import read_mapping
 
 CHAIN = """\
 name: Three

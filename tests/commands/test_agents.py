@@ -10,12 +10,12 @@ import pytest
 from autoagent.commands import agents
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.config.settings import Settings
 from autoagent.core.agents import SubAgent
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import CommandError
 from autoagent.core.memory import Origin
 from autoagent.memory.none import NoMemory
+from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 PAGE = Origin("https://example.org/", trusted=False)

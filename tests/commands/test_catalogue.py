@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autoagent.commands import selection
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError, SettingsError
+from autoagent.settings import Settings
 
 
 @pytest.mark.parametrize("left_out", ["do_nothing", "search"])

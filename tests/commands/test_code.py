@@ -18,12 +18,12 @@ from autoagent.commands import code
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.support.shell_lists import shell_rule
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.core.errors import ModelError
 from autoagent.memory.none import NoMemory
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
+from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 

@@ -15,7 +15,6 @@ from loopback_site import Site, Visit, answer, redirect
 from autoagent.commands import web
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Proposal, Result
 from autoagent.core.errors import CommandError
 from autoagent.core.web import SearchResults
@@ -23,6 +22,7 @@ from autoagent.memory.none import NoMemory
 from autoagent.network.addresses import NetworkGuard, exceptions
 from autoagent.network.client import HttpClient
 from autoagent.services.web import GuardedWeb
+from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 FILE = random.Random(3).randbytes(900_000)

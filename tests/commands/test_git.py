@@ -18,7 +18,6 @@ from loopback_site import Authority, Site, Visit, answer, names, needs_openssl, 
 from autoagent.commands import git
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.programs import ProcessExit
@@ -30,6 +29,7 @@ from autoagent.network.client import HttpClient
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.services.web import GuardedWeb
+from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -17,10 +17,10 @@ from provider_server import ProviderServer, Sent
 from autoagent.commands import media
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Proposal, Result, ResultMeta
 from autoagent.memory.none import NoMemory
 from autoagent.services.media.media import ChosenMedia
+from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"

@@ -12,9 +12,9 @@ from autoagent.commands.context import in_a_shell
 from autoagent.commands.selection import all_names
 from autoagent.commands.support.shell_lines import programs, risk_of, shell_syntax
 from autoagent.commands.support.shell_lists import ShellRule, shell_rule
-from autoagent.config.load import load
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError, SettingsError
+from autoagent.session.load import load
+from autoagent.settings import Settings
 
 PROGRAMS = (
     *("bash", "busybox", "dash", "echo", "env", "find", "git", "grep", "ls", "nohup", "python3.11"),

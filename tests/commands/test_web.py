@@ -19,7 +19,6 @@ from autoagent.commands import web
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.support import summarize
-from autoagent.config.settings import Settings
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import ContextOverflow, ModelError, StateError
 from autoagent.memory.embedders.builtin import embedded
@@ -30,6 +29,7 @@ from autoagent.network.addresses import NetworkGuard, exceptions
 from autoagent.network.client import HttpClient
 from autoagent.services.search import google, searxng
 from autoagent.services.web import GuardedWeb
+from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 QUESTION = "When is high water?"

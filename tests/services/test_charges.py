@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from provider_server import ProviderServer, Sent
 
-from autoagent.config.settings import Settings
 from autoagent.core.model import Usage
 from autoagent.services.media.media import ChosenMedia
+from autoagent.settings import Settings
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 WAV = b"RIFF\x24\0\0\0WAVEfmt and so on"

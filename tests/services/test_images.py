@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from provider_server import ProviderServer, Received, Sent
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services import api_client
 from autoagent.services.media.images import suffix_of
 from autoagent.services.media.media import ChosenMedia
+from autoagent.settings import Settings
 
 KEY = "test-key-0123456789"
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from provider_server import ProviderServer, Received, Sent
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services.media import whisper
 from autoagent.services.media.media import ChosenMedia
 from autoagent.services.media.transcription import hear_offline, recognised
+from autoagent.settings import Settings
 
 KEY = "test-key-0123456789"
 SPOKEN = "The train to Lisbon leaves at seven in the morning."

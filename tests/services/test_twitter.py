@@ -12,9 +12,9 @@ from urllib.parse import quote, unquote
 import pytest
 from provider_server import ProviderServer, Received, Sent
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services.media.media import ChosenMedia
+from autoagent.settings import Settings
 
 pytest.importorskip("tweepy", reason="needs the extra `twitter`")
 

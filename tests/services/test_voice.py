@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from provider_server import ProviderServer, Received, Sent
 
-from autoagent.config.settings import Settings
 from autoagent.services.api_client import Provider
 from autoagent.services.media.speech import (
     SPOKEN_LIMIT,
@@ -26,6 +25,7 @@ from autoagent.services.media.speech import (
     silence,
     voice_of,
 )
+from autoagent.settings import Settings
 
 KEY = "test-key-0123456789"
 MP3 = b"\xff\xfb\x90\x64 and so on"

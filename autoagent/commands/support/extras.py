@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autoagent.config.settings import Settings
+from autoagent.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

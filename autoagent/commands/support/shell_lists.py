@@ -19,8 +19,8 @@ from pathlib import Path
 
 from autoagent.commands.context import in_a_shell
 from autoagent.commands.support.shell_lines import MULTI_CALL, inner_lines, name_of, shell_syntax, starts_others
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError, SettingsError
+from autoagent.settings import Settings
 
 ShellRule = Callable[[str], Sequence[str]]
 """The arguments with which a shell line is run. Raises CommandError if it is refused."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from autoagent.config.settings import EMBEDDER, OPENAI_URL
 from autoagent.core.finding import Finding
 from autoagent.models.openai.capabilities import Capabilities, Capability
 from autoagent.models.servers import ProbeAnswer, list_models, request
 from autoagent.network.addresses import is_private
 from autoagent.registry.models import ModelSettings
+from autoagent.settings import EMBEDDER, OPENAI_URL
 
 
 def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iterator[Finding]:

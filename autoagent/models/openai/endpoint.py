@@ -24,7 +24,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from autoagent.config.settings import OPENAI_URL
 from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, StopRun
 from autoagent.core.model import Price
 from autoagent.core.protocols import Listener
@@ -36,6 +35,7 @@ from autoagent.models.openai.response import StreamError
 from autoagent.models.openai.retry import Fault, Policy, persist
 from autoagent.models.openai.timers import LONGEST, Heartbeat, Timers
 from autoagent.network.addresses import is_private
+from autoagent.settings import OPENAI_URL
 
 if TYPE_CHECKING:
     import ssl

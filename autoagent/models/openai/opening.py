@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from autoagent.config.settings import EMBEDDER
 from autoagent.core.errors import ModelError
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.retry import Policy
 from autoagent.registry.models import ModelSettings
+from autoagent.settings import EMBEDDER
 from autoagent.text.tokens import counter
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from autoagent import __version__
-from autoagent.config.tool_servers import digest_of
 from autoagent.core.errors import CommandError, SettingsError, SetupError
-from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
+from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool, digest_of
 from autoagent.services.mcp import answers
 
 if TYPE_CHECKING:  # the package is an extra, and takes a second to import

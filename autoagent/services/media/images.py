@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services.api_client import Provider
 from autoagent.services.media import charges
+from autoagent.settings import Settings
 
 SMALLEST_GPT_IMAGE = 1024  # pixels a side; the models of that name draw no smaller square
 GPT_IMAGE_STEP = 16  # their sides are multiples of it

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 
-from autoagent.config.settings import OPENAI_URL, Settings
 from autoagent.core.errors import CommandError
 from autoagent.core.model import Usage
 from autoagent.services.api_client import Provider
 from autoagent.services.media.images import draw_hugging_face, draw_openai, draw_web_ui, suffix_of
 from autoagent.services.media.transcription import hear_hugging_face, hear_offline, hear_openai, recognised
 from autoagent.services.twitter import Twitter
+from autoagent.settings import OPENAI_URL, Settings
 
 
 class ChosenMedia:

@@ -19,9 +19,9 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services.api_client import Provider
+from autoagent.settings import Settings
 from autoagent.text.sanitize import valid
 
 SPOKEN_LIMIT = 500  # characters of one text; the paid voices count each

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import CommandError
 from autoagent.services.api_client import Provider
 from autoagent.services.media import charges
+from autoagent.settings import Settings
 from autoagent.text.sanitize import valid
 
 OFFLINE_SECONDS = 900.0  # for one recording; a CPU hears about ten times as fast as people talk

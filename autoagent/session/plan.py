@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from autoagent.commands.registry import Command, Registry
-from autoagent.config.settings import Settings
 from autoagent.core.events import RunStarted
 from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.task import Task
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.attachments import PIPED
 from autoagent.session.plugins import RunPlugins
+from autoagent.settings import Settings
 from autoagent.terminal.console import Console
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ class RunPlan:
 
     def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
         """Make the authorizer for an agent of the run. It may change the run by `steering`."""
-        asked = run_factory.authorizer_of(
-            self.settings, self.console, rulebook, attended=self.attended, steering=steering
-        )
+        asked = build.authorizer_of(self.settings, self.console, rulebook, attended=self.attended, steering=steering)
         return asked if self.settings.continuous else self.plugins.authorizer(asked)
 
 
@@ -92,19 +90,19 @@ def planned(
     typed: Sequence[str] = (),
 ) -> RunPlan:
     """Describe a run, or one that takes up the run that `began`. `typed`: answers of set-up. Raises SettingsError."""
-    settings, attended = session.settings, run_factory.is_attended(session.settings)
-    guidance = run_factory.guidance_of(settings)
+    settings, attended = session.settings, build.is_attended(session.settings)
+    guidance = build.guidance_of(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
         console.say(f"The agent is told what {settings.prompt_settings_file} says.")
     shaped, guidance = parts.plugins.shape(task, guidance)
     task = task if began else shaped  # a run that began has its task as the plug-ins have made it
     more = (*parts.commands, *parts.plugins.commands)
-    registry = run_factory.open_registry(settings, model, attended=attended, more=more)
-    own = run_factory.own_registry(registry, settings)
-    start = run_factory.describe(task, settings, model, own, began, parts.texts, guidance)
-    kept = run_factory.kept_settings(settings, began, run_factory.said_settings(session))
+    registry = build.open_registry(settings, model, attended=attended, more=more)
+    own = build.own_registry(registry, settings)
+    start = build.describe(task, settings, model, own, began, parts.texts, guidance)
+    kept = build.kept_settings(settings, began, build.said_settings(session))
     if not began:
-        run_factory.tell_choice(registry, settings, model.window, console.say, more)
+        build.tell_choice(registry, settings, model.window, console.say, more)
     start = replace(start, settings=kept)
     said = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *typed)
     return RunPlan(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoagent.config.text_file import read_text
 from autoagent.core.errors import SettingsError
+from autoagent.text.text_file import read_text
 
 if TYPE_CHECKING:
     import yaml

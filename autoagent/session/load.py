@@ -10,6 +10,7 @@ import dataclasses
 import math
 import os
 import re
+import stat
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,17 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autoagent.config.autogpt_env import is_blank
-from autoagent.config.autogpt_folder import AutoGPTFolder
-from autoagent.config.dotenv import Variable
-from autoagent.config.folder import UntrustedValue, may_set
-from autoagent.config.project import is_project
-from autoagent.config.scenario_bounds import hold
-from autoagent.config.settings import DOTENV, WORKSPACE, Permission, Settings, user_config_path
-from autoagent.config.text_file import check_not_of_others, is_there
-from autoagent.config.yaml_file import read_mapping
 from autoagent.core.errors import SettingsError
+from autoagent.session.autogpt import AutoGPTFolder, is_blank
+from autoagent.session.dotenv import Variable
+from autoagent.session.permissions import UntrustedValue, hold, may_set
+from autoagent.settings import DOTENV, WORKSPACE, Permission, Settings, user_config_path
 from autoagent.text.sanitize import shorten
+from autoagent.text.text_file import check_not_of_others, is_there
+from autoagent.text.yaml_file import read_mapping
 
 _PATH, _NAME = 2048, 255  # bytes of a path, half of what systems take, and of a name in it
 _PROGRAM = re.compile(
@@ -347,3 +345,26 @@ def _check_together(settings: Settings) -> None:
             f"OPENAI_BASE_URL: must begin with http:// or https://, not {settings.openai_base_url!r}; "
             "a local server is usually http://127.0.0.1:PORT/v1."
         )
+
+
+_MARKS = (".git", "pyproject.toml", "package.json")
+
+
+def is_project(folder: Path) -> bool:
+    """Return whether the user keeps work in this folder: it has the mark of a project, or any file that is not hidden.
+
+    The root, the home folder and those above it never are. A folder that everybody may write to, or that lies directly
+    under the root, needs a mark: /tmp and /etc are nobody's project. Few entries are read, however many there are.
+    """
+    try:
+        place, home = folder.resolve(strict=True), Path.home().resolve()
+        if place == home or place in home.parents or not os.access(place, os.W_OK):
+            return False
+        if any(os.path.lexists(place / mark) for mark in _MARKS):
+            return True
+        if place.stat().st_mode & stat.S_IWOTH or len(place.parts) <= 2:
+            return False
+        with os.scandir(place) as entries:
+            return any(not entry.name.startswith(".") for entry in entries)
+    except (OSError, RuntimeError):  # it is gone or unreadable, or nobody knows where home is
+        return False

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoagent.config.settings import Settings, user_state_path
 from autoagent.core.errors import ForUser, SettingsError, SetupError, StopRun
 from autoagent.core.event_codec import to_json
 from autoagent.core.events import Ended, Event, Resumed, Thought
@@ -19,8 +18,9 @@ from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome, Status
 from autoagent.runs.budget import Budget
 from autoagent.runs.event_log import EventLog
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.late_answers import LateAnswers
+from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import CONTINUOUS_WARNING
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from autoagent.loop import Agent
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.tainted_files import TaintedFiles
-    from autoagent.session.context_factory import MemoryParts
-    from autoagent.session.run_plan import RunPlan
+    from autoagent.session.plan import RunPlan
+    from autoagent.session.services import MemoryParts
     from autoagent.steps.run_state import Policy, Tools
     from autoagent.subagents.pool import WorkerPool
     from autoagent.subagents.worker import Build, Runner
@@ -146,8 +146,8 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.attachments import Attachments
-    from autoagent.session.context_factory import open_context
     from autoagent.session.restoring import open_snapshots
+    from autoagent.session.services import open_context
     from autoagent.session.steering import RunSteering
     from autoagent.session.subagent_factory import builder
     from autoagent.steps.run_state import Policy, Tools
@@ -155,17 +155,17 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.workspace.lock import sole_writer
 
     start, model, registry, settings, console = plan.start, plan.model, plan.registry, plan.settings, plan.console
-    budget = Budget(run_factory.limits_of(settings, start.task))
-    workspace = run_factory.workspace_of(start, settings)
+    budget = Budget(build.limits_of(settings, start.task))
+    workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, (*registry.specs, *all_specs()), network=settings.sandbox_network)
-    rulebook = run_factory.rulebook_of(settings, workspace, registry.specs)
-    fast = model if plan.plugins.answer else run_factory.open_fast_model(settings, console, model)
-    verifier = run_factory.open_verifier(settings, console, model)
+    rulebook = build.rulebook_of(settings, workspace, registry.specs)
+    fast = model if plan.plugins.answer else build.open_fast_model(settings, console, model)
+    verifier = build.open_verifier(settings, console, model)
     parts = _memory_parts(plan, budget)
-    own = run_factory.own_registry(registry, settings)
+    own = build.own_registry(registry, settings)
     late = LateAnswers(console, settings.unanswered_text)
-    ask = plan.plugins.asked(late.ask if settings.hierarchical else run_factory.ask_the_user(console))
+    ask = plan.plugins.asked(late.ask if settings.hierarchical else build.ask_the_user(console))
     with (
         sole_writer(workspace.root, console.warn),
         open_context(settings, workspace, guard, model, fast, parts, ask=ask, say=console.say) as context,
@@ -180,8 +180,8 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
         rulebook.follow(log.calls)
         if parts.ticks:
             log.listen(parts.ticks.add)
-        build = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
-        with _pool(plan, build, log, budget, rulebook, interrupts) as pool:
+        build_worker = builder(settings, registry, workspace, tainted, model, parts, console, plan.texts)
+        with _pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
             if settings.hierarchical:
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
@@ -195,7 +195,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering)
             policy = Policy(
                 pool.leading(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
-                distils=run_factory.distils(settings) and not plan.plugins.answer, attached=attachments.named_in,
+                distils=build.distils(settings) and not plan.plugins.answer, attached=attachments.named_in,
                 verifier=current if verifier is model else verifier,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
@@ -204,19 +204,19 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
     """Return the parts for the memories of the run's agents."""
     from autoagent.memory.tick_clock import TickClock
-    from autoagent.session.context_factory import MemoryParts
-    from autoagent.session.memory_factory import lazy_embedder
+    from autoagent.session.memories import lazy_embedder
+    from autoagent.session.services import MemoryParts
     from autoagent.session.user_memory import user_memory
 
     settings, console = plan.settings, plan.console
     usual = lazy_embedder(settings, console)
     return MemoryParts(
         plan.plugins.embedder() or usual,
-        run_factory.open_ranker(settings, console, plan.model),
+        build.open_ranker(settings, console, plan.model),
         TickClock() if settings.memory_ticks else None,
         user_memory(settings, usual) if settings.memory_user else None,
-        run_factory.consent_of(console, budget),
-        run_factory.recalls_trusted_only(settings, plan.registry.specs),
+        build.consent_of(console, budget),
+        build.recalls_trusted_only(settings, plan.registry.specs),
     )
 
 
@@ -243,13 +243,13 @@ def _dream(context: Context, prompt: str) -> str:
 
 
 def _pool(
-    plan: RunPlan, build: Build, log: EventLog, budget: Budget, rulebook: Rulebook, interrupts: Interrupts
+    plan: RunPlan, build_worker: Build, log: EventLog, budget: Budget, rulebook: Rulebook, interrupts: Interrupts
 ) -> WorkerPool:
     """Open the sub-agents of the run, overseen by the user at the same console."""
     from autoagent.subagents.pool import Leader, Oversight, WorkerPool
 
     settings, console = plan.settings, plan.console
-    own = run_factory.own_registry(plan.registry, settings)
+    own = build.own_registry(plan.registry, settings)
     leader = Leader(log, budget, own.specs, plan.start.task.name, plan.registry.specs)
     oversight = Oversight(
         authorizer=lambda: plan.authorizer(rulebook),
@@ -261,7 +261,7 @@ def _pool(
     )
     levels = len(LEVELS) if settings.hierarchical else 0
     return WorkerPool(
-        build, leader, oversight, at_once=plan.workers or max(settings.agents_at_once, levels),
+        build_worker, leader, oversight, at_once=plan.workers or max(settings.agents_at_once, levels),
         depth=settings.agents_depth, resumes=plan.workers_resume or settings.hierarchical,
     )  # fmt: skip
 

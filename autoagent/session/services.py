@@ -7,11 +7,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autoagent.config.settings import Settings
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Model
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_memory
+from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def open_context(
     SettingsError, SetupError, StateError if something cannot be opened.
     """
     from autoagent.commands.context import Context
-    from autoagent.session.memory_factory import open_memory
+    from autoagent.session.memories import open_memory
     from autoagent.session.services_factory import open_sandbox, reach
 
-    mask = run_factory.mask_of(settings)
-    thinking, summarising = run_factory.ModelCaller(model, mask), run_factory.ModelCaller(fast, mask)
-    ranking = run_factory.ModelCaller(parts.ranker, mask) if parts.ranker else None
+    mask = build.mask_of(settings)
+    thinking, summarising = build.ModelCaller(model, mask), build.ModelCaller(fast, mask)
+    ranking = build.ModelCaller(parts.ranker, mask) if parts.ranker else None
     trusted = parts.trusted_only
     opened = open_memory(settings, say, parts.embedder, trusted_only=trusted, rerank=ranking, ticks=parts.ticks)
     with (

@@ -1,13 +1,15 @@
-"""Every setting of the program, in one frozen record. `load` puts one together."""
+"""Every setting of the program, in one frozen record. `session/load.py` puts one together."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from autoagent.core.errors import SettingsError
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS, EmbedderKind
@@ -18,6 +20,7 @@ from autoagent.registry.models import OPENAI as ENDPOINT
 from autoagent.registry.models import ModelChoice, ModelSettings, model_forms, parse_model
 from autoagent.registry.sandbox import AUTO, KINDS, parse_sandbox
 from autoagent.registry.table import either
+from autoagent.text.redaction import is_placeholder
 
 EMBEDDER = "text-embedding-3-small"
 """What embeds at OpenAI's own endpoint where nobody names another model."""
@@ -531,3 +534,20 @@ def _of_user(env: Mapping[str, str], variable: str, usual: str) -> Path:
     """
     base = Path(env.get(variable, ""))
     return (base if base.is_absolute() else Path.home() / usual) / "autoagent"
+
+
+_PASSWORD = re.compile(r"(?:^|://)[^\s/:@]*:([^\s/@]+)(?:@|$)")  # of USER:PASSWORD, alone or in an address
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Return all secrets among the settings. For a value with a password, only the password."""
+    values = [str(getattr(settings, f.name)) for f in dataclasses.fields(settings) if f.metadata["secret"]]
+    secrets: list[str] = []
+    for value in values:
+        password = _PASSWORD.search(value)
+        if password and is_placeholder(unquote(password[1])):
+            continue
+        if "://" in value and not re.search("[@?]", value):  # an address without a password
+            continue
+        secrets += [value, password[1], unquote(password[1])] if password else [value]
+    return [secret for secret in dict.fromkeys(secrets) if not is_placeholder(secret)]

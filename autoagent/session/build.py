@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from autoagent import __version__
 from autoagent.commands.registry import Command, Registry
-from autoagent.config.scenario_bounds import hold_workspace
-from autoagent.config.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.events import Changed, Event, Resumed, RunStarted
@@ -28,6 +26,8 @@ from autoagent.registry.models import ModelOpening, parse_model
 from autoagent.runs.budget import Budget, RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer, UserAnswer, read_answer
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
+from autoagent.session.permissions import hold_workspace
+from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
 from autoagent.terminal.screen import Style, decide_color
@@ -226,8 +226,8 @@ def tell_choice(
 
 def protected_paths(settings: Settings) -> list[str]:
     """Return the agent's own files as seen from here, absolute: out of reach of every command."""
-    from autoagent.config.tool_servers import user_servers_path
     from autoagent.session.saved_rules import rules_path
+    from autoagent.session.tool_servers import user_servers_path
 
     settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
     enabled = settings.plugins_config_file.exists() or settings.allowlisted_plugins
@@ -249,8 +249,8 @@ def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
 
 def guidance_of(settings: Settings) -> Guidance:
     """Return the lists of the prompt: the user's, or our own. Raises SettingsError."""
-    from autoagent.config.task_file import read_prompt_settings
     from autoagent.prompt import Guidance
+    from autoagent.session.task_file import read_prompt_settings
 
     own: dict[str, Any] = read_prompt_settings(settings.prompt_settings_file) if settings.prompt_settings_file else {}
     return Guidance(**own)
@@ -445,7 +445,7 @@ class ModelCaller:
 
 def mask_of(settings: Settings) -> Callable[[Any], Any]:
     """Return a function that masks, in a JSON value, the program's own keys and whatever looks like one."""
-    from autoagent.config.secrets import secrets_of
+    from autoagent.settings import secrets_of
     from autoagent.text.redaction import Redactor
 
     return Redactor(secrets_of(settings)).mask_json

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.commands import selection
 from autoagent.commands.registry import Registry
-from autoagent.config.settings import Settings
 from autoagent.core import command_schema
 from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForUser, ReplyError, StopRun
@@ -25,9 +24,10 @@ from autoagent.core.tool_servers import ServerAnswer, ServerTool
 from autoagent.runs.budget import Budget
 from autoagent.runs.loop_guard import LoopGuard
 from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
-from autoagent.session import run_factory
+from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_authorizer, hooked_registry
 from autoagent.session.session import Session
+from autoagent.settings import Settings
 from autoagent.steps.authorization import Authorization
 from autoagent.steps.execution import Execution
 from autoagent.steps.run_state import Events, Policy, RunState, Tools
@@ -174,30 +174,30 @@ def serve_commands(session: Session, console: Console) -> None:
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.services.mcp.server import serve
-    from autoagent.session.context_factory import MemoryParts, open_context
     from autoagent.session.restoring import open_snapshots
+    from autoagent.session.services import MemoryParts, open_context
     from autoagent.terminal.signals import Interrupts
     from autoagent.workspace.lock import sole_writer
 
     settings = replace(session.settings, agents_at_once=0)  # there is nobody whose sub-agents they would be
     registry = served_registry(settings)
-    start = _started(settings, registry, run_factory.said_settings(session))
-    workspace = run_factory.workspace_of(start, settings)
+    start = _started(settings, registry, build.said_settings(session))
+    workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
-    rulebook = run_factory.rulebook_of(settings, workspace)
+    rulebook = build.rulebook_of(settings, workspace)
     inner = Continuous() if settings.continuous else Unattended()
-    parts = MemoryParts(trusted_only=run_factory.recalls_trusted_only(settings, registry.specs))
-    model: Any = ModelWhenAsked(lambda: run_factory.open_model(settings, console))
+    parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
+    model: Any = ModelWhenAsked(lambda: build.open_model(settings, console))
     with (
         sole_writer(workspace.root, console.warn),
         open_context(settings, workspace, guard, model, model, parts, ask=_nobody, say=console.say) as context,
-        EventLog.create(settings.state_dir, mask=run_factory.mask_of(settings)) as log,
+        EventLog.create(settings.state_dir, mask=build.mask_of(settings)) as log,
         Interrupts().installed() as interrupts,
     ):
         tools = Tools(registry, context, open_snapshots(settings.state_dir, workspace, console.warn))
         authorizer = FailClosed(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
-        budget = Budget(run_factory.limits_of(settings, start.task))
+        budget = Budget(build.limits_of(settings, start.task))
         service = CommandService(start, tools, Policy(authorizer, guard, budget, interrupts.allowed), log, console)
         service.begin()
         outcome = Outcome(Status.FINISHED, "The client has left.")
@@ -231,5 +231,5 @@ def _started(settings: Settings, registry: Registry, said: Mapping[str, Any]) ->
         asking="tools",
         commands=tuple(spec.name for spec in registry.specs),
         workspace=str(settings.workspace.absolute()),
-        settings=run_factory.kept_settings(settings, None, said),
+        settings=build.kept_settings(settings, None, said),
     )

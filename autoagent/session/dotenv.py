@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoagent.config.text_file import is_there, read_text, write_text
 from autoagent.core.errors import SettingsError
+from autoagent.text.text_file import is_there, read_text, write_text
 
 if TYPE_CHECKING:
     from dotenv.parser import Binding

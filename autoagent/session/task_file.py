@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from autoagent.config.text_file import is_there, read_text, write_text
-from autoagent.config.yaml_file import YamlEntry, read_mapping
 from autoagent.core.errors import SettingsError
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import MOST_GOALS, Goal, Task
+from autoagent.text.text_file import is_there, read_text, write_text
+from autoagent.text.yaml_file import YamlEntry, read_mapping
 
-MOST_GOALS = 5
 TASK_KEYS = ("ai_name", "ai_role", "ai_goals", "api_budget")
 
 

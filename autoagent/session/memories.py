@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoagent.config.settings import Settings
 from autoagent.core.errors import SettingsError
 from autoagent.registry.embedders import EmbedderOpening
 from autoagent.registry.memory import BACKENDS, StoreOpening
 from autoagent.session.session import claimed_state
+from autoagent.settings import Settings
 from autoagent.terminal.output import echo
 
 if TYPE_CHECKING:  # numpy and sqlite3 wait until a memory is opened
