@@ -15,7 +15,7 @@ from autoagent.core import command_schema
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError, SettingsError
 from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
-from autoagent.session.tool_servers import read_servers, untrusted_server
+from autoagent.session.server_lists import read_servers, untrusted_server
 
 
 class Echo:

@@ -1,4 +1,4 @@
-"""Builds the parts of a run from the settings and puts them together."""
+"""Builds the parts of a run from the settings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from autoagent.core.protocols import Authorizer, Model
 from autoagent.core.questions import Question
 from autoagent.core.task import Task
 from autoagent.core.window import SMALL_WINDOW
+from autoagent.models.local import weights
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening, parse_model
 from autoagent.runs.budget import Budget, RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer, UserAnswer, read_answer
+from autoagent.safety.rules import SavedRules
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
 from autoagent.session.permissions import hold_workspace
 from autoagent.settings import DOTENV, Settings, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
+from autoagent.terminal.output import ProgressBar, echo
 from autoagent.terminal.question_desk import NOWHERE_ELSE, Terms
 from autoagent.terminal.screen import Style, decide_color
 from autoagent.workspace.gate import Workspace
@@ -38,9 +41,10 @@ if TYPE_CHECKING:
     from autoagent.safety.approval import Steering
     from autoagent.safety.rules import Rulebook
     from autoagent.session.folder_texts import FolderTexts
+    from autoagent.session.memories import Consent
     from autoagent.session.session import Session
-    from autoagent.session.user_memory import Consent
     from autoagent.text.tokens import Count
+
 
 _LEVELS = "levels"  # the category of the commands by which a level has the next one work
 
@@ -162,7 +166,6 @@ def model_of_worker(settings: Settings, console: Console, model: Model, key: str
 
 def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:
     from autoagent.runs.log_reader import find_run, read
-    from autoagent.session.model_fetch import fetch_once
 
     def recording(run: str) -> Iterator[Event]:
         events = read(settings.state_dir, find_run(settings.state_dir, run))
@@ -226,8 +229,7 @@ def tell_choice(
 
 def protected_paths(settings: Settings) -> list[str]:
     """Return the agent's own files as seen from here, absolute: out of reach of every command."""
-    from autoagent.session.saved_rules import rules_path
-    from autoagent.session.tool_servers import user_servers_path
+    from autoagent.session.server_lists import user_servers_path
 
     settings_files = (settings.ai_settings_file, settings.prompt_settings_file, settings.mcp_servers_file, Path(DOTENV))
     enabled = settings.plugins_config_file.exists() or settings.allowlisted_plugins
@@ -373,7 +375,6 @@ def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[Comm
     """
     from autoagent.commands.selection import all_specs
     from autoagent.safety.rules import Rulebook
-    from autoagent.session.saved_rules import saved_rules
 
     return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), place=workspace.display)
 
@@ -497,3 +498,34 @@ def limits_of(settings: Settings, task: Task) -> RunLimits:
         requests=requests_for(commands),
         deadline=settings.deadline,
     )
+
+
+def rules_path() -> Path:
+    """Return the file with the saved rules for every folder, among the user's own settings."""
+    return user_config_path(os.environ).with_name("rules.json")
+
+
+def saved_rules() -> SavedRules:
+    """Return the rules for the current folder."""
+    return SavedRules(rules_path(), Path.cwd())
+
+
+def tell_old_rules(settings: Settings, say: Callable[[str], None]) -> None:
+    """Say so where there are rules of an earlier version, which nobody follows any more."""
+    old = settings.state_dir / "rules.json"
+    if os.path.lexists(old):
+        say(f"{old} is not followed: rules are kept in {rules_path()}. Save those you want with `autoagent rules add`.")
+
+
+def fetch_once() -> Path:
+    """Return the file of the embedded model, fetched with a progress bar if it is missing. Raises SetupError."""
+    if weights.installed():
+        return weights.path()
+    from autoagent.models.local import download
+
+    echo(f"Fetching {weights.EMBEDDED.name} ({weights.EMBEDDED.size / 1e9:.1f} GB), once.", err=True)
+    bar = ProgressBar()
+    try:
+        return download.fetch(bar.show, notice=bar.note)
+    finally:
+        bar.close()

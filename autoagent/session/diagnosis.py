@@ -210,7 +210,7 @@ def _encodings() -> Iterator[Finding]:
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:
     """Report the sandbox of a run in an empty workspace: its kind, its gaps, and Python in it."""
-    from autoagent.session.services_factory import open_sandbox
+    from autoagent.session.services import open_sandbox
 
     python = settings.python or sys.executable
     another = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
@@ -10,14 +11,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoagent.core.errors import ForUser, SettingsError, SetupError, StopRun
+from autoagent.commands.registry import Registry
+from autoagent.core.errors import CommandError, ForUser, SettingsError, SetupError, StopRun
 from autoagent.core.event_codec import to_json
 from autoagent.core.events import Ended, Event, Resumed, Thought
 from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
 from autoagent.core.outcome import Outcome, Status
+from autoagent.core.protocols import Model
 from autoagent.runs.budget import Budget
 from autoagent.runs.event_log import EventLog
+from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.late_answers import LateAnswers
 from autoagent.settings import Settings, user_state_path
@@ -25,17 +30,19 @@ from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import CONTINUOUS_WARNING
 from autoagent.text.redaction import Redactor
+from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.commands.context import Context
     from autoagent.loop import Agent
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.tainted_files import TaintedFiles
+    from autoagent.session.folder_texts import FolderTexts
     from autoagent.session.plan import RunPlan
     from autoagent.session.services import MemoryParts
     from autoagent.steps.run_state import Policy, Tools
     from autoagent.subagents.pool import WorkerPool
-    from autoagent.subagents.worker import Build, Runner
+    from autoagent.subagents.worker import Build, Runner, Worker, WorkerSpec
     from autoagent.terminal.signals import Interrupts
 
 
@@ -149,7 +156,6 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import open_context
     from autoagent.session.steering import RunSteering
-    from autoagent.session.subagent_factory import builder
     from autoagent.steps.run_state import Policy, Tools
     from autoagent.terminal.signals import Interrupts
     from autoagent.workspace.lock import sole_writer
@@ -204,9 +210,8 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
     """Return the parts for the memories of the run's agents."""
     from autoagent.memory.tick_clock import TickClock
-    from autoagent.session.memories import lazy_embedder
+    from autoagent.session.memories import lazy_embedder, user_memory
     from autoagent.session.services import MemoryParts
-    from autoagent.session.user_memory import user_memory
 
     settings, console = plan.settings, plan.console
     usual = lazy_embedder(settings, console)
@@ -223,9 +228,9 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
 def _warn(settings: Settings, console: Console, context: Context) -> None:
     """Show warnings before the first step."""
     from autoagent.commands.selection import added
+    from autoagent.session.build import tell_old_rules
     from autoagent.session.extension_hooks import tell_extensions
-    from autoagent.session.saved_rules import tell_old_rules
-    from autoagent.session.services_factory import tell_browser, tell_gaps
+    from autoagent.session.services import tell_browser, tell_gaps
 
     if settings.continuous:
         console.warn(CONTINUOUS_WARNING)
@@ -291,3 +296,66 @@ def _heard(settings: Settings, console: Console) -> Iterator[Callable[[Event], N
         yield hear
     finally:
         voice.close(patience)
+
+
+def builder(
+    settings: Settings,
+    registry: Registry,
+    workspace: Workspace,
+    tainted: TaintedFiles,
+    model: Model,
+    parts: MemoryParts,
+    console: Console,
+    texts: FolderTexts | None = None,
+) -> Build:
+    """Return the function that builds the sub-agents of a run. The arguments are those of the run's own agent.
+
+    Everything opened is used by one thread alone, except a model and an embedder declared as shared. A sub-agent's
+    programs are its own and end with it.
+    """
+    from autoagent.commands.selection import all_specs
+    from autoagent.loop import Agent
+    from autoagent.session.restoring import open_snapshots
+    from autoagent.session.services import MemoryParts, open_context
+    from autoagent.steps.run_state import Policy, Tools
+    from autoagent.steps.surroundings import changes_files
+    from autoagent.subagents.worker import Worker
+
+    specs = (*registry.specs, *all_specs())
+
+    @contextmanager
+    def build_worker(order: WorkerSpec) -> Iterator[Worker]:
+        own = build.model_of_worker(settings, console, model, order.key, order.task.model)
+        embedder = parts.embedder if settings.embedder[0].shared else None
+        ranker = build.open_ranker(settings, console, own)
+        offered = registry.only(order.commands, "it was not handed on to this agent")
+        trusted = build.recalls_trusted_only(settings, offered.specs)
+        own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted)
+        described = build.describe(order.task, settings, own, offered, order.began, texts)
+        limits = dataclasses.asdict(order.budget.limits)
+        guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network, origin=order.origin)
+        with open_context(settings, workspace, guard, own, own, own_parts, ask=_nobody, say=_unheard) as context:
+            order.when_stopped(context.sandbox.close)
+            start = dataclasses.replace(described, workspace=str(workspace.root), limits=limits)
+            tools = Tools(
+                offered,
+                dataclasses.replace(context, run=order.place, agents=order.mailbox, pause=order.mailbox.pause),
+                open_snapshots(settings.state_dir, workspace),
+                inbox=order.mailbox,
+            )
+            # A small model is asked for no verdict: it costs nothing to tell it of plain faults before it reports.
+            told = settings.verify and not own.style.reasons and any(map(changes_files, offered.specs))
+            verifier = own if told else None
+            policy = Policy(order.authorizer, guard, order.budget, order.interruptible, verifier=verifier)
+            agent = Agent(start, own, tools, policy, order.log, listener=order.listener, key=order.key)
+            yield Worker(agent, lambda: guard.origin)
+
+    return build_worker
+
+
+def _unheard(line: str) -> None:
+    """Ignore the memory's messages, as the run's own memory shows the same."""
+
+
+def _nobody(question: str, timeout: float | None) -> str:
+    raise CommandError("Only the run's own agent can ask the user; decide yourself.")

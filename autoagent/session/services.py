@@ -1,14 +1,15 @@
-"""Opens the context of an agent's commands, with a memory and a sandbox of its own."""
+"""The context of an agent's commands: a memory and a sandbox of its own, the web and media."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from autoagent.core.model import Usage
-from autoagent.core.protocols import Model
+from autoagent.core.protocols import Model, Sandbox, Web
 from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_memory
 from autoagent.settings import Settings
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from autoagent.memory.tick_clock import TickClock
     from autoagent.memory.wider import WiderMemory
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
-    from autoagent.session.user_memory import Consent, UserMemory
+    from autoagent.services.web import Search
+    from autoagent.session.memories import Consent, UserMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,6 @@ def open_context(
     """
     from autoagent.commands.context import Context
     from autoagent.session.memories import open_memory
-    from autoagent.session.services_factory import open_sandbox, reach
 
     mask = build.mask_of(settings)
     thinking, summarising = build.ModelCaller(model, mask), build.ModelCaller(fast, mask)
@@ -97,6 +98,108 @@ def _with_user(
 
     if isinstance(opened, NoMemory):
         return opened
-    from autoagent.session.user_memory import beside_folder_memory
+    from autoagent.session.memories import beside_folder_memory
 
     return beside_folder_memory(opened, parts.user, say, parts.consent)
+
+
+MB = 1024 * 1024
+
+
+def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
+    """Open the sandbox for this workspace. Raises SetupError if the one asked for, or required, does not work here."""
+    from autoagent.sandbox.limits import ProcessLimits
+    from autoagent.sandbox.select import open_sandbox
+
+    limits = ProcessLimits(
+        seconds=settings.sandbox_seconds,
+        memory=settings.sandbox_memory * MB,
+        processes=settings.sandbox_processes,
+        file=settings.sandbox_file * MB,
+    )
+    return open_sandbox(
+        workspace,
+        limits,
+        kind=settings.sandbox,
+        required=settings.require_sandbox,
+        network=settings.sandbox_network,
+        python=settings.python,
+    )
+
+
+def tell_gaps(sandbox: Sandbox, say: Callable[[str], None]) -> None:
+    """Warn of the sandbox's gaps, if there are any."""
+    if sandbox.gaps:
+        say(f"Programs run under the sandbox {sandbox.name!r}, which does not hold everything:")
+        for gap in sandbox.gaps:
+            say(f"- {gap}")
+
+
+def browser_of(settings: Settings) -> str:
+    """Return the browser that shows pages: the one that is wanted, another one that is here, or '' for none."""
+    if not settings.browser_name:
+        return ""
+    from autoagent.services.browser import usable  # and with it asyncio, which few runs need
+
+    return usable(settings.browser_name)
+
+
+def tell_browser(settings: Settings, say: Callable[[str], None]) -> None:
+    """Say so if the browser that is wanted is not here."""
+    from autoagent.commands.support.extras import BROWSER
+
+    wanted, there = settings.browser_name, browser_of(settings)
+    if there != wanted:
+        why = f"{BROWSER.problem}: {BROWSER.remedy}" if BROWSER.is_missing(settings) else f"{wanted} is not installed"
+        say(f"{why}. Pages are read {f'with {there}' if there else 'without a browser, so their scripts do not run'}.")
+
+
+def reach(settings: Settings, workspace: Workspace, sandbox: Sandbox) -> dict[str, Any]:
+    """Return the fields of a Context that the agents of a run share. Nothing is asked or opened yet.
+
+    Raises SettingsError for an allowed host that is none.
+    """
+    import sys
+
+    from autoagent.commands.git import github_authorization
+    from autoagent.commands.selection import all_names
+    from autoagent.commands.support.shell_lists import shell_rule
+    from autoagent.sandbox.mounts import search_path
+    from autoagent.services.media.media import ChosenMedia
+
+    python = settings.python or sys.executable
+    return {
+        "sandbox": sandbox,
+        "python": python,
+        "shell_rule": shell_rule(settings, workspace.root, search_path(python), all_names()),
+        "web": web_of(settings),
+        "git_authorization": github_authorization(settings),
+        "media": ChosenMedia(settings),
+    }
+
+
+def web_of(settings: Settings) -> Web:
+    """Return the web behind the network guard. Raises SettingsError for an allowed host that is none."""
+    from autoagent.network.addresses import NetworkGuard, exceptions
+    from autoagent.network.client import HttpClient
+    from autoagent.services import search
+    from autoagent.services.web import GuardedWeb
+
+    guard = NetworkGuard(exceptions(settings.allow_hosts))
+    client = HttpClient(guard, settings.user_agent) if settings.user_agent else HttpClient(guard)
+    engine: Search = partial(search.searxng, url=settings.search_url) if settings.search_url else search.search
+
+    name = browser_of(settings)
+
+    def render(url: str, limit: int) -> Any:
+        from autoagent.services import browser  # and with it asyncio, which few runs need
+
+        return browser.render(url, limit=limit, fetch=client.fetch, name=name)
+
+    return GuardedWeb(
+        client,
+        engine,
+        partial(search.google, key=settings.google_api_key, engine=settings.google_engine),
+        browser=render if name else None,
+        download_limit=settings.download_limit * MB,
+    )

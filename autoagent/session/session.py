@@ -20,7 +20,7 @@ from autoagent.core.task import Task
 from autoagent.session.agent_files import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
 from autoagent.session.permissions import UntrustedValue
-from autoagent.session.tool_servers import untrusted_servers
+from autoagent.session.server_lists import untrusted_servers
 from autoagent.session.trust import Trusted, claim, find_trap, give_up, is_empty, is_own
 from autoagent.settings import DOTENV, Settings, user_state_path
 from autoagent.terminal.output import echo

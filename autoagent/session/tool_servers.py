@@ -1,19 +1,7 @@
-"""The MCP servers of a run: the user's and the folder's lists, connections, and the commands that the user allows.
+"""The MCP servers of a run: those of the user's lists, connected, with the commands that the user has allowed.
 
-A list is a JSON file with `mcpServers`, as in other programs:
-
-    {"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]},
-                    "search": {"url": "https://mcp.example.org/mcp", "headers": {"Authorization": "Bearer ${KEY}"}}}}
-
-`${NAME}` and `${NAME:-default}` are filled in from the environment, but only in the user's own list: a folder's list
-could send a key anywhere. Unknown keys of other programs are ignored, including those that allow calls unasked.
-
-A program in the folder itself runs outside the sandbox, so what the user trusts is its content: the folder that it lies
-in, with all that it may load from there. No tool is offered to the agent before a person has seen its name, its texts
-and its arguments. A tool whose description changes is asked about again.
-
-Not covered: what a launcher finds by itself (`npx` and `uv` look into the working directory), and what a program loads
-from elsewhere in the folder. `cwd` can lead elsewhere.
+No tool of a server is offered to the agent before a person has seen its name, its texts and its arguments. A tool whose
+description changes is asked about again.
 """
 
 from __future__ import annotations
@@ -23,26 +11,23 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autoagent.commands.registry import Command, folded
 from autoagent.commands.server_tools import category_of, server_commands
 from autoagent.commands.support.extras import MCP, is_installed
 from autoagent.core.errors import SettingsError, SetupError
-from autoagent.core.tool_servers import MOST_FILES, ServerEntry, ServerTool, digest_of
+from autoagent.core.tool_servers import ServerEntry, ServerTool
 from autoagent.session.permissions import HELD_TO, UntrustedValue
+from autoagent.session.server_lists import listed_servers, untrusted_server
 from autoagent.session.session import Session
 from autoagent.session.trust import Trusted
-from autoagent.settings import Settings, user_config_path
+from autoagent.settings import Settings
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
-from autoagent.text import code_block
-from autoagent.text.text_file import check_not_of_others, is_there, read_text
 from autoagent.text.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -189,169 +174,3 @@ def is_allowed_now(entry: ServerEntry, offered: Offered, trusted: Trusted) -> bo
     for line in described(entry, offered, trusted):
         echo(wrap(line, shutil.get_terminal_size().columns, indent=6), err=True)
     return terminal.decide("Offer it to the agent, until it changes? Each call is still asked about. y = yes, n = no:")
-
-
-SERVERS = 50  # of one list
-_WORD = re.compile(r"[\s'\"=;|&()<>`$]+")  # what parts the words of a shell line, or an option from its value
-_PROGRAMS = ("__main__.py", "package.json", "index.js", "index.mjs", "index.cjs")  # in a folder that can be started
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
-_SHAPE = 'write {"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}, or "url" in place of "command"'
-
-
-def read_servers(
-    path: Path, folder: Path, env: Mapping[str, str] | None, within: Sequence[Path] = ()
-) -> list[ServerEntry]:
-    """Read a list of servers, without those with `"disabled": true`, or [] if the file is missing.
-
-    Args:
-        path: the list.
-        folder: see ServerEntry.
-        env: the variables to fill in, or None if the list is not the user's own.
-        within: the folders in which programs are looked at, as somebody else may have written them.
-
-    Raises:
-        SettingsError: the file cannot be read or is malformed, or a program is too large; names file and server.
-    """
-    if not is_there(path):
-        return []
-    return [_with_code(_entry(path, folder, name, found, env), within) for name, found in _listed(path)]
-
-
-def user_servers_path() -> Path:
-    """Return the user's own list of servers, among his settings."""
-    return user_config_path(os.environ).with_name("mcp.json")
-
-
-def listed_servers(settings: Settings, folder: Path, *, named: bool) -> Iterator[tuple[ServerEntry, bool]]:
-    """Yield the servers of the user's own list, then those of the list in the settings; with each, whether he must
-    trust the folder with it first. That is so for those of the folder's list, unless he has `named` it himself, and
-    for a program in the workspace, which agents write to.
-
-    Raises SettingsError for a list that cannot be read.
-    """
-    workspace, own, listed = folder / settings.workspace, user_servers_path(), folder / settings.mcp_servers_file
-    check_not_of_others(own)
-    for path in [own, listed] if named else [own]:
-        for entry in read_servers(path, path.parent, os.environ, [workspace]):
-            yield entry, bool(entry.places)
-    if not named:
-        for entry in read_servers(listed, folder, None, [folder, workspace]):
-            yield entry, True
-
-
-def untrusted_servers(settings: Settings, folder: Path, *, named: bool) -> Iterator[UntrustedValue]:
-    """Yield the servers to ask the user about, or nothing more from an unreadable list, which is reported later."""
-    with suppress(SettingsError):
-        for entry, is_asked in listed_servers(settings, folder, named=named):
-            if is_asked:
-                yield untrusted_server(entry)
-
-
-def untrusted_server(entry: ServerEntry) -> UntrustedValue:
-    """Return the server as a value to ask the user about, with what its program holds now."""
-    names = ", ".join(str(place) for place in entry.places)
-    return UntrustedValue(
-        file=entry.place.name,
-        name=entry.name,
-        value=f"{entry.written} with {names} as of now (SHA-256 {entry.code})" if names else entry.written,
-        about=f"an MCP server: {entry.about}",
-        additive=True,
-    )
-
-
-def _with_code(entry: ServerEntry, within: Sequence[Path]) -> ServerEntry:
-    entry = replace(entry, places=tuple(_places(entry, [Path(os.path.realpath(root)) for root in within])))
-    return replace(entry, code=digest_of(entry))
-
-
-def _places(entry: ServerEntry, within: Sequence[Path]) -> list[Path]:
-    """Return the files of an entry's program in these folders: each with the folder it lies in, unless that is one of
-    these itself. Of several files those count that are code, and the first: others may be data. A folder counts where
-    it is a program, or where a variable has modules looked for in it; and of each, what its links lead to.
-    """
-    base = Path(entry.folder, entry.cwd)
-    modules = [after.replace(".", "/") for flag, after in zip(entry.args, entry.args[1:], strict=False) if flag == "-m"]
-    words = [word for text in (entry.command, *entry.args) for word in (text, *_WORD.split(text))]
-    searched = [part for value in entry.env.values() for part in value.split(os.pathsep) if part]
-    places: dict[Path, None] = {}
-    for text in dict.fromkeys([*words, *modules, *(f"{module}.py" for module in modules), *searched]):
-        path = Path(os.path.realpath(base / text))
-        if not text or not any(root in path.parents for root in within):
-            continue
-        if path.is_dir() and (text in modules or text in searched or any((path / name).exists() for name in _PROGRAMS)):
-            places[path] = None
-        elif path.is_file() and (not places or code_block.is_code(path.name) or os.access(path, os.X_OK)):
-            places[path if path.parent in within else path.parent] = None
-    found = list(places)
-    for place in found:  # which grows: what a link in it leads to is part of it
-        links = [entry for entry in islice(place.rglob("*"), MOST_FILES) if entry.is_symlink()]
-        for path in [Path(os.path.realpath(link)) for link in links]:
-            inside = any(root in path.parents for root in within)
-            if inside and path.exists() and not any(path.is_relative_to(known) for known in found):
-                found.append(path if path.is_dir() or path.parent in within else path.parent)
-    return found
-
-
-def _listed(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    text = read_text(path)
-    if not text:  # a killed agent can leave an empty one (sandbox/bubblewrap.py)
-        return []
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: is not JSON ({error}); {_SHAPE}.") from None
-    servers = found.get("mcpServers") if isinstance(found, dict) else None
-    if not isinstance(servers, dict) or not all(isinstance(entry, dict) for entry in servers.values()):
-        raise SettingsError(f"{path}: holds no list of MCP servers; {_SHAPE}.")
-    if len(servers) > SERVERS:
-        raise SettingsError(f"{path}: names {len(servers)} MCP servers; {SERVERS} are the most.")
-    return [(name, entry) for name, entry in servers.items() if entry.get("disabled") is not True]
-
-
-def _entry(path: Path, folder: Path, name: str, found: dict[str, Any], env: Mapping[str, str] | None) -> ServerEntry:
-    where = f"{path}: the MCP server {name!r}"
-    if len(name) > 32 or not re.fullmatch(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*", name):  # `a__b` could pass for `a`
-        raise SettingsError(f"{where}: a name is made of up to 32 letters and digits, with single '_' or '-' between.")
-    if found.get("type") == "sse":
-        raise SettingsError(f"{where}: its transport 'sse' is out of use; give it the address of streamable HTTP.")
-    texts = {key: found.get(key, "") for key in ("command", "cwd", "url")}
-    args = found.get("args", [])
-    maps = {key: found.get(key, {}) for key in ("env", "headers")}
-    right = (
-        all(isinstance(text, str) for text in texts.values())
-        and isinstance(args, list)
-        and all(isinstance(one, str) for one in args)
-        and all(isinstance(one, dict) and all(isinstance(v, str) for v in one.values()) for one in maps.values())
-    )
-    if not right or bool(texts["command"]) == bool(texts["url"]):
-        raise SettingsError(f"{where}: it is not written as one; {_SHAPE}.")
-    if texts["url"] and not re.match(r"https?://[^/]", texts["url"]):
-        raise SettingsError(f"{where}: its address must begin with https:// or http:// and a host.")
-    written = {key: value for key, value in {**texts, "args": args, **maps}.items() if value}
-
-    def filled(text: str) -> str:
-        def value(variable: re.Match[str]) -> str:
-            if env is None:
-                raise SettingsError(
-                    f"{where}: {variable[0]} is filled in only where the list is yours; put the server into "
-                    "~/.config/autoagent/mcp.json, or name the file with AUTOAGENT_MCP_SERVERS."
-                )
-            given = env.get(variable[1]) or variable[2]
-            if given is None:
-                raise SettingsError(f"{where}: {variable[0]} is not set in the environment.")
-            return given
-
-        return _VARIABLE.sub(value, text)
-
-    return ServerEntry(
-        name=name,
-        place=path,
-        folder=folder,
-        command=filled(texts["command"]),
-        args=tuple(map(filled, args)),
-        env={key: filled(value) for key, value in maps["env"].items()},
-        cwd=filled(texts["cwd"]),
-        url=filled(texts["url"]),
-        headers={key: filled(value) for key, value in maps["headers"].items()},
-        written=json.dumps(written, ensure_ascii=False, sort_keys=True),
-    )

@@ -16,7 +16,7 @@ from autoagent.core.programs import ProcessExit
 from autoagent.runs.log_reader import find_run
 from autoagent.session.earlier_runs import last_start
 from autoagent.session.restoring import history_of_run, open_snapshots, workspace_of
-from autoagent.session.services_factory import open_sandbox
+from autoagent.session.services import open_sandbox
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import run_ids_here

@@ -124,16 +124,16 @@ def serve_memory(ctx: click.Context, read_only: bool) -> None:
     What it adds counts as text from outside. It is given your own memories too.
     """
     from autoagent.services.mcp.server import serve as serve_tools
-    from autoagent.session import memory_service
     from autoagent.session.build import mask_of
+    from autoagent.session.mcp_service import MEMORY_INSTRUCTIONS, MEMORY_TOOLS, MemoryService
     from autoagent.session.memories import memory_of_user
 
     settings = Session.open(ctx.obj).settings
     require_mcp()
-    tools = [tool for tool in memory_service.TOOLS if not read_only or tool.hints["reads only"]]
+    tools = [tool for tool in MEMORY_TOOLS if not read_only or tool.hints["reads only"]]
     with memory_of_user(settings) as memory:
-        service = memory_service.MemoryService(memory, mask_of(settings))
-        serve_tools("autoagent-memory", memory_service.INSTRUCTIONS, tools, service.call)
+        service = MemoryService(memory, mask_of(settings))
+        serve_tools("autoagent-memory", MEMORY_INSTRUCTIONS, tools, service.call)
 
 
 def _console(settings: Settings) -> Console:

@@ -50,7 +50,7 @@ def _opened(
     """Open the memory that is meant."""
     if not ctx.meta[_OF_USER]:
         return memory_of_user(settings, embedder)
-    from autoagent.session.user_memory import user_memory
+    from autoagent.session.memories import user_memory
 
     own = user_memory(settings)
     return (dataclasses.replace(own, embedder=embedder) if embedder else own).open(say)
@@ -60,7 +60,7 @@ def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
     """Return the embedder of the memory in question: for the user's own memory never one outside this machine."""
     if not ctx.meta[_OF_USER]:
         return lazy_embedder(settings)
-    from autoagent.session.user_memory import user_memory
+    from autoagent.session.memories import user_memory
 
     return user_memory(settings).embedder
 
@@ -323,7 +323,7 @@ def dreams(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def allow(ctx: click.Context, never: bool) -> None:
     """With --user: let agents put something into your own memory (memory_add with about_user), from now on."""
-    from autoagent.session.user_memory import user_memory
+    from autoagent.session.memories import user_memory
 
     if not ctx.meta[_OF_USER]:
         raise click.UsageError("Agents may put something into a folder's memory anyway; this is for --user.")

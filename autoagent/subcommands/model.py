@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from autoagent.models.local import weights
-from autoagent.session.model_fetch import fetch_once
+from autoagent.session.build import fetch_once
 from autoagent.terminal.output import echo, echo_json
 
 

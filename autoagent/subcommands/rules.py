@@ -6,7 +6,7 @@ import click
 
 from autoagent.core.errors import StateError
 from autoagent.safety.rules import Rule, checked
-from autoagent.session.saved_rules import saved_rules, tell_old_rules
+from autoagent.session.build import saved_rules, tell_old_rules
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import command_names
 from autoagent.terminal.output import echo, echo_list

@@ -1,19 +1,25 @@
-"""`autoagent skills`: how things are done, written down for the agent."""
+"""`autoagent skills`: the skills of the user and of the folder, and a skill made of a run."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from autoagent.core.commands import Call
 from autoagent.core.errors import SettingsError, StateError, StopRun
+from autoagent.core.events import Event, Returned, RunStarted, Started
 from autoagent.core.outcome import Outcome, Status
 from autoagent.session.agent_files import SKILL_FILE, SKILL_FOLDERS, skill_parts, skills_in, untrusted_skill
 from autoagent.session.folder_texts import user_skills_path
 from autoagent.session.session import Session, claimed_state
 from autoagent.terminal.click_terminal import ClickTerminal
 from autoagent.terminal.output import echo, echo_list
+from autoagent.text.sanitize import shorten, shorten_lines
 from autoagent.text.text_file import read_text, write_text
 
 
@@ -52,7 +58,6 @@ def propose(ctx: click.Context, run: str | None) -> None:
     from autoagent.core.model import Message
     from autoagent.runs.log_reader import find_run, read
     from autoagent.session.build import mask_of, open_console, open_model
-    from autoagent.session.skill_proposal import REPLY_TOKENS, done_work, proposal_prompt, proposed_text
 
     settings = Session.open(ctx.obj).settings
     run = find_run(settings.state_dir, run) if run else _newest_finished(settings.state_dir)
@@ -107,3 +112,59 @@ def _tell(line: str) -> None:
 def _line(row: dict[str, Any]) -> str:
     waits = "" if row["trusted"] else "  NOT HERE: the folder is not trusted with it (`autoagent trust`)"
     return f"{row['name']}  ({row['place']}){waits}\n    {row['description']}"
+
+
+CALL, CALLS = 300, 80  # characters of a call that the model is shown, and calls
+REPLY_TOKENS = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class DoneWork:
+    """The goals of a run, the commands it used, and the sources of text from outside that it has read."""
+
+    goals: tuple[str, ...]
+    calls: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+def done_work(events: Iterable[Event]) -> DoneWork:
+    """Return what a run's own agent has done. Results are left out: they may hold what others have written."""
+    goals: tuple[str, ...] = ()
+    calls: list[str] = []
+    sources: dict[str, None] = {}
+    call: Call | None = None
+    for event in events:
+        if event.agent:
+            continue
+        match event:
+            case RunStarted():
+                goals = tuple(goal.text for goal in event.task.goals)
+            case Started():
+                call = event.call
+            case Returned() if call is not None:
+                calls.append(f"{shorten(str(call), CALL)} -> {'ok' if event.ok else 'failed'}")
+                sources |= dict.fromkeys(filter(None, (event.meta.source,)))
+    return DoneWork(goals, tuple(calls), tuple(sources))
+
+
+def proposal_prompt(work: DoneWork) -> str:
+    """Return what asks a model to write the skill down."""
+    goals = "\n".join(f"- {goal}" for goal in work.goals)
+    calls = "\n".join(shorten_lines(work.calls, CALLS))
+    return (
+        f"An agent has reached these goals:\n{goals}\n\nIt used these commands:\n{calls}\n\n"
+        "Write down as a skill how such a task is done, so that another agent does it quicker next time: what to look "
+        "at first, which steps in which order, what went wrong and how to avoid it. Leave out what belongs to this one "
+        "task alone, and all secrets. Answer with nothing but the text of its SKILL.md, in this form:\n"
+        "---\nname: small-letters-and-hyphens\ndescription: what it does, and when to use it, in a sentence or two\n"
+        "---\n\nThe steps, in Markdown."
+    )
+
+
+def proposed_text(reply: str) -> str:
+    """Return the SKILL.md in a reply, without a fence around it or words before it."""
+    text = reply.strip().replace("\r\n", "\n")
+    if fenced := re.search(r"```\w*\n(---\n.*?)\n```\s*$", text, re.DOTALL):
+        text = fenced[1]
+    start = re.search(r"^---$", text, re.MULTILINE)
+    return (text[start.start() :] if start else text).strip() + "\n"

@@ -11,8 +11,8 @@ from autoagent.runs.log_reader import find_run
 from autoagent.session import build
 from autoagent.session.earlier_runs import last_start, tell_lost
 from autoagent.session.restoring import finish, history_of_run, open_snapshots, outcome_line, workspace_of
+from autoagent.session.restoring import undo as undo_in
 from autoagent.session.session import Session
-from autoagent.session.undoing import undo as undo_in
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
 from autoagent.workspace.lock import sole_writer
