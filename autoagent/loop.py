@@ -65,7 +65,7 @@ class Agent:
         judge = None
         if policy.verifier is not None:
             asked = SideCall(self._state, policy.verifier, policy, listener)
-            judge = Verification(self._state, asked, tools.snapshots).judge
+            judge = Verification(self._state, asked, tools, policy).judge
         self._execution = Execution(self._state, tools, policy, self._user, judge)
         self._distillation = Distillation(self._state, policy, SideCall(self._state, model, policy, listener))
         self._further: tuple[str, ...] = ()  # the further commands of a reply, with their secrets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,8 @@ from autoagent.core.events import Answered, Ended, Event, Feedback, Retried, Ret
 from autoagent.core.prompt_style import BRIEF, FULL, PromptStyle
 from autoagent.core.task import Goal
 from autoagent.safety.exfiltration_guard import TaintedFiles
+from autoagent.sandbox.limits import ProcessLimits
+from autoagent.sandbox.select import open_sandbox
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Snapshots
@@ -252,6 +255,97 @@ def test_the_verifier_sees_what_has_changed_and_was_read_and_nothing_that_the_ag
         assert part not in asked and part not in system, part
 
 
+def absence(file: str, text: str = "") -> Callable[[str], str]:
+    goal = {"n": 1, "why": "w", "verdict": "met", "evidence": "", "absent_file": file, "absent_text": text}
+    return lambda shown: json.dumps({"goals": [goal]})
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "evidence"),
+    [
+        ("old.txt", "", "There is no file 'old.txt'."),
+        ("b/never.txt", "", "There is no file 'b/never.txt'."),
+        ("a.txt", "TODO", "'a.txt' does not contain \"TODO\"."),
+        ("a.txt", "a word that stands nowhere", ""),  # which proves nothing
+        ("a.txt", "An oak.", ""),
+        ("a.txt", "", ""),
+        ("old.txt", "TODO", ""),
+        ("elsewhere.txt", "", ""),  # neither deleted nor named in the goals
+        ("big.txt", "TODO", ""),  # it cannot be read whole
+        ("../a.txt", "TODO", ""),
+    ],
+)
+def test_an_absence_is_evidence_if_the_program_finds_it_so(bench: Bench, file: str, text: str, evidence: str) -> None:
+    bench.workspace.mkdir()
+    for name, content in {"old.txt": "TODO\n", "a.txt": "TODO\n", "big.txt": "x" * 100_001}.items():
+        (bench.workspace / name).write_text(content)
+    goal = Goal("Take TODO out of a.txt, delete old.txt, do not make b/never.txt")
+    model = ScriptedModel([say("read_file", filename="a.txt"), say("delete_file", filename="old.txt"), WRITE, DONE])
+    model.judges = absence(file, text)
+    status, _, events = ran(bench, model, goals=(goal,))
+    (verdict,) = of_type(events, Verified)[0].verdicts
+    assert (status, verdict.evidence) == ("finished" if evidence else "unverified", evidence)
+
+
+TESTED = """\
+import os, unittest
+from calc import double
+
+class Doubles(unittest.TestCase):
+    def test_it(self):
+        open("left_behind.txt", "w").close()
+        print("seen in", os.listdir("."))
+        self.assertEqual(double(4), 8)
+"""
+
+
+@pytest.mark.parametrize("style", [FULL, BRIEF], ids=["full", "brief"])
+@pytest.mark.parametrize("factor", [2, 3])
+def test_tests_in_the_workspace_are_run_in_a_copy_and_are_evidence(
+    bench: Bench, style: PromptStyle, factor: int
+) -> None:
+    bench.workspace.mkdir()
+    for name, text in {
+        "test_calc.py": TESTED,
+        "calc.py": "",
+        "venv/pyvenv.cfg": "",
+        "venv/test_no.py": "1 / 0",
+    }.items():
+        (bench.workspace / name).parent.mkdir(exist_ok=True)
+        (bench.workspace / name).write_text(text)
+    code = f"def double(n):\n    return n * {factor}\n"
+    model = ScriptedModel([say("append_to_file", filename="calc.py", text=code), DONE, DONE], style=style)
+    with closing(open_sandbox(Workspace(bench.workspace), ProcessLimits())) as sandbox:
+        assert sandbox.confines
+        _, _, events = ran(bench, model, context={"sandbox": sandbox}, runs_tests=True)
+    assert {path.name for path in bench.workspace.iterdir()} == {"test_calc.py", "calc.py", "venv"}
+    (verdict, *_) = of_type(events, Verified)[0].verdicts
+    if style is FULL:
+        shown = model.verifications[0][1].content
+        assert "--- Tests in the workspace ('test_calc.py'), run now in a copy of it ---\nExit status" in shown
+        assert ("1 passed" in shown, "AssertionError: 12 != 8" in shown) == (factor == 2, factor == 3)
+    elif factor == 3:
+        assert "Tests in the workspace fail: " in verdict.why and "12 != 8" in verdict.why
+        assert "12 != 8" in model.prompts[2][-1].content
+    else:
+        assert "fail" not in verdict.why
+
+
+def test_tests_are_run_only_where_nothing_is_asked_and_programs_are_confined(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "test_a.py").write_text("1 / 0\n")
+    unasked = {"runs_tests": True}
+    cases = (("auto", unasked), ("auto", {}), ("none", unasked), ("auto", {**unasked, "verifier": None}))
+    shown = []
+    for kind, options in cases:
+        model = ScriptedModel([WRITE, DONE])
+        with closing(open_sandbox(Workspace(bench.workspace), ProcessLimits(), kind=kind)) as sandbox:
+            ran(bench, model, context={"sandbox": sandbox}, **options)
+        shown.append("ZeroDivisionError" in "".join(asked.content for _, asked in model.verifications))
+        (bench.workspace / "a.txt").unlink()
+    assert shown == [True, False, False, False]
+
+
 def test_where_nothing_was_changed_the_answer_to_the_user_is_what_is_judged(bench: Bench) -> None:
     model = ScriptedModel([say("task_complete", reason="There are 7 oaks.")])
     model.judges = met("There are 7 oaks.")
@@ -371,13 +465,14 @@ def test_a_goal_that_deletes_neither_binds_what_is_deleted_nor_withholds_the_end
 
 
 @pytest.mark.parametrize("style", [FULL, BRIEF], ids=["full", "brief"])
-def test_a_file_that_is_not_to_be_is_never_named_as_missing(bench: Bench, style: PromptStyle) -> None:
+def test_a_file_that_is_not_to_be_is_never_named_as_missing_to_the_agent(bench: Bench, style: PromptStyle) -> None:
     goal = "Do not create debug.txt"
     model = ScriptedModel([say("write_to_file", filename="a.txt", text="x"), DONE], style=style)
     ended = ("finished", ["shown"]) if style is FULL else ("unverified", ["claimed"])
     assert ran(bench, model, goals=(Goal(goal),))[:2] == ended
-    said = "\n".join(message.content for prompt in (*model.prompts, *model.verifications) for message in prompt)
-    assert "debug.txt" not in said.replace(goal, "")
+    assert "debug.txt" not in "\n".join(m.content for prompt in model.prompts for m in prompt).replace(goal, "")
+    for _, asked in model.verifications:
+        assert "Named in the goals, and not there: 'debug.txt'." in asked.content
     assert all("task_complete" in offered for offered in model.offered)
 
 

@@ -202,7 +202,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
             policy = Policy(
                 pool.leading(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
                 distils=build.distils(settings) and not plan.plugins.answer, attached=attachments.named_in,
-                verifier=current if verifier is model else verifier,
+                verifier=current if verifier is model else verifier, runs_tests=settings.continuous,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
 

@@ -1,24 +1,26 @@
-"""Evidence for a verifier: the net changes since work on the goals began, and the output of programs run since then."""
+"""Evidence for a verifier: the net changes since work on the goals began, and what programs and tests printed after."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.protocols import Snapshots
+from autoagent.steps.goal_words import names_in
 from autoagent.steps.run_state import RunState
-from autoagent.text.file_forms import form_error
+from autoagent.steps.test_run import TestRun
+from autoagent.text.file_forms import form_error, form_of
 from autoagent.text.quoting import marked
 from autoagent.text.tokens import shorten
-from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, shown
+from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, WorkspaceEntry, shown
 
 _NAMES = 30  # of files that were not touched
-_WALKED = 2_000
 _READ = 100_000  # bytes of a file
 _LEAST = 60  # tokens of one section
+_FAILURE = 400  # characters of what failing tests printed, their end
 _UNSEEN = NOT_ENTERED | {CODE_FOLDER}  # where code is kept that the agent ran, what lies there is no result
 
 
@@ -26,13 +28,15 @@ _UNSEEN = NOT_ENTERED | {CODE_FOLDER}  # where code is kept that the agent ran, 
 class Evidence:
     """The evidence as `text` for a model. `changed`: whether files differ from when work began.
 
-    `fault` is an obvious problem that needs no judgement: the last program failed, or a changed file is not of the type
-    that its name says, or '' for none.
+    `fault` is an obvious problem that needs no judgement: tests or the last program failed, or a changed file is not of
+    the type that its name says, or '' for none. `absent` are the files that are not there though the goals name them,
+    or that were deleted.
     """
 
     text: str
     changed: bool
     fault: str = ""
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +45,43 @@ class _Section:
     text: str
 
 
-def collect(state: RunState, workspace: Workspace, snapshots: Snapshots | None, room: int) -> Evidence:
-    """Collect the evidence in at most about `room` tokens. Secrets are masked, and text from outside is marked."""
+def collect(
+    state: RunState,
+    workspace: Workspace,
+    snapshots: Snapshots | None,
+    entries: Sequence[WorkspaceEntry],
+    run_tests: Callable[[], TestRun | None],
+    room: int,
+) -> Evidence:
+    """Collect the evidence in at most about `room` tokens. Secrets are masked, and text from outside is marked.
+
+    `entries` are those of the workspace. The tests run only if files were changed.
+    """
     changes = list(_changes(state, workspace, snapshots))
+    tests = run_tests() if changes else None
     paths = {change.path for change in changes}
     faults = [f"{shown(c.path)} {wrong}." for c in changes if c.now and (wrong := form_error(c.path, c.now))]
-    untouched = [path for path in _names(workspace) if path not in paths]
+    names = [entry.path for entry in entries if entry.kind == "file"]
+    untouched = [path for path in names if path not in paths]
+    gone = [change.path for change in changes if change.now is None]
     told = [_listed("Changed", [c.path for c in changes if c.before is not None and c.now is not None])]
     told += [_listed("Made", [c.path for c in changes if c.before is None])]
-    told += [_listed("Deleted", [c.path for c in changes if c.now is None])]
-    told += [_listed("Not touched", untouched), *faults]
+    told += [_listed("Deleted", gone)]
+    told += [_listed("Not touched", untouched)]
+    missing = [path for path in _missing(state, names) if path not in gone]
+    told += [_listed("Named in the goals, and not there", missing), *faults]
+    told += [
+        _listed("Well-formed, as their names say", [c.path for c in changes if c.now and _is_parsed(c.path, c.now)])
+    ]
     sections = [section for change in changes for section in _shown_change(change, state)]
     sections += _shown_sources(state, workspace, untouched)
     sections += _shown_outputs(state)
+    if tests:
+        printed = state.log.masked(tests.printed)
+        run = f"Tests in the workspace ({', '.join(map(shown, tests.files[:_NAMES]))}), run now in a copy of it"
+        sections.append(_Section(run, state.guard.quote(printed)))
+        if tests.failed:
+            faults.append(f"Tests in the workspace fail: …{printed[-_FAILURE:].strip()}")
     if not changes:
         told.insert(0, "No file was changed.")
     if not state.work.ran:
@@ -62,7 +90,28 @@ def collect(state: RunState, workspace: Workspace, snapshots: Snapshots | None, 
     if state.work.ran and _failed(state):
         faults.append("The last program that was run failed.")
     text = "\n\n".join(["\n".join(line for line in told if line), *body])
-    return Evidence(text, bool(changes), " ".join(faults))
+    return Evidence(text, bool(changes), " ".join(faults), (*missing, *gone))
+
+
+def holds(path: str, text: str, state: RunState, workspace: Workspace) -> bool | None:
+    """Return whether a file holds a text, None where it cannot be read whole."""
+    size = workspace.size(path)
+    if size is None or size > _READ:
+        return None
+    content = _text(path, workspace, state)
+    return text in content if content or not size else None
+
+
+def _missing(state: RunState, names: Sequence[str]) -> Iterator[str]:
+    """Yield the files that the goals name and that are nowhere in the workspace, not even in another folder."""
+    there = {path.rpartition("/")[2].casefold() for path in names}
+    for name in names_in("\n".join(goal.text for goal in state.start.task.goals)):
+        if name.rpartition("/")[2].casefold() not in there:
+            yield name
+
+
+def _is_parsed(path: str, text: str) -> bool:
+    return bool(form_of(path, text) and not form_error(path, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +201,6 @@ def _fitted(sections: Sequence[_Section], room: int, state: RunState) -> list[st
         for number, section in enumerate(sections)
     ]
     return [*body, f"(There is no room for {len(others)} more texts.)"] if others else body
-
-
-def _names(workspace: Workspace) -> list[str]:
-    try:
-        entries = islice(workspace.walk(".", NOT_ENTERED), _WALKED)
-        return [entry.path for entry in entries if entry.kind == "file"]
-    except CommandError:
-        return []
 
 
 def _listed(what: str, paths: Sequence[str]) -> str:

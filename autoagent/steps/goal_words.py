@@ -14,6 +14,9 @@ from autoagent.workspace.gate import shown
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff"  # letters of scripts that set no spaces between words
 _WORD = re.compile(rf"[^\W_{_UNSPACED}](?:[^\W{_UNSPACED}]|-)*")
 _ENDING = re.compile(r"(?<![\w/.)\]])\*?(\.[A-Za-z]\w{0,9})(?![\w/(]|\.\w)", re.ASCII)
+_NAME = re.compile(
+    rf"(?<![^\W{_UNSPACED}])(?<![@/:.-])(?:[^\W{_UNSPACED}]|[./-])*[^\W{_UNSPACED}]\.[A-Za-z][A-Za-z0-9]{{1,9}}(?![A-Za-z0-9@(/])"
+)
 _SHORTEST = 3  # letters of a word that is not written in capitals
 _WORDS = 3  # that are shown
 _LINES = 6  # of one file with one word
@@ -25,6 +28,11 @@ def endings_shown(goals: str, names: Sequence[str]) -> Iterator[str]:
     for ending in dict.fromkeys(_ENDING.findall(goals)):
         if having := [name for name in names if name.casefold().endswith(ending.casefold())]:
             yield f"Ending with {ending}: {', '.join(map(shown, having))}."
+
+
+def names_in(goals: str) -> list[str]:
+    """Return the names of files in the goals: words with an ending, perhaps with folders before them."""
+    return list(dict.fromkeys(name.removeprefix("./") for name in _NAME.findall(goals)))
 
 
 def lines_shown(goals: str, texts: Mapping[str, str]) -> Iterator[str]:

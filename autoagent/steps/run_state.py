@@ -51,7 +51,8 @@ class Policy:
     `interruptible` is entered around everything that may be cut short by Ctrl-C: model, command and question, never a
     write. `clock` gives seconds since the epoch. With `distils` the model is asked for the facts of a run that is over;
     `verifier` is the model that judges the goals before the run ends, None if nothing is verified; with `accept_claims`
-    an unverified goal counts as met. `attached` reads the files that feedback names.
+    an unverified goal counts as met. `attached` reads the files that feedback names. With
+    `runs_tests` the tests in the workspace are run for the verifier, without a question.
     """
 
     authorizer: Authorizer
@@ -62,6 +63,7 @@ class Policy:
     distils: bool = False
     verifier: Model | None = None
     accept_claims: bool = False
+    runs_tests: bool = False
     attached: Callable[[str], Sequence[Event]] = lambda text: ()
 
 

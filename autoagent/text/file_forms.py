@@ -19,14 +19,21 @@ def form_error(path: str, text: str) -> str:
 
     Return '' for a well-formed or blank text, a text too long or too deeply nested to check, and other kinds of file.
     """
-    name, wrong = _FORMS.get(PurePosixPath(path).suffix.lower(), ("", None))
-    if wrong is None or len(text) > LONGEST or not text.strip():
+    name = form_of(path, text)
+    if not name:
         return ""
+    wrong = _FORMS[PurePosixPath(path).suffix.lower()][1]
     try:
         what = wrong(text.removeprefix("\ufeff"))
     except (RecursionError, MemoryError):
         return ""
     return f"is not valid {name}: {what}" if what else ""
+
+
+def form_of(path: str, text: str) -> str:
+    """Return the form in which `form_error` would look at a text, such as "JSON", or '' for none."""
+    name, _ = _FORMS.get(PurePosixPath(path).suffix.lower(), ("", None))
+    return "" if len(text) > LONGEST or not text.strip() else name
 
 
 def _wrong_in_json(text: str) -> str:
