@@ -87,7 +87,7 @@ def collect(
     if not state.work.ran:
         told.append("No program was run after the last change.")
     body = _fitted(sections, room, state)
-    if state.work.ran and _failed(state):
+    if state.work.ran and (not (newest := state.work.ran[-1][1]).ok or newest.meta.failed):
         faults.append("The last program that was run failed.")
     text = "\n\n".join(["\n".join(line for line in told if line), *body])
     return Evidence(text, bool(changes), " ".join(faults), (*missing, *gone))
@@ -108,10 +108,6 @@ def _missing(state: RunState, names: Sequence[str]) -> Iterator[str]:
     for name in names_in("\n".join(goal.text for goal in state.start.task.goals)):
         if name.rpartition("/")[2].casefold() not in there:
             yield name
-
-
-def _is_parsed(path: str, text: str) -> bool:
-    return bool(form_of(path, text) and not form_error(path, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +173,6 @@ def _shown_outputs(state: RunState) -> Iterator[_Section]:
         shown_text = marked(text, source, run=result.run, step=result.step) if source else text
         # Only what a program did is evidence: the code that it was given says what it was meant to do.
         yield _Section(f"Printed by {call.name}", shown_text)
-
-
-def _failed(state: RunState) -> bool:
-    _, newest = state.work.ran[-1]
-    return not newest.ok or newest.meta.failed
 
 
 def _fitted(sections: Sequence[_Section], room: int, state: RunState) -> list[str]:

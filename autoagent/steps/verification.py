@@ -186,7 +186,8 @@ def _verdict(number: int, one: Mapping[str, Any], proof: str, text: str) -> Goal
         return GoalVerdict(number, "cannot tell", why=f"{why} (its evidence was not found)".strip())
     if finding == "not met":
         return GoalVerdict(number, "not met", why=why)
-    return GoalVerdict(number, "cannot tell", why=why or _unread(text))
+    unread = "The verifier's answer cannot be read." if text else "The verifier did not answer."
+    return GoalVerdict(number, "cannot tell", why=why or unread)
 
 
 def _proof(one: Mapping[str, Any], seen: str) -> str:
@@ -200,10 +201,6 @@ def _entries(workspace: Workspace) -> list[WorkspaceEntry]:
         return list(islice(workspace.walk(".", NOT_ENTERED), _WALKED))
     except CommandError:
         return []
-
-
-def _unread(text: str) -> str:
-    return "The verifier's answer cannot be read." if text else "The verifier did not answer."
 
 
 def _object(text: str) -> dict[str, Any]:
