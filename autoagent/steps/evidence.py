@@ -70,9 +70,8 @@ def collect(
     told += [_listed("Not touched", untouched)]
     missing = [path for path in _missing(state, names) if path not in gone]
     told += [_listed("Named in the goals, and not there", missing), *faults]
-    told += [
-        _listed("Well-formed, as their names say", [c.path for c in changes if c.now and _is_parsed(c.path, c.now)])
-    ]
+    parsed = [c.path for c in changes if c.now and form_of(c.path, c.now) and not form_error(c.path, c.now)]
+    told += [_listed("Parsed without an error", parsed)]
     sections = [section for change in changes for section in _shown_change(change, state)]
     sections += _shown_sources(state, workspace, untouched)
     sections += _shown_outputs(state)

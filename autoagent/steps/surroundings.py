@@ -12,7 +12,6 @@ from itertools import islice
 
 from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import CommandError
-from autoagent.runs.work import Work
 from autoagent.steps.goal_words import endings_shown, lines_shown
 from autoagent.steps.run_state import RunState
 from autoagent.text import code_block
@@ -92,17 +91,21 @@ def look_around(workspace: Workspace, state: RunState) -> Surroundings:
     work = state.work
     own = [entry for entry in entries if not state.guard.source_of(entry.path)]
     names = [entry.path for entry in own if entry.kind == "file"]
-    newest = [path for path in reversed(work.changed) if state.guard.may_show(path) and not _failed(path, work)]
+    newest = [  # a small model would write a program that failed again as it is
+        path
+        for path in reversed(work.changed)
+        if state.guard.may_show(path) and not (path in work.failed and code_block.is_code(path))
+    ]
     malformed = list(_malformed(newest[:_TEXTS_SHOWN], workspace, state))
     faulty = bool(state.history.failing or malformed or work.put_off) and work.idle < _IDLE
-    texts = [_now_holds(path, text) for path in newest[:_TEXTS_SHOWN] if (text := _text_of(path, workspace, state))]
+    texts = [(path, _text_of(path, workspace, state)) for path in newest[:_TEXTS_SHOWN]]
     asked = " ".join(goal.text for goal in state.start.task.goals)
     named = [entry for entry in own if entry.kind == "file" and entry.size and _is_named(entry.path, asked)]
     unread = any(entry.path not in work.handled for entry in named)
     found = [*endings_shown(asked, names), *lines_shown(asked, _readable(own, workspace, state))]
     return Surroundings(
         tuple(entry.path for entry in entries) if len(entries) <= _WALKED else None,
-        "\n".join([_listed(own), *found, *texts, *malformed]),
+        "\n".join([_listed(own), *found, *(f"{shown(p)} now holds:\n{t.rstrip()}" for p, t in texts if t), *malformed]),
         faulty,
         faulty and work.again,
         state.history.reads_on,
@@ -136,20 +139,11 @@ def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: Ru
     return {path: text for path, text in texts.items() if text}
 
 
-def _failed(path: str, work: Work) -> bool:
-    """Return whether a file holds a program that failed, which a small model would write again as it is."""
-    return path in work.failed and code_block.is_code(path)
-
-
 def _malformed(paths: Iterable[str], workspace: Workspace, state: RunState) -> Iterator[str]:
     """Yield a line for each file that is not in the form its name promises."""
     for path in paths:
         if wrong := form_error(path, _text_of(path, workspace, state, _SEARCHED_SIZE)):
             yield f"{shown(path)} {wrong}."
-
-
-def _now_holds(path: str, text: str) -> str:
-    return f"{shown(path)} now holds:\n{text.rstrip()}"
 
 
 def _text_of(path: str, workspace: Workspace, state: RunState, most: int = _TEXT_SHOWN) -> str:
