@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
+from autoagent.agent.authorize import Authorization
+from autoagent.agent.execute import Execution
+from autoagent.agent.remember import Distillation, StepMemory
+from autoagent.agent.side_call import SideCall
+from autoagent.agent.state import Events, Policy, RunState, Tools
+from autoagent.agent.think import ModelTurn
+from autoagent.agent.verify import Verification
 from autoagent.core.commands import PLAIN, Call, Proposal, ResultMeta
 from autoagent.core.errors import ModelError, ReplyError, SetupError, StopRun
 from autoagent.core.events import Decided, Ended, Event, Rejected, Resumed, RunStarted, SystemNotice, Thought
 from autoagent.core.model import Completion, Reply, Usage
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Listener, Model, Recorder
+from autoagent.core.task import Outcome, Status
 from autoagent.reply.file_reply import parse_file
 from autoagent.reply.parser import parse, written
-from autoagent.steps.authorization import Authorization
-from autoagent.steps.distillation import Distillation
-from autoagent.steps.execution import Execution
-from autoagent.steps.model_turn import ModelTurn
-from autoagent.steps.recall import StepMemory
-from autoagent.steps.run_state import Events, Policy, RunState, Tools
-from autoagent.steps.side_call import SideCall
-from autoagent.steps.verification import Verification
 from autoagent.text.redaction import MASK, holds_mask
 
 UNUSABLE_REPLIES = 3  # in a row, then the run ends

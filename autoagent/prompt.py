@@ -17,11 +17,9 @@ from functools import lru_cache
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec, command_list
 from autoagent.core.memory import RetrievedMemory
-from autoagent.core.model import Asking, Message
-from autoagent.core.prompt_style import PromptStyle
-from autoagent.core.skills import Skill
+from autoagent.core.model import Asking, Message, PromptStyle, Shares
+from autoagent.core.services import Skill
 from autoagent.core.task import Goal, Task
-from autoagent.core.window import Shares
 from autoagent.text import code_block
 from autoagent.text.ages import ago
 from autoagent.text.quoting import EXPLANATION, Marks, defuse

@@ -138,8 +138,8 @@ def circles(graph: Graph) -> list[list[str]]:
 RANKS = {
     5: {"cli", "__main__", "subcommands"},
     4: {"plugins", "scenarios", "session", "subagents", "teams", "web"},
-    3: {"loop", "steps", "terminal", "extension"},
-    2: {"prompt", "reply", "runs", "safety", "commands", "memory", "models", "sandbox", "services"},
+    3: {"loop", "agent", "terminal", "extension"},
+    2: {"prompt", "reply", "log", "safety", "commands", "memory", "models", "sandbox", "services"},
     1: {"registry", "settings", "workspace", "network", "documents", "text"},
     0: {"core"},
 }

@@ -13,16 +13,14 @@ import argparse
 import random
 from collections.abc import Iterator, Sequence
 
+from autoagent.agent.history import History
 from autoagent.commands.selection import all_commands
 from autoagent.core.commands import Call
 from autoagent.core.events import Event, Feedback, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
-from autoagent.core.model import Message, Thoughts, Usage
-from autoagent.core.prompt_style import FULL
+from autoagent.core.model import FULL, Message, Thoughts, Usage, reply_tokens
 from autoagent.core.task import Goal, Task
-from autoagent.core.window import reply_tokens
 from autoagent.prompt import StepFacts, build, serialise, system_prompt
-from autoagent.runs.history import History
 from autoagent.text.tokens import Count, counter
 
 SENTENCE = (

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from autoagent.core.commands import CommandSpec, Proposal, Verdict
-from autoagent.core.model import Asking, Completion, Message, Price, Usage
-from autoagent.core.prompt_style import FULL, PromptStyle
+from autoagent.core.model import FULL, Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.protocols import Listener
 from autoagent.scenarios.scripted_endpoint import all_met
 

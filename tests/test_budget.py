@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 from fakes import ScriptedModel
 
+from autoagent.agent.budget import Budget, RunLimits, WorkingTime, requests_for
 from autoagent.core.commands import Call
 from autoagent.core.errors import StopRun
 from autoagent.core.events import Ended, Prompted, Rejected, Resumed, RunStarted, Spent, Started, SystemNotice, Undone
 from autoagent.core.model import Price, Usage
-from autoagent.core.outcome import Status
-from autoagent.core.task import Goal, Task
-from autoagent.runs.budget import Budget, RunLimits, requests_for
-from autoagent.runs.working_time import WorkingTime
+from autoagent.core.task import Goal, Status, Task
 from autoagent.session.build import ModelCaller
 
 PRICE = Price(1.0, 10.0, 0.1)

@@ -22,9 +22,9 @@ import pexpect
 import pyte
 import pytest
 
+from autoagent.core.codec import from_json
 from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal
 from autoagent.core.errors import StateError, StopRun
-from autoagent.core.event_codec import from_json
 from autoagent.core.events import (
     Changed,
     Decided,
@@ -42,8 +42,7 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.model import Thoughts, Usage
-from autoagent.core.outcome import Status
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import Goal, Status, Task
 from autoagent.reply.thoughts_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
 from autoagent.terminal import rendering
@@ -565,7 +564,7 @@ def test_a_question_waits_no_longer_than_it_is_told() -> None:
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom autoagent.terminal.console import Console\nfrom autoagent.core.errors import StateError\n"
-        "from autoagent.core.events import Ended\nfrom autoagent.core.outcome import Status\n"
+        "from autoagent.core.events import Ended\nfrom autoagent.core.task import Status\n"
         "console = Console(sys.stdout, sys.stderr, sys.stdin)\n"
         "try:\n    while True: console.show(Ended(status=Status.FAILED, reason='x' * 5000))\n"
         "except StateError as error:\n    print(error, file=sys.stderr); sys.exit(1)\n"

@@ -14,14 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_messages import EXAMPLES
 
+from autoagent.agent.stats import RunStats
+from autoagent.core.codec import LATEST, event_of, to_json
 from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
-from autoagent.core.event_codec import event_of, to_json
 from autoagent.core.events import Checked, Event, Feedback, Forked, Prompted, Snapshot
-from autoagent.core.record_codec import LATEST
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import read
-from autoagent.runs.stats import RunStats
+from autoagent.log.event_log import EventLog
+from autoagent.log.reader import read
 
 HUGE = 10**400
 ODD: list[Any] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoagent.steps.goal_words import endings_shown, lines_shown
+from autoagent.agent.goal_words import endings_shown, lines_shown
 
 PEOPLE = {"people.csv": "name,city\nAnna,Oslo\nBen,Rome\nCara,Oslo\nDev,Lima\n"}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from autoagent.agent.progress import Earlier, LoopGuard, refusal
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry, command
 from autoagent.commands.selection import all_commands, all_specs
@@ -31,7 +32,6 @@ from autoagent.core.memory import Origin, RetrievedMemory
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Task
 from autoagent.memory.none import NoMemory
-from autoagent.runs.loop_guard import Earlier, LoopGuard, refusal
 from autoagent.safety.approval import Continuous
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.workspace.gate import Workspace

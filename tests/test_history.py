@@ -10,15 +10,13 @@ from dataclasses import replace
 
 import pytest
 
+from autoagent.agent.history import History
 from autoagent.core.commands import Call
 from autoagent.core.events import Decided, Event, Feedback, Prompted, Rejected, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
-from autoagent.core.model import Message, Thoughts, Usage
-from autoagent.core.prompt_style import FULL
+from autoagent.core.model import FULL, Message, Shares, Thoughts, Usage
 from autoagent.core.task import Goal, Task
-from autoagent.core.window import Shares
 from autoagent.prompt import Guidance, StepFacts, build, recollection_lines, serialise, system_prompt
-from autoagent.runs.history import History
 from autoagent.text.quoting import marked
 from autoagent.text.tokens import counter
 

@@ -37,7 +37,7 @@ EDGES = {
     "httpx2": ["models/openai/endpoint", "models/openai/refusals", "services/mcp/"],
     "anyio": ["services/mcp/"],
     "mcp": ["services/mcp/"],
-    "msgspec": ["core/record_codec"],
+    "msgspec": ["core/codec"],
     "numpy": ["memory/", "text/byte_pairs"],
     "sqlite3": ["memory/"],
     "onnxruntime": ["memory/embedders/minilm"],
@@ -172,7 +172,7 @@ def test_our_own_extensions_use_the_public_seam_alone() -> None:
 def test_the_core_needs_the_standard_library_alone() -> None:
     """But for msgspec, which reads and writes the log from the annotations of the records."""
     for name in trees():
-        if room_of(name) == "core" and name != "core/record_codec":
+        if room_of(name) == "core" and name != "core/codec":
             assert {imported.split(".")[0] for imported in imports(name)} <= {*sys.stdlib_module_names, "autoagent"}
 
 

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 from fakes import Allow, ScriptedModel, Silent, say
 
+from autoagent.agent.budget import Budget, RunLimits
+from autoagent.agent.goal_checks import GoalChecks
+from autoagent.agent.state import Policy, Tools
 from autoagent.commands.context import Context
 from autoagent.commands.selection import all_specs, available
 from autoagent.core.events import Checked, Event, Returned, RunStarted, SystemNotice
-from autoagent.core.programs import ProcessExit
-from autoagent.core.prompt_style import BRIEF, FULL, PromptStyle
+from autoagent.core.model import BRIEF, FULL, PromptStyle
+from autoagent.core.services import ProcessExit
 from autoagent.core.task import Goal, Task
+from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
-from autoagent.runs.budget import Budget, RunLimits
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.goal_checks import GoalChecks
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.sandbox import limits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.settings import Settings
-from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 

@@ -19,7 +19,7 @@ import pytest
 from autoagent.core.commands import CommandSpec, Parameter, Proposal
 from autoagent.core.errors import ContextOverflow, SetupError, StopRun
 from autoagent.core.model import Message
-from autoagent.core.outcome import Outcome, Status
+from autoagent.core.task import Outcome, Status
 from autoagent.models.local import weights
 from autoagent.models.local.gguf import control_tokens, damage
 from autoagent.models.local.llama import LocalModel

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from fakes import Allow, Answers, ScriptedModel, Silent, judging, nobody_asked, say
 
+from autoagent.agent.budget import Budget, RunLimits
+from autoagent.agent.state import Policy, Tools
+from autoagent.agent.think import SHORTENINGS
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_specs, available
@@ -35,19 +38,14 @@ from autoagent.core.events import (
     SystemNotice,
     Thought,
 )
-from autoagent.core.model import Completion, Message, Price, ToolCall, Usage
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.prompt_style import BRIEF
-from autoagent.core.task import Goal, Task
+from autoagent.core.model import BRIEF, Completion, Message, Price, ToolCall, Usage
+from autoagent.core.task import Goal, Outcome, Status, Task
+from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
-from autoagent.runs.budget import Budget, RunLimits
-from autoagent.runs.event_log import EventLog
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.settings import Settings
-from autoagent.steps.model_turn import SHORTENINGS
-from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from autoagent.core.codec import from_json, to_json
 from autoagent.core.commands import Call
-from autoagent.core.event_codec import from_json, to_json
 from autoagent.core.events import EVENTS, Decided, Event, Recalled, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Thoughts, Usage

@@ -19,7 +19,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import command as command_made_of
 from autoagent.core.commands import Effects
 from autoagent.core.errors import CommandError, ModelError, SettingsError, StateError
-from autoagent.runs.log_reader import run_ids
+from autoagent.log.reader import run_ids
 from autoagent.teams.metagpt import (
     LLM,
     MESSAGE_ROUTE_TO_ALL,

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.core.commands import Call, CommandSpec, Parameter, Proposal, Verdict
+from autoagent.core.commands import ANY_TEXT, Call, CommandSpec, Parameter, Proposal, Question, Verdict
 from autoagent.core.errors import StopRun
-from autoagent.core.questions import ANY_TEXT, Question
 from autoagent.safety.approval import (
     Ask,
     Continuous,

@@ -13,8 +13,8 @@ from autoagent.core.commands import Call, CommandSpec, Proposal
 from autoagent.core.errors import ModelError
 from autoagent.core.events import Ended, Event, Rejected, RunStarted, Thought
 from autoagent.core.model import Completion, Message, Thoughts, Usage
-from autoagent.core.outcome import Status
 from autoagent.core.protocols import Model
+from autoagent.core.task import Status
 from autoagent.memory.none import NoMemory
 from autoagent.models.demo import DEMO_TASK, demo_model
 from autoagent.models.replay import ReplayModel

@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 
 from autoagent.core.errors import ModelError, StopRun, Unreachable
-from autoagent.core.outcome import Outcome, Status
+from autoagent.core.task import Outcome, Status
 from autoagent.models.openai.retry import Fault, Policy, deserves, persist, retry_after
 
 

@@ -14,9 +14,9 @@ from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
 from autoagent.core.events import Ended, Event, Feedback, Forked, Recalled, Rewound, Spent, SystemNotice, Thought
 from autoagent.core.model import Thoughts, Usage
-from autoagent.core.outcome import Status
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import find_run, read, run_ids
+from autoagent.core.task import Status
+from autoagent.log.event_log import EventLog
+from autoagent.log.reader import find_run, read, run_ids
 
 
 def write(state: Path, *texts: str) -> str:
@@ -95,7 +95,7 @@ def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "from pathlib import Path; from autoagent.runs.event_log import EventLog;"
+            "from pathlib import Path; from autoagent.log.event_log import EventLog;"
             f"log = EventLog.create(Path({str(tmp_path)!r}));"
             "print(log.run, flush=True); input()",
         ],

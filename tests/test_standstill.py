@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoagent.agent.progress import NUMBERS, STEPS, WAITS, Standstill, without_varying
 from autoagent.core.commands import Call, CommandSpec, Risk
 from autoagent.core.events import (
     AgentMessage,
@@ -31,7 +32,6 @@ from autoagent.core.events import (
 )
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Task
-from autoagent.runs.standstill import NUMBERS, STEPS, WAITS, Standstill, without_varying
 
 RISKS: dict[str, Risk] = {"read_file": "read", "edit_file": "write", "execute_shell": "run", "task_complete": "read"}
 SPECS = {name: CommandSpec(name, name, "test", risk) for name, risk in RISKS.items()}

@@ -8,8 +8,7 @@ from typing import Any
 from autoagent.core.commands import Call
 from autoagent.core.events import AgentMessage, Ended, Event, Feedback, Returned, RunStarted, Started, Thought
 from autoagent.core.model import Thoughts, Usage
-from autoagent.core.outcome import Status
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import Goal, Status, Task
 from autoagent.terminal.console import Console
 from autoagent.terminal.screen import Style
 

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 from fakes import Allow, ScriptedModel, Silent, nobody_asked, say
 
+from autoagent.agent.budget import Budget, RunLimits
+from autoagent.agent.state import Policy, Tools
+from autoagent.agent.stats import RunStats
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import all_commands, all_specs
@@ -34,18 +37,14 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import Origin
 from autoagent.core.model import Message, Usage
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer, Listener, Recorder
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import Goal, Outcome, Status, Task
+from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
 from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
-from autoagent.runs.budget import Budget, RunLimits
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.stats import RunStats
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.steps.run_state import Policy, Tools
 from autoagent.subagents.pool import Leader, Oversight, WorkerPool
 from autoagent.subagents.worker import Mailbox, Worker, WorkerSpec
 from autoagent.terminal.signals import Interrupts
@@ -165,7 +164,7 @@ class Bench:
 
     def log(self, key: str | None = None) -> list[Event]:
         """The events on disk, of one agent or of all."""
-        from autoagent.runs.log_reader import read
+        from autoagent.log.reader import read
 
         return [event for event in read(self.folder / "state", self.run) if key is None or event.agent == key]
 

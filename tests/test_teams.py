@@ -15,8 +15,8 @@ from autoagent.core.errors import SettingsError, StopRun
 from autoagent.core.events import Acted, Answered, Checked, Event, Published, Returned, RoundEnded, Thought
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Task
-from autoagent.runs.log_reader import read, run_ids
-from autoagent.runs.subagent_state import SubAgentState
+from autoagent.log.reader import read, run_ids
+from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.teams.member import file_message
 from autoagent.teams.metagpt import (
     Action,

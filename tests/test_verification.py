@@ -15,7 +15,7 @@ from test_loop import Bench, bench
 from autoagent.core.commands import Verdict
 from autoagent.core.errors import ModelError
 from autoagent.core.events import Answered, Ended, Event, Feedback, Retried, Returned, Verified
-from autoagent.core.prompt_style import BRIEF, FULL, PromptStyle
+from autoagent.core.model import BRIEF, FULL, PromptStyle
 from autoagent.core.task import Goal
 from autoagent.safety.exfiltration_guard import TaintedFiles
 from autoagent.sandbox.limits import ProcessLimits

@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 from fakes import Allow, Answers, ScriptedModel, Silent, nobody_asked, say
 from server import Request, ScriptedServer, command
 
+from autoagent.agent.budget import Budget, RunLimits
+from autoagent.agent.state import Policy, Tools
 from autoagent.cli import autoagent
 from autoagent.commands.context import Context
 from autoagent.commands.selection import all_specs, available
@@ -22,18 +24,15 @@ from autoagent.core.errors import ContextOverflow, StateError, StopRun
 from autoagent.core.events import Event, Prompted, Recalled, Resumed, RunStarted
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import Usage
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import Goal, Outcome, Status, Task
+from autoagent.log.event_log import EventLog
 from autoagent.loop import Agent
 from autoagent.memory.embedders.builtin import HashEmbedder
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
-from autoagent.runs.budget import Budget, RunLimits
-from autoagent.runs.event_log import EventLog
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard, TaintedFiles
 from autoagent.session.prompt_replay import trace
 from autoagent.settings import Settings
-from autoagent.steps.run_state import Policy, Tools
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 

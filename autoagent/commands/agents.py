@@ -11,8 +11,8 @@ from typing import Annotated
 
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
-from autoagent.core.agents import SubAgent
 from autoagent.core.commands import Effects, ResultMeta
+from autoagent.core.protocols import SubAgent
 from autoagent.settings import Settings
 
 Key = Annotated[str, "as start_agent gave it", "text"]

@@ -20,7 +20,7 @@ from autoagent.commands.support.program_output import described, ending, has_fai
 from autoagent.commands.support.shell_lines import name_of, programs, risk_of
 from autoagent.core.commands import CODE, DETAIL, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
-from autoagent.core.programs import BackgroundProcess, ProcessExit
+from autoagent.core.services import BackgroundProcess, ProcessExit
 from autoagent.settings import Settings
 from autoagent.workspace.gate import CODE_FOLDER, shown
 

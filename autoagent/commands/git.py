@@ -24,7 +24,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
-from autoagent.core.programs import ProcessExit
+from autoagent.core.services import ProcessExit
 from autoagent.network.addresses import Address, bracketed, parse, refusal
 from autoagent.settings import Settings
 from autoagent.workspace.gate import shown

@@ -13,8 +13,8 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, Registry, command
 from autoagent.core.commands import CommandSpec, Effects, prompt_line
 from autoagent.core.errors import CommandError, SettingsError, SetupError
+from autoagent.core.model import SMALL_WINDOW
 from autoagent.core.tool_servers import PREFIX
-from autoagent.core.window import SMALL_WINDOW
 from autoagent.settings import Settings
 
 LOADER = "more_commands"

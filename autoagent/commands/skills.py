@@ -9,7 +9,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, command
 from autoagent.core.commands import Effects
 from autoagent.core.errors import CommandError
-from autoagent.core.skills import Skill
+from autoagent.core.services import Skill
 
 COPIES = ".skills"  # the folder of the workspace for the files of loaded skills
 

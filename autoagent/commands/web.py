@@ -17,7 +17,7 @@ from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.summarize import digest, split
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError, ModelError, StateError
-from autoagent.core.web import SearchResults, WebPage
+from autoagent.core.services import SearchResults, WebPage
 from autoagent.documents import DOCUMENT_LIMIT, DocumentText
 from autoagent.network.addresses import parse
 from autoagent.settings import Settings

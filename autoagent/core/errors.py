@@ -17,7 +17,7 @@ A bug of ours is none of these: it stays a plain Python exception, and `--debug`
 
 from __future__ import annotations
 
-from autoagent.core.outcome import Outcome
+from autoagent.core.task import Outcome
 
 
 class AutoagentError(Exception):

@@ -8,11 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from autoagent.core.commands import Call, Proof, ResultMeta, Risk
 from autoagent.core.memory import LeftOut, RetrievedMemory
-from autoagent.core.model import Thoughts, Usage
-from autoagent.core.outcome import Status
-from autoagent.core.prompt_style import FULL, STYLES, PromptStyle
-from autoagent.core.task import Task
-from autoagent.core.verdicts import GoalVerdict
+from autoagent.core.model import FULL, STYLES, PromptStyle, Thoughts, Usage
+from autoagent.core.task import GoalVerdict, Status, Task
 
 VERSION = 1  # of the event schema; a log with a newer one is refused
 

@@ -1,9 +1,12 @@
-"""The records exchanged with a model: messages, completions, usage, thoughts, replies."""
+"""The records exchanged with a model: messages, completions, usage, replies; how it is prompted; its window."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from autoagent.core.commands import Call
 
@@ -90,3 +93,130 @@ class Reply:
     call: Call
     text: str
     more: tuple[str, ...] = ()
+
+
+StyleName = Literal["full", "brief", "file"]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStyle:
+    """A way of prompting that suits a kind of model. The provider of the model chooses it.
+
+    Attributes:
+        name: its name in the setting and the log.
+        thinks: ask for thoughts before the command. Small models repeat the thoughts that they are shown.
+        guided: describe the workspace in each prompt and offer only arguments and commands that fit it.
+        blocks: code follows the reply in a Markdown block instead of a JSON string. The provider's grammar must bind
+            it.
+        reasons: ask the model to judge goals as a verifier, and to extract facts at the end of a run.
+        writes_file: each reply is the text of the one file that the task names.
+    """
+
+    name: StyleName
+    thinks: bool = True
+    guided: bool = False
+    blocks: bool = False
+    reasons: bool = True
+    writes_file: bool = False
+
+
+FULL = PromptStyle("full")
+BRIEF = PromptStyle("brief", thinks=False, guided=True, reasons=False)
+BRIEF_BLOCKS = PromptStyle("brief", thinks=False, guided=True, reasons=False, blocks=True)
+FILE = PromptStyle("file", writes_file=True)
+
+STYLES: dict[str, PromptStyle] = {style.name: style for style in (FULL, BRIEF, FILE)}
+
+SMALL = 4e9
+"""Models with fewer parameters are prompted in brief."""
+
+
+def style_for(parameters: float | None, wanted: str = "", *, blocks: bool = False) -> PromptStyle:
+    """Return the style for a model of so many parameters, None if unknown. `wanted` is the user's setting."""
+    if wanted == "brief" or (not wanted and parameters is not None and parameters < SMALL):
+        return BRIEF_BLOCKS if blocks else BRIEF
+    return FULL
+
+
+SMALL_WINDOW = 16_000  # tokens; below it every command offered costs history
+
+_CLOSING_WORDS = 100  # tokens of the last part beside goals and memories: clock, question, titles, message marks
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Tokens for each part besides the system message.
+
+    `recollections` limits memories for the newest step. `standing` and `lasting` limit memories for the goals.
+    """
+
+    history: int
+    recollections: int
+    standing: int
+    lasting: int = 0
+
+
+def reply_tokens(window: int) -> int:
+    """Return the tokens kept free for the reply."""
+    return min(window // 5, 4096)
+
+
+def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
+    """Divide the window. All arguments are in tokens. `history` may be too small or negative: see `is_workable`."""
+    recollections = max(96, min(window // 32, 1200))
+    standing = max(96, min(window // 40, 600))
+    history = window - reply - system - goals - recollections - standing - _CLOSING_WORDS
+    return Shares(history, recollections // 2, standing, recollections // 2)
+
+
+def is_workable(shares: Shares, window: int) -> bool:
+    """Return whether the history holds enough to work with: an eighth of the window."""
+    return shares.history >= window // 8
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # that an endpoint takes as a function's
+
+
+def made_call(step: int, name: str, thoughts: Mapping[str, Any], args: Mapping[str, Any]) -> ToolCall:
+    """Make the call of a step, with an id of nine letters and
+    digits, as Mistral requires, as long as the steps allow.
+    """
+    return ToolCall(name, json.dumps({"thoughts": thoughts, **args}, ensure_ascii=False), f"call{step:05d}")
+
+
+def written_call(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
+    """Return the name, thoughts and arguments of a call that was written down as this reply, or None if it is no such
+    call.
+    """
+    try:
+        reply = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    command = reply.get("command") if isinstance(reply, dict) else None
+    name, args = (command.get("name"), command.get("args")) if isinstance(command, dict) else (None, None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(args, dict) or "thoughts" in args:
+        return None
+    thoughts = reply.get("thoughts")
+    return name, thoughts if isinstance(thoughts, dict) else {}, args
+
+
+def call_as_text(call: ToolCall) -> str:
+    """Render the call in the form of a written reply."""
+    args = json.loads(call.arguments)
+    thoughts = args.pop("thoughts", {})
+    return json.dumps({"thoughts": thoughts, "command": {"name": call.name, "args": args}}, ensure_ascii=False)
+
+
+def without_calls(messages: Sequence[Message]) -> list[Message]:
+    """Rewrite the messages without calls: tool results become user messages, and user and assistant alternate."""
+    found: list[Message] = []
+    for message in messages:
+        calls = map(call_as_text, message.calls)
+        content = "\n".join([message.content, *calls]).strip() if message.calls else message.content
+        role = "user" if message.role == "tool" else message.role
+        if found and found[-1].role == role != "system":
+            images = found[-1].images + message.images
+            found[-1] = replace(found[-1], content=f"{found[-1].content}\n\n{content}", images=images)
+        else:
+            found.append(Message(role, content, images=message.images))
+    return found

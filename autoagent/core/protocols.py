@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
-from autoagent.core.agents import SubAgent
-from autoagent.core.commands import Call, CommandSpec, Proposal, ResultMeta, Verdict
+from autoagent.core.commands import Call, CommandSpec, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.events import Event, Returned
 from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
-from autoagent.core.model import Asking, Completion, Message, Price, Usage
-from autoagent.core.programs import BackgroundProcess, ProcessExit
-from autoagent.core.prompt_style import PromptStyle
+from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
+from autoagent.core.services import BackgroundProcess, ProcessExit, SearchResults, WebPage
 from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
-from autoagent.core.web import SearchResults, WebPage
 
 
 class Listener(Protocol):
@@ -449,6 +447,26 @@ class ToolServer(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class SubAgent:
+    """A snapshot of a sub-agent for the agent that started it. `commands` are the commands it may use.
+
+    `status` is `running`, `asking` (it waits for the user's answer) or the status of its Outcome with its `reason`.
+    `said` is its last message. `origin` records the sources of everything it has read.
+    """
+
+    key: str
+    name: str
+    task: str
+    commands: tuple[str, ...] = ()
+    status: str = "running"
+    reason: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    said: str = ""
+    origin: Origin = field(default_factory=Origin)
+
+
 class SubAgents(Protocol):
     """The agents started by this agent. All methods raise CommandError for an unknown key or a reached limit.
 
@@ -535,3 +553,46 @@ class Recorder(Protocol):
 
     def effective(self) -> Iterator[Event]:
         """Yield the events that a resumed run continues from: all but those the user has taken back."""
+
+
+class StepHooks(Protocol):
+    """Called at fixed points of each step. No hook raises. Their changes are authorized and logged like the model's
+    own.
+    """
+
+    def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
+        """Return extra messages for the model before it is asked, as (role, text)."""
+
+    def reply(self, completion: Completion) -> Completion:
+        """Return the reply of the model as it is to be understood."""
+
+    def call(self, call: Call) -> Call:
+        """Return the call to propose instead of this call."""
+
+    def result(self, call: Call, result: Result) -> Result:
+        """Return the result to show to the model, with labels."""
+
+    def hear(self, event: Event) -> None:
+        """Hear an event of the run."""
+
+
+class _NoHooks:
+    """Nothing is changed."""
+
+    def planning(self, messages: Sequence[Message]) -> Sequence[tuple[str, str]]:
+        return ()
+
+    def reply(self, completion: Completion) -> Completion:
+        return completion
+
+    def call(self, call: Call) -> Call:
+        return call
+
+    def result(self, call: Call, result: Result) -> Result:
+        return result
+
+    def hear(self, event: Event) -> None:
+        return
+
+
+NO_HOOKS: StepHooks = _NoHooks()

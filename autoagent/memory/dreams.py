@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from autoagent.core.codec import check_time, lines_of
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
 from autoagent.core.memory import Dream, RetrievedMemory
-from autoagent.core.record_codec import check_time, lines_of
 from autoagent.text.quoting import Marks, defuse
 from autoagent.text.sanitize import valid
 

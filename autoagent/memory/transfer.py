@@ -25,12 +25,12 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from autoagent.core.codec import LATEST, check_time, from_plain
 from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, origin_of
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder, MemoryStore
-from autoagent.core.record_codec import LATEST, check_time, from_plain
 from autoagent.memory.dreams import Journal
 from autoagent.memory.embedders.scale import scale_of
 from autoagent.text.sanitize import valid

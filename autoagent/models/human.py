@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StopRun
-from autoagent.core.model import Asking, Completion, Message, Price, Usage
-from autoagent.core.native_calls import flat
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.prompt_style import FULL
+from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage, without_calls
 from autoagent.core.protocols import Listener
+from autoagent.core.task import Outcome, Status
 
 if TYPE_CHECKING:
     from autoagent.registry.models import ModelOpening
@@ -62,7 +60,7 @@ class HumanModel:
         schema: Mapping[str, Any] | None = None,
     ) -> Completion:
         """Return the person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
-        messages = flat(messages)
+        messages = without_calls(messages)
         for message in messages:
             if message.role != "assistant" and not self._was_shown(message):
                 self._show(f"[{message.role}]\n{message.content}")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, SettingsError
 from autoagent.core.events import Answered, Event, Rejected, RunStarted, Thought
-from autoagent.core.model import Asking, Completion, Message, Price, Usage
-from autoagent.core.prompt_style import FULL
+from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage
 from autoagent.core.protocols import Listener
-from autoagent.core.verdicts import VERIFICATION
+from autoagent.core.task import VERIFICATION
 from autoagent.text.redaction import MASK, holds_mask
 
 if TYPE_CHECKING:

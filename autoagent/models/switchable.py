@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoagent.core.commands import CommandSpec
-from autoagent.core.model import Asking, Completion, Message, Price, Usage
-from autoagent.core.prompt_style import PromptStyle
+from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.protocols import Listener, Model
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urljoin
 
 from autoagent import __version__
 from autoagent.core.errors import CommandError
-from autoagent.core.web import WebPage
+from autoagent.core.services import WebPage
 from autoagent.network.addresses import Address, NetworkGuard, parse
 from autoagent.network.connections import SILENCE_SECONDS, Deadline, adapter, guarded_connect
 from autoagent.network.errors import named

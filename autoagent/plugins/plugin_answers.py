@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autoagent.core.commands import Proposal, Verdict
 from autoagent.core.errors import StopRun
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer
+from autoagent.core.task import Outcome, Status
 from autoagent.plugins.plugin_hooks import PluginHooks
 
 _YES = frozenset({"y", "yes", "yeah", "yep", "ok", "okay", "sure", "alright", "approve", "authorise", "authorize"})

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError
-from autoagent.core.model import Asking, Completion, Message, Price, Usage
-from autoagent.core.prompt_style import FULL
+from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage
 from autoagent.core.protocols import Listener, Model
 from autoagent.plugins.plugin_hooks import PluginHooks
 

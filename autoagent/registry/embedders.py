@@ -10,8 +10,8 @@ from autoagent.registry.plugins import imported_when_called
 from autoagent.registry.table import Registered, Table
 
 if TYPE_CHECKING:
-    from autoagent.core.finding import Finding
     from autoagent.core.protocols import Embedder, Listener
+    from autoagent.core.services import Finding
     from autoagent.registry.models import ModelSettings
 
 

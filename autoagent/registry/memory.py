@@ -12,8 +12,8 @@ from autoagent.registry.table import Registered, Table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autoagent.core.finding import Finding
     from autoagent.core.protocols import Embedder, MemoryStore
+    from autoagent.core.services import Finding
 
 
 @dataclass(frozen=True, slots=True)

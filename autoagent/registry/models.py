@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from autoagent.core.events import Event
-    from autoagent.core.finding import Finding
     from autoagent.core.protocols import Listener, Model
+    from autoagent.core.services import Finding
     from autoagent.core.task import Task
 
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal, Protocol
 
-from autoagent.core.commands import Change, Parameter, Proposal, Verdict
+from autoagent.core.commands import ANY_TEXT, Change, Parameter, Proposal, Question, QuestionKind, Verdict
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.events import Dropped
 from autoagent.core.memory import memory_name
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer
-from autoagent.core.questions import ANY_TEXT, Question, QuestionKind
+from autoagent.core.task import Outcome, Status
 from autoagent.core.tool_servers import PREFIX
 from autoagent.safety.rules import Rule, Rulebook
 from autoagent.text.redaction import MASK, holds_mask

@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from autoagent.core.commands import Question, QuestionKind
 from autoagent.core.errors import StateError
-from autoagent.core.questions import Question, QuestionKind
 
 LONGEST = 100_000  # characters of an answer
 _MOST = 2_000_000  # bytes of a file that is read

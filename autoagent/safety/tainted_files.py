@@ -21,9 +21,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from autoagent.core.codec import lines_of
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
-from autoagent.core.record_codec import lines_of
 from autoagent.workspace.gate import folder_named
 
 LOOKED_AT = 20_000  # files searched for one of the user's own; if there are more, one is assumed

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autoagent.core.errors import CommandError
-from autoagent.core.programs import ProcessExit
+from autoagent.core.services import ProcessExit
 from autoagent.sandbox.limits import MB, ProcessLimits
 from autoagent.sandbox.startup_gate import HeldStart
 from autoagent.sandbox.usage import Use, shared_memory, use_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoagent.core.errors import CommandError
-from autoagent.core.programs import BackgroundProcess, ProcessExit
+from autoagent.core.services import BackgroundProcess, ProcessExit
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.process import Boundary, Launch, Process
 from autoagent.workspace.gate import Workspace, shown

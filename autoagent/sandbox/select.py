@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from autoagent.core.errors import CommandError, SetupError
-from autoagent.core.programs import ProcessExit
 from autoagent.core.protocols import Sandbox
+from autoagent.core.services import ProcessExit
 from autoagent.registry.sandbox import AUTO, KINDS, SandboxKind
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.mounts import python_places

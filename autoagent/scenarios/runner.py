@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SettingsError, StateError
+from autoagent.log.reader import read, run_ids
 from autoagent.registry.memory import NOTHING
-from autoagent.runs.log_reader import read, run_ids
 from autoagent.scenarios.assertions import SessionOutcome, differences
 from autoagent.scenarios.process import run_at_terminal, run_on_pipes
 from autoagent.scenarios.scenario import CONFIG, RUN, GivenFile, Scenario, ScenarioSession

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from autoagent.core.verdicts import VERIFIER
+from autoagent.core.task import VERIFIER
 
 _POLL = 0.01  # seconds until the server notices that it is to stop
 _WAYS = ("tools", "response_format")  # of asking for a command; what is left is plain text

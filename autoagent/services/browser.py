@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import CommandError
-from autoagent.core.web import WebPage
+from autoagent.core.services import WebPage
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright, Route

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from autoagent.core.errors import CommandError
-from autoagent.core.web import SearchHit, SearchResults
+from autoagent.core.services import SearchHit, SearchResults
 from autoagent.network.addresses import NetworkGuard, parse
 from autoagent.network.client import HttpClient
 

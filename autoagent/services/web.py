@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autoagent.core.web import SearchResults, WebPage
+from autoagent.core.services import SearchResults, WebPage
 from autoagent.network.addresses import parse
 from autoagent.network.client import HttpClient
 from autoagent.network.downloads import OpenPart, Progress, download

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from autoagent.core.errors import SettingsError
-from autoagent.core.skills import Skill
+from autoagent.core.services import Skill
 from autoagent.session.permissions import UntrustedValue
 from autoagent.text.text_file import is_inside, is_there, open_regular, read_text
 from autoagent.text.yaml_file import mapping_of

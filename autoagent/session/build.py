@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from autoagent import __version__
+from autoagent.agent.budget import Budget, RunLimits, requests_for
 from autoagent.commands.registry import Command, Registry
-from autoagent.core.commands import CommandSpec
+from autoagent.core.commands import CommandSpec, Question
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.core.events import Changed, Event, Resumed, RunStarted
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
-from autoagent.core.model import Message, Usage
+from autoagent.core.model import SMALL_WINDOW, Message, Usage
 from autoagent.core.protocols import Authorizer, Model
-from autoagent.core.questions import Question
 from autoagent.core.task import Task
-from autoagent.core.window import SMALL_WINDOW
 from autoagent.models.local import weights
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelOpening, parse_model
-from autoagent.runs.budget import Budget, RunLimits, requests_for
 from autoagent.safety.approval import Ask, Continuous, FailClosed, RuleAuthorizer, UserAnswer, read_answer
 from autoagent.safety.rules import SavedRules
 from autoagent.session.extension_hooks import heard, hooked_authorizer, hooked_model, hooked_registry, rendered
@@ -165,7 +163,7 @@ def model_of_worker(settings: Settings, console: Console, model: Model, key: str
 
 
 def _opening(settings: Settings, console: Console, argument: str, answered: int = 0, agent: str = "") -> ModelOpening:
-    from autoagent.runs.log_reader import find_run, read
+    from autoagent.log.reader import find_run, read
 
     def recording(run: str) -> Iterator[Event]:
         events = read(settings.state_dir, find_run(settings.state_dir, run))
@@ -278,8 +276,7 @@ def describe(
     import json
 
     from autoagent.core import command_schema
-    from autoagent.core.prompt_style import FILE
-    from autoagent.core.window import reply_tokens
+    from autoagent.core.model import FILE, reply_tokens
     from autoagent.prompt import system_prompt
     from autoagent.text.tokens import PER_MESSAGE, counter
 
@@ -320,8 +317,8 @@ def describe(
 
 def _check_room(start: RunStarted, count: Count) -> None:
     """Raise SettingsError if the system prompt leaves no room for a history in the model's window."""
-    from autoagent.core.window import is_workable
-    from autoagent.runs.history import History
+    from autoagent.agent.history import History
+    from autoagent.core.model import is_workable
 
     history = History(count)
     history.add(start)

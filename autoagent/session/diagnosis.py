@@ -18,8 +18,8 @@ from autoagent.commands import selection
 from autoagent.commands.selection import all_names
 from autoagent.commands.support.shell_lists import shell_rule
 from autoagent.core.errors import CommandError, SettingsError, SetupError
-from autoagent.core.finding import Finding
 from autoagent.core.protocols import Sandbox
+from autoagent.core.services import Finding
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import PROVIDERS

@@ -11,16 +11,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from autoagent.agent.budget import Budget
 from autoagent.commands.registry import Registry
+from autoagent.core.codec import to_json
 from autoagent.core.errors import CommandError, ForUser, SettingsError, SetupError, StopRun
-from autoagent.core.event_codec import to_json
 from autoagent.core.events import Ended, Event, Resumed, Thought
 from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Model
-from autoagent.runs.budget import Budget
-from autoagent.runs.event_log import EventLog
+from autoagent.core.task import Outcome, Status
+from autoagent.log.event_log import EventLog
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
@@ -33,6 +33,7 @@ from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
+    from autoagent.agent.state import Policy, Tools
     from autoagent.commands.context import Context
     from autoagent.loop import Agent
     from autoagent.safety.rules import Rulebook
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from autoagent.session.folder_texts import FolderTexts
     from autoagent.session.plan import RunPlan
     from autoagent.session.services import MemoryParts
-    from autoagent.steps.run_state import Policy, Tools
     from autoagent.subagents.pool import WorkerPool
     from autoagent.subagents.worker import Build, Runner, Worker, WorkerSpec
     from autoagent.terminal.signals import Interrupts
@@ -147,16 +147,16 @@ def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
 @contextmanager
 def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
     """Open all parts of the run. Close them in the reverse order in any case."""
+    from autoagent.agent.state import Policy, Tools
     from autoagent.commands.selection import all_specs
+    from autoagent.log.checkpoint import Checkpoint
     from autoagent.models.switchable import SwitchableModel
-    from autoagent.runs.checkpoint import Checkpoint
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.attachments import Attachments
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import open_context
     from autoagent.session.steering import RunSteering
-    from autoagent.steps.run_state import Policy, Tools
     from autoagent.terminal.signals import Interrupts
     from autoagent.workspace.lock import sole_writer
 
@@ -313,12 +313,12 @@ def builder(
     Everything opened is used by one thread alone, except a model and an embedder declared as shared. A sub-agent's
     programs are its own and end with it.
     """
+    from autoagent.agent.state import Policy, Tools
+    from autoagent.agent.surroundings import changes_files
     from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
     from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import MemoryParts, open_context
-    from autoagent.steps.run_state import Policy, Tools
-    from autoagent.steps.surroundings import changes_files
     from autoagent.subagents.worker import Worker
 
     specs = (*registry.specs, *all_specs())

@@ -10,9 +10,9 @@ from typing import Any
 
 from autoagent.core.errors import StateError
 from autoagent.core.events import Changed, Ended, Event, Rejected, Resumed, Rewound, RunStarted, SystemNotice, Thought
-from autoagent.core.outcome import Status
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import effective, log_path, read, run_ids
+from autoagent.core.task import Status
+from autoagent.log.event_log import EventLog
+from autoagent.log.reader import effective, log_path, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
 from autoagent.settings import EMBEDDER, Settings

@@ -10,7 +10,7 @@ from pathlib import Path
 from autoagent.commands.registry import Command
 from autoagent.commands.skills import skill_commands
 from autoagent.core.errors import CommandError, SettingsError
-from autoagent.core.skills import Skill
+from autoagent.core.services import Skill
 from autoagent.session.agent_files import (
     AGENTS_FILE,
     SKILL_FOLDERS,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autoagent.core.commands import Question
 from autoagent.core.errors import CommandError
 from autoagent.core.events import Event, Feedback
 from autoagent.core.protocols import Inbox
-from autoagent.core.questions import Question
 from autoagent.terminal.console import Console
 
 

@@ -12,6 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from autoagent.agent.authorize import Authorization
+from autoagent.agent.budget import Budget
+from autoagent.agent.execute import Execution
+from autoagent.agent.progress import LoopGuard
+from autoagent.agent.state import Events, Policy, RunState, Tools
 from autoagent.commands import selection
 from autoagent.commands.registry import Registry
 from autoagent.core import command_schema
@@ -20,20 +25,14 @@ from autoagent.core.errors import CommandError, ForUser, ModelError, ReplyError,
 from autoagent.core.events import Decided, Ended, Event, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Completion, Thoughts, Usage
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Model, Recorder
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.core.tool_servers import ServerAnswer, ServerTool
-from autoagent.runs.budget import Budget
-from autoagent.runs.loop_guard import LoopGuard
 from autoagent.safety.approval import Continuous, FailClosed, RuleAuthorizer
 from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_authorizer, hooked_registry
 from autoagent.session.session import Session
 from autoagent.settings import Settings
-from autoagent.steps.authorization import Authorization
-from autoagent.steps.execution import Execution
-from autoagent.steps.run_state import Events, Policy, RunState, Tools
 from autoagent.text.quoting import EXPLANATION, marked
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ def serve_commands(session: Session, console: Console) -> None:
 
     Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
-    from autoagent.runs.event_log import EventLog
+    from autoagent.log.event_log import EventLog
     from autoagent.safety.exfiltration_guard import ExfiltrationGuard
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.services.mcp.server import serve

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from autoagent.commands.registry import Command, Registry
 from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.errors import CommandError, SetupError
-from autoagent.core.hooks import NO_HOOKS, StepHooks
+from autoagent.core.protocols import NO_HOOKS, StepHooks
 from autoagent.core.task import Goal, Task
 from autoagent.session.dotenv import read_dotenv
 from autoagent.session.plugins_config import PluginEntry, configured

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from autoagent.agent.history import History, Moment, build_step_prompt
+from autoagent.agent.progress import LoopGuard
+from autoagent.agent.work import Work
 from autoagent.commands.registry import Registry
 from autoagent.commands.selection import LOADER, all_commands, grouped
 from autoagent.core.commands import CommandSpec
@@ -22,13 +25,9 @@ from autoagent.core.events import (
     Thought,
 )
 from autoagent.core.memory import LeftOut, RetrievedMemory
-from autoagent.core.window import SMALL_WINDOW
+from autoagent.core.model import SMALL_WINDOW
+from autoagent.log.reader import effective
 from autoagent.prompt import Prompt, recollection_lines
-from autoagent.runs.history import History
-from autoagent.runs.log_reader import effective
-from autoagent.runs.loop_guard import LoopGuard
-from autoagent.runs.work import Work
-from autoagent.steps.step_prompt import Moment, build_step_prompt
 from autoagent.text.tokens import Count
 
 

@@ -24,9 +24,9 @@ from autoagent.core.events import (
     Thought,
     Undone,
 )
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import read
-from autoagent.runs.workspace_history import WorkspaceHistory
+from autoagent.log.event_log import EventLog
+from autoagent.log.reader import read
+from autoagent.log.workspace_history import WorkspaceHistory
 from autoagent.session.permissions import hold_workspace
 from autoagent.text.sanitize import escape, shorten
 from autoagent.workspace.gate import Workspace

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SettingsError, SetupError, StopRun
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.task import Task
+from autoagent.core.task import Outcome, Status, Task
 from autoagent.session.agent_files import untrusted_texts
 from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
 from autoagent.session.permissions import UntrustedValue

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from autoagent.core.errors import ForUser, ModelError, SettingsError, StateError
 from autoagent.core.events import AgentMessage, Changed, Dropped, Event, SystemNotice
 from autoagent.core.task import MOST_GOALS
+from autoagent.log.reader import read
 from autoagent.registry.models import model_forms
-from autoagent.runs.log_reader import read
 from autoagent.session import build
 from autoagent.session.restoring import RunWriter, history_of_run, undo
 from autoagent.text.typed_goal import parse_goal, remark, typed
 
 if TYPE_CHECKING:
+    from autoagent.agent.budget import Budget
     from autoagent.commands.registry import Registry
     from autoagent.core.commands import Change
     from autoagent.core.protocols import Model
     from autoagent.core.task import Goal, Task
     from autoagent.models.switchable import SwitchableModel
-    from autoagent.runs.budget import Budget
     from autoagent.session.attachments import Attachments
     from autoagent.session.plan import RunPlan
     from autoagent.settings import Settings

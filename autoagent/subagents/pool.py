@@ -24,16 +24,15 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
+from autoagent.agent.budget import Budget
 from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
 from autoagent.core.events import Ended, Event, Returned
 from autoagent.core.memory import Origin
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Authorizer, Listener, Recorder
-from autoagent.core.task import Task
-from autoagent.runs.budget import Budget
-from autoagent.runs.subagent_state import SubAgentState
+from autoagent.core.task import Outcome, Status, Task
 from autoagent.safety.approval import AuthorizerWrapper
+from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.subagents.worker import Build, Mailbox, PoolActions, RunningWorker
 
 PATIENCE = 3.0  # seconds until a sub-agent that is to end is left to its thread

@@ -12,17 +12,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from autoagent.core.agents import SubAgent
+from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StopRun
 from autoagent.core.events import AgentMessage, Ended, Event, RunStarted
 from autoagent.core.levels import LEVELS, Level, without_thinking
 from autoagent.core.memory import Origin
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.protocols import Authorizer, Listener, Recorder
-from autoagent.core.task import Goal, Task
-from autoagent.runs.budget import Budget
-from autoagent.runs.subagent_state import SubAgentState
+from autoagent.core.protocols import Authorizer, Listener, Recorder, SubAgent
+from autoagent.core.task import Goal, Outcome, Status, Task
+from autoagent.subagents.subagent_state import SubAgentState
 
 SHARE = 0.25  # of what its starter has left, for each sub-agent
 LONGEST_WAIT = 600.0  # seconds

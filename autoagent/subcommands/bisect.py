@@ -12,8 +12,8 @@ import click
 
 from autoagent.core.errors import StateError
 from autoagent.core.events import RunStarted
-from autoagent.core.programs import ProcessExit
-from autoagent.runs.log_reader import find_run
+from autoagent.core.services import ProcessExit
+from autoagent.log.reader import find_run
 from autoagent.session.earlier_runs import last_start
 from autoagent.session.restoring import history_of_run, open_snapshots, workspace_of
 from autoagent.session.services import open_sandbox

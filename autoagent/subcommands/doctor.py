@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from autoagent.core.finding import Finding
+from autoagent.core.services import Finding
 from autoagent.session.diagnosis import examine
 from autoagent.terminal.output import echo, echo_json
 

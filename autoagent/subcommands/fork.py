@@ -13,8 +13,8 @@ import click
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Event, Feedback, Forked, RunStarted, Snapshot
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import find_run, read
+from autoagent.log.event_log import EventLog
+from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.drive import Leg, drive, next_wish, told_as_event

@@ -11,7 +11,7 @@ import click
 
 from autoagent import __version__
 from autoagent.core.events import Resumed, RunStarted
-from autoagent.runs.log_reader import find_run, read
+from autoagent.log.reader import find_run, read
 from autoagent.session import build
 from autoagent.session.prompt_replay import verify
 from autoagent.session.session import Session

@@ -12,9 +12,9 @@ import click
 
 from autoagent.core.errors import StateError
 from autoagent.core.events import Rejected, Rewound, RunStarted, Thought
-from autoagent.core.outcome import Status
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import find_run, read
+from autoagent.core.task import Status
+from autoagent.log.event_log import EventLog
+from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.attachments import PIPED, with_piped_input

@@ -13,13 +13,12 @@ import click
 
 from autoagent.core.errors import SettingsError, SetupError, StopRun
 from autoagent.core.model import Usage
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Model
-from autoagent.core.task import Task
+from autoagent.core.task import Outcome, Status, Task
+from autoagent.log.event_log import EventLog
 from autoagent.models.servers import find_servers
 from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
-from autoagent.runs.event_log import EventLog
 from autoagent.session import build
 from autoagent.session.attachments import with_piped_input
 from autoagent.session.dotenv import store_variables

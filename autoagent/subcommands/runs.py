@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from autoagent.agent.stats import RunStats
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event, Forked, RunStarted
-from autoagent.runs.log_reader import find_run, read, run_ids
-from autoagent.runs.stats import RunStats
+from autoagent.log.reader import find_run, read, run_ids
 from autoagent.session import build
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here

@@ -13,7 +13,7 @@ import click
 from autoagent.core.commands import Call
 from autoagent.core.errors import SettingsError, StateError, StopRun
 from autoagent.core.events import Event, Returned, RunStarted, Started
-from autoagent.core.outcome import Outcome, Status
+from autoagent.core.task import Outcome, Status
 from autoagent.session.agent_files import SKILL_FILE, SKILL_FOLDERS, skill_parts, skills_in, untrusted_skill
 from autoagent.session.folder_texts import user_skills_path
 from autoagent.session.session import Session, claimed_state
@@ -56,7 +56,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
     """
     from autoagent.commands.support.diff import unified
     from autoagent.core.model import Message
-    from autoagent.runs.log_reader import find_run, read
+    from autoagent.log.reader import find_run, read
     from autoagent.session.build import mask_of, open_console, open_model
 
     settings = Session.open(ctx.obj).settings

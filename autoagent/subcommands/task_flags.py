@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from autoagent.core.events import RunStarted
-from autoagent.core.outcome import Status
-from autoagent.core.task import MOST_GOALS, Goal, Task
+from autoagent.core.task import MOST_GOALS, Goal, Status, Task
 from autoagent.settings import Settings
 from autoagent.text.typed_goal import parse_goal, remark
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import click
 
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import find_run
+from autoagent.log.event_log import EventLog
+from autoagent.log.reader import find_run
 from autoagent.session import build
 from autoagent.session.earlier_runs import last_start, tell_lost
 from autoagent.session.restoring import finish, history_of_run, open_snapshots, outcome_line, workspace_of

@@ -14,7 +14,7 @@ from autoagent.core.errors import ReplyError
 from autoagent.core.events import Rejected, Thought
 from autoagent.core.memory import LeftOut, RetrievedMemory, memory_name, origin_of
 from autoagent.core.model import Thoughts
-from autoagent.runs.log_reader import find_run, read
+from autoagent.log.reader import find_run, read
 from autoagent.session import build
 from autoagent.session.earlier_runs import session_of_run
 from autoagent.session.prompt_replay import Traced, trace

@@ -19,21 +19,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, ModelError, NoMoneyException, SettingsError, StopRun
 from autoagent.core.events import Acted, Answered, Checked, Event, Published, Spent
 from autoagent.core.memory import Origin
-from autoagent.core.model import Completion, Usage
+from autoagent.core.model import Completion, Usage, reply_tokens
 from autoagent.core.model import Message as PromptMessage
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Model
-from autoagent.core.task import Goal, Task
-from autoagent.core.window import reply_tokens
+from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.models.watch import Watch
 from autoagent.reply.file_reply import in_block
-from autoagent.runs.budget import Budget
-from autoagent.runs.subagent_state import SubAgentState
 from autoagent.subagents.pool import WorkerPool
+from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.subagents.worker import DECIDED, RunningWorker, WorkerSpec
 from autoagent.teams.llm import WORKING
 from autoagent.teams.memory import Memory

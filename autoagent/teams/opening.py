@@ -12,12 +12,11 @@ from autoagent.commands.registry import Command, Registry
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import NoMoneyException, SettingsError, StateError, StopRun
 from autoagent.core.events import Ended, Resumed, RoundBegan, RunStarted
-from autoagent.core.outcome import Status
+from autoagent.core.model import reply_tokens
 from autoagent.core.protocols import Model
-from autoagent.core.task import Goal, Task
-from autoagent.core.window import reply_tokens
-from autoagent.runs.event_log import EventLog
-from autoagent.runs.log_reader import find_run, read
+from autoagent.core.task import Goal, Status, Task
+from autoagent.log.event_log import EventLog
+from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.drive import OpenedRun, drive

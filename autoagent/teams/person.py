@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoagent.core.commands import Question
 from autoagent.core.errors import StopRun
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.questions import Question
+from autoagent.core.task import Outcome, Status
 
 if TYPE_CHECKING:
     from autoagent.teams.role import Role

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autoagent.agent.budget import Budget, RunLimits
 from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsError, SetupError, StateError, StopRun
 from autoagent.core.events import (
     Acted,
@@ -28,10 +29,8 @@ from autoagent.core.events import (
     RunStarted,
 )
 from autoagent.core.memory import Origin
-from autoagent.core.outcome import Outcome, Status
 from autoagent.core.protocols import Recorder
-from autoagent.core.task import Task
-from autoagent.runs.budget import Budget, RunLimits
+from autoagent.core.task import Outcome, Status, Task
 from autoagent.subagents.worker import Worker, WorkerSpec
 from autoagent.teams.environment import Environment
 from autoagent.teams.member import Member, Office, Round, published

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from autoagent.core.commands import Proposal
+from autoagent.agent.stats import RunStats
+from autoagent.core.codec import to_json
+from autoagent.core.commands import ANY_TEXT, Proposal, Question
 from autoagent.core.errors import StateError, StopRun
-from autoagent.core.event_codec import to_json
 from autoagent.core.events import (
     Changed,
     Decided,
@@ -41,9 +42,7 @@ from autoagent.core.events import (
 )
 from autoagent.core.memory import memory_name
 from autoagent.core.model import Thoughts
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.questions import ANY_TEXT, Question
-from autoagent.runs.stats import RunStats
+from autoagent.core.task import Outcome, Status
 from autoagent.safety.approval import read_answer
 from autoagent.terminal import highlighting, rendering
 from autoagent.terminal.activity import Activity

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoagent.core.commands import Proposal
+from autoagent.core.commands import Proposal, Question
 from autoagent.core.errors import StateError, StopRun
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.questions import Question
+from autoagent.core.task import Outcome, Status
 from autoagent.safety.open_questions import HeldQuestion, OpenQuestion, OpenQuestions
 from autoagent.terminal.attention import Attention
 from autoagent.terminal.line_editor import LOOK, Watch

@@ -32,7 +32,7 @@ from autoagent.core.events import (
     Verified,
 )
 from autoagent.core.model import Thoughts
-from autoagent.core.outcome import Status
+from autoagent.core.task import Status
 from autoagent.terminal import markdown
 from autoagent.terminal.highlighting import highlighter
 from autoagent.text.facts import PURPOSE, facts_in
@@ -41,7 +41,7 @@ from autoagent.text.sanitize import escape, fold_blanks, mixed_script, shorten, 
 from autoagent.text.wrapping import cut, wrap
 
 if TYPE_CHECKING:
-    from autoagent.runs.stats import RunStats, Standing
+    from autoagent.agent.stats import RunStats, Standing
 
 MORE_THOUGHTS = "(t = all)"
 NAMED_COMMANDS = 12  # of those offered; where there are more, their number is told

@@ -10,7 +10,7 @@ from autoagent.terminal.rendering import STANDINGS, Canvas, at_host, counted, du
 from autoagent.text.sanitize import escape, shorten
 
 if TYPE_CHECKING:
-    from autoagent.runs.stats import RunStats
+    from autoagent.agent.stats import RunStats
 
 MOST_FILES = 12  # named; of further ones the number is told
 GOAL_CHARACTERS = 300

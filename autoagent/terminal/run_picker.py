@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoagent.core.errors import StopRun
-from autoagent.core.outcome import Outcome, Status
+from autoagent.core.task import Outcome, Status
 from autoagent.terminal.setup_wizard import SetupTerminal
 from autoagent.text.ages import ago
 from autoagent.text.wrapping import cut

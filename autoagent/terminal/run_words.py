@@ -11,7 +11,7 @@ from autoagent.terminal import rendering
 from autoagent.terminal.rendering import Canvas
 
 if TYPE_CHECKING:
-    from autoagent.runs.stats import RunStats
+    from autoagent.agent.stats import RunStats
 
 WORDS: Mapping[str, str] = {
     "cost": "what the run has cost so far, and its budget",

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.model import Message
-from autoagent.core.outcome import Outcome, Status
-from autoagent.core.task import MOST_GOALS, Goal, Task
+from autoagent.core.task import MOST_GOALS, Goal, Outcome, Status, Task
 from autoagent.models.servers import HOSTED, USUAL_PORTS, Hosted, Server, list_models
 from autoagent.registry.models import PROVIDERS, Provider
 from autoagent.settings import Settings

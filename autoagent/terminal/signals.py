@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from autoagent.core.errors import StopRun
-from autoagent.core.outcome import Outcome, Status
+from autoagent.core.task import Outcome, Status
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _LOOKS = (0.05, 0.2, 0.75)  # seconds after a signal, and from one look to the next

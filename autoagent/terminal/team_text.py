@@ -11,7 +11,7 @@ from autoagent.terminal.rendering import Canvas, Ink
 from autoagent.text.sanitize import escape, fold_blanks, shorten_text
 
 if TYPE_CHECKING:
-    from autoagent.runs.stats import RunStats
+    from autoagent.agent.stats import RunStats
 
 MESSAGE_CHARACTERS, MESSAGE_LINES = 4000, 60  # of one message
 _INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # of the roles, one after the other

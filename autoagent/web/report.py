@@ -14,6 +14,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
+from autoagent.agent.stats import RunStats
 from autoagent.core.events import (
     AgentMessage,
     Changed,
@@ -42,7 +43,6 @@ from autoagent.core.events import (
     Verified,
 )
 from autoagent.core.model import Usage
-from autoagent.runs.stats import RunStats
 from autoagent.text.sanitize import escape
 
 ROOM = 1_200_000  # characters for all long texts of a report together

@@ -24,9 +24,9 @@ import zlib
 from collections import Counter, deque
 from pathlib import Path
 
-import autoagent.runs.checkpoint as checkpoint
+import autoagent.log.checkpoint as checkpoint
 from autoagent.cli import main
-from autoagent.steps.run_state import RunState
+from autoagent.agent.state import RunState
 
 def plain(value):
     if isinstance(value, (set, frozenset)):

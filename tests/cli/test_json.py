@@ -9,7 +9,7 @@ import pytest
 from driver import FINISH, GOAL, Home
 from server import ScriptedServer, command
 
-from autoagent.core.event_codec import from_json
+from autoagent.core.codec import from_json
 from autoagent.settings import GROUPS
 
 

@@ -15,7 +15,7 @@ from driver import FINISH, Home
 from server import ScriptedServer, command
 
 from autoagent.core.events import Event
-from autoagent.runs.log_reader import read
+from autoagent.log.reader import read
 from autoagent.services.browser import PROGRAMS
 from autoagent.web.report import page_of
 

@@ -10,10 +10,10 @@ import pytest
 from autoagent.commands import agents
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.core.agents import SubAgent
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import CommandError
 from autoagent.core.memory import Origin
+from autoagent.core.protocols import SubAgent
 from autoagent.memory.none import NoMemory
 from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace

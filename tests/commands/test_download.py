@@ -17,7 +17,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, Proposal, Result
 from autoagent.core.errors import CommandError
-from autoagent.core.web import SearchResults
+from autoagent.core.services import SearchResults
 from autoagent.memory.none import NoMemory
 from autoagent.network.addresses import NetworkGuard, exceptions
 from autoagent.network.client import HttpClient

@@ -20,9 +20,8 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import CommandError, SetupError
-from autoagent.core.programs import ProcessExit
 from autoagent.core.protocols import Sandbox
-from autoagent.core.web import SearchResults, WebPage
+from autoagent.core.services import ProcessExit, SearchResults, WebPage
 from autoagent.memory.none import NoMemory
 from autoagent.network.addresses import Address, NetworkGuard, exceptions
 from autoagent.network.client import HttpClient

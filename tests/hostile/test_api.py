@@ -9,7 +9,7 @@ import pytest
 from cli.driver import FINISH, GOAL
 from server import Broken, Fault, ScriptedServer, Step, command
 
-from autoagent.steps.model_turn import SHORTENINGS
+from autoagent.agent.think import SHORTENINGS
 
 from .driver import room
 

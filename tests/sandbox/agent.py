@@ -17,7 +17,7 @@ from typing import Any
 
 import autoagent
 from autoagent.core.errors import ForUser
-from autoagent.core.programs import ProcessExit
+from autoagent.core.services import ProcessExit
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.workspace.gate import Workspace

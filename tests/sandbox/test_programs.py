@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from autoagent.core.errors import CommandError, SetupError
-from autoagent.core.programs import ProcessExit
 from autoagent.core.protocols import Sandbox
+from autoagent.core.services import ProcessExit
 from autoagent.sandbox.limits import ProcessLimits
 from autoagent.sandbox.select import open_sandbox
 from autoagent.workspace.gate import Workspace

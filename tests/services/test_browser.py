@@ -16,7 +16,7 @@ from loopback_site import Site, answer, redirect
 from website import page, resource
 
 from autoagent.core.errors import CommandError
-from autoagent.core.web import WebPage
+from autoagent.core.services import WebPage
 from autoagent.network.addresses import NetworkGuard, exceptions
 from autoagent.network.client import HttpClient
 from autoagent.services import browser
@@ -168,7 +168,7 @@ def test_a_page_that_grows_is_cut() -> None:
 
 LOOK_AROUND = """
 from pathlib import Path
-from autoagent.core.web import WebPage
+from autoagent.core.services import WebPage
 from autoagent.services import browser
 
 def fetch(url, *, limit):

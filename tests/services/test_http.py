@@ -16,7 +16,7 @@ import pytest
 from loopback_site import Authority, Site, Visit, answer, names, needs_openssl, redirect
 
 from autoagent.core.errors import CommandError
-from autoagent.core.web import WebPage
+from autoagent.core.services import WebPage
 from autoagent.network.addresses import NetworkGuard, exceptions
 from autoagent.network.client import HttpClient
 from autoagent.network.connections import Deadline

@@ -15,7 +15,7 @@ from website import page, resource
 from website import search as searxng_over
 
 from autoagent.core.errors import CommandError
-from autoagent.core.web import SearchHit, SearchResults
+from autoagent.core.services import SearchHit, SearchResults
 from autoagent.services import search
 from autoagent.services.search import ENGINES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from autoagent.core.programs import ProcessExit
+from autoagent.core.services import ProcessExit
 
 _NOT_EXECUTABLE, _NOT_FOUND, _BY_SIGNAL = 126, 127, 128  # statuses that shells give a meaning (POSIX, XCU 2.8.2)
 

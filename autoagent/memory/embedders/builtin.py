@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoagent.core.finding import Finding
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Embedder
+from autoagent.core.services import Finding
 
 if TYPE_CHECKING:
     from autoagent.registry.embedders import EmbedderOpening

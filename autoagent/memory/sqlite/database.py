@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import StateError
-from autoagent.core.finding import Finding
+from autoagent.core.services import Finding
 
 FILE = "memory.db"
 LOCK = "lock"

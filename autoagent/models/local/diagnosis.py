@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from autoagent.core.finding import Finding
+from autoagent.core.services import Finding
 from autoagent.models.local.weights import installed
 from autoagent.registry.models import ModelSettings
 

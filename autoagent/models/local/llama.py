@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, Any
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, ModelError, SetupError
-from autoagent.core.model import Asking, Completion, Message, Price, Usage
-from autoagent.core.native_calls import flat
-from autoagent.core.prompt_style import PromptStyle, style_for
+from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage, style_for, without_calls
 from autoagent.core.protocols import Listener
 from autoagent.models.local import weights
 from autoagent.models.local.gguf import control_tokens, damage, parameters
@@ -160,7 +158,7 @@ class LocalModel:
 
     def _request(self, messages: Sequence[Message], max_tokens: int) -> dict[str, Any]:
         return {
-            "messages": [{"role": told.role, "content": self._plain(told.content)} for told in flat(messages)],
+            "messages": [{"role": told.role, "content": self._plain(told.content)} for told in without_calls(messages)],
             "max_tokens": max_tokens,
             "temperature": self._temperature,
             "cache_prompt": True,

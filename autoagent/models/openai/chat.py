@@ -16,11 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autoagent.core import command_schema, native_calls
+from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec, command_list
 from autoagent.core.errors import ModelError, SetupError
-from autoagent.core.model import Asking, Completion, Message, Price, Usage
-from autoagent.core.prompt_style import PromptStyle, style_for
+from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage, style_for, without_calls
 from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai import wire
@@ -281,7 +280,7 @@ class OpenAIModel:
         """Adapt the messages to another way of asking than theirs: list the commands, describe the form of a reply."""
         if not commands or asking == self._promised:
             return messages
-        *before, last = native_calls.flat(messages)
+        *before, last = without_calls(messages)
         listed = [] if asking == "tools" or self._promised != "tools" else [command_list(commands)]
         added = [*listed, *([command_schema.TEXT_FORM] if asking == "text" else [])]
         return [*before, dataclasses.replace(last, content="\n\n".join([last.content, *added]))]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from autoagent.core.finding import Finding
+from autoagent.core.services import Finding
 from autoagent.models.openai.capabilities import Capabilities, Capability
 from autoagent.models.servers import ProbeAnswer, list_models, request
 from autoagent.network.addresses import is_private

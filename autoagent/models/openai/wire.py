@@ -11,8 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autoagent.core import native_calls
-from autoagent.core.model import Message
+from autoagent.core.model import Message, without_calls
 from autoagent.text.sanitize import valid
 
 # What messages can do without, the dearest last.
@@ -38,7 +37,7 @@ def written(messages: Sequence[Message], without: Collection[str]) -> list[dict[
     if IMAGES in without:
         messages = [replace(m, content=f"{m.content}\n\n{_UNSEEN}", images=()) if m.images else m for m in messages]
     if TOOL_MESSAGES in without:
-        messages = native_calls.flat(messages)
+        messages = without_calls(messages)
     elif USER_AFTER_TOOL in without:
         messages = _bridged(messages)
     if SYSTEM in without and len(messages) > 1 and messages[0].role == "system":

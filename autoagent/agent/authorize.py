@@ -1,0 +1,152 @@
+"""Authorization: asks for a verdict on a proposal, and gives the user the word after Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from autoagent.agent.progress import refusal
+from autoagent.agent.state import Events, Policy, RunState, Tools
+from autoagent.core.commands import Call, Change, Proposal, Verdict
+from autoagent.core.errors import ReplyError, StopRun
+from autoagent.core.events import Decided, Event, Proposed
+from autoagent.core.protocols import Listener
+from autoagent.core.task import Outcome, Status
+from autoagent.text.sanitize import shorten
+
+_EARLIER = "earlier: "  # before the name of who had allowed an end that was put off: nobody is asked a second time
+
+LOGGED_PREVIEW = 100_000  # characters of what a call would change
+
+
+class Authorization:
+    """Asks before a call runs. Waiting for a person does not count as working time."""
+
+    def __init__(self, state: RunState, tools: Tools, policy: Policy, listener: Listener) -> None:
+        self._state = state
+        self._tools = tools
+        self._authorizer = policy.authorizer
+        self._listener = listener
+        self.interruptible = policy.interruptible
+
+    def authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
+        """Return the call to run, perhaps with arguments the user changed, or None if it may not run."""
+        state, proposal = self._state, self._propose(call)
+        if earlier := state.loop_guard.barred(replace(proposal, call=state.logged(call))):
+            reason = refusal(earlier, state.failing())
+            yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
+            return None
+        if reason := self._blind(proposal):
+            yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
+            return None
+        asked = call
+        verdict = yield from self._decide(proposal)
+        while verdict.args is not None or (verdict.change is not None and not verdict.reason):
+            if verdict.change is not None:
+                yield from self._make(verdict.change)
+            try:
+                if verdict.args is not None:
+                    call = self._tools.registry.check(replace(call, args=verdict.args))
+                shown = proposal = self._propose(call)
+            except ReplyError as error:
+                shown = replace(proposal, preview=f"Not changed: {error}")
+            verdict = yield from self._decide(shown)
+        by_user = verdict.by == "user"
+        yield state.record(
+            Decided(
+                call_id=call.id,
+                allowed=verdict.allowed,
+                by=verdict.by,
+                reason="" if by_user else verdict.reason,
+                args=None if call is asked else call.args,
+                elsewhere=verdict.elsewhere,
+            )
+        )
+        if verdict.change is not None:
+            yield from self._make(verdict.change)
+        if by_user and verdict.reason:
+            yield from state.heard(verdict.reason)
+        return proposal if verdict.allowed else None
+
+    def _blind(self, proposal: Proposal) -> str:
+        """Return why a small model may not overwrite this file: it has text that the model has not read."""
+        effects, state = proposal.spec.effects, self._state
+        if not state.start.style.guided or effects is None or not effects.writes_whole:
+            return ""
+        path = str(next(iter(proposal.call.args.values())))
+        workspace = self._tools.context.workspace
+        if not workspace.size(path) or workspace.display(path) in state.work.handled:
+            return ""
+        return f"{path} is there already, and you have not read it. Read it first, or write to another file."
+
+    def interrupted(self) -> Events:
+        """After Ctrl-C, drop any approvals given in advance and ask the user."""
+        try:
+            with self._asking():
+                feedback = self._authorizer.interrupted()
+        except KeyboardInterrupt:
+            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
+        if feedback:
+            yield from self._state.heard(feedback)
+
+    def waits_on(self, reason: str) -> bool:
+        """Return whether the user wants a model that does not answer to be asked again."""
+        try:
+            with self._asking():
+                return self._authorizer.waits_on(reason)
+        except KeyboardInterrupt:
+            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
+
+    def accepts(self, claims: str) -> Verdict:
+        """Return the user's word on goals that nobody could verify."""
+        try:
+            with self._asking():
+                return self._authorizer.accepts(claims)
+        except KeyboardInterrupt:
+            raise StopRun(Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")) from None
+
+    def _make(self, change: Change) -> Events:
+        """Let the change of the user's happen, and yield what it records."""
+        recorded: list[Event] = []
+
+        def record(event: Event) -> Event:
+            recorded.append(self._state.record(event))
+            return recorded[-1]
+
+        change(record)
+        yield from recorded
+
+    def _propose(self, call: Call) -> Proposal:
+        """Return the proposal for a checked call: its preview, its risk, and any warnings."""
+        proposal = self._state.guard.examine(self._tools.registry.propose(call, self._tools.context))
+        if not proposal.guarded:
+            return proposal
+        places = ", ".join(proposal.guarded)
+        warning = f"{places} would run as you later, without a question: git, an editor, a shell or a server does so."
+        return replace(proposal, warning=f"{warning} {proposal.warning}".strip())
+
+    def _decide(self, proposal: Proposal) -> Generator[Event, None, Verdict]:
+        logged = self._state.logged(proposal.call)
+        event = Proposed(
+            call=logged,
+            preview=shorten(proposal.preview, LOGGED_PREVIEW),
+            warning=proposal.warning,
+            masked=logged is not proposal.call,
+            risk=proposal.risk,
+        )
+        while True:
+            yield self._state.record(event)
+            self._listener.proposed(proposal)
+            if (by := self._state.work.allowed_by(proposal.call)) and not proposal.warning:
+                return Verdict(True, f"{_EARLIER}{by.removeprefix(_EARLIER)}")
+            try:
+                with self._asking():
+                    return self._authorizer.decide(proposal)
+            except KeyboardInterrupt:  # it came before there was a question
+                yield from self.interrupted()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        with self.interruptible(), self._state.budget.time.idle():
+            yield

@@ -1,0 +1,127 @@
+"""A call to a model beside the steps of a run: within the budget, and in the log with its answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoagent.agent.state import Policy, RunState
+from autoagent.core.commands import Proposal
+from autoagent.core.errors import ModelError, SetupError, StopRun
+from autoagent.core.events import Answered, Event
+from autoagent.core.model import Completion, Message
+from autoagent.core.protocols import Listener, Model
+from autoagent.core.task import Outcome, Status
+from autoagent.text.tokens import PER_MESSAGE
+
+SECONDS = 60.0  # that a call may take
+LOCAL_SECONDS = 300.0  # the same on this machine's processor, which is slow and costs nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a model: the messages, its purpose in the log, the screen's status line, and the longest reply.
+
+    `schema` is the JSON schema of the answer, for models that can be bound to one. `seconds`: the expected duration to
+    announce, or 0 if an event follows soon.
+    """
+
+    messages: Sequence[Message]
+    purpose: str
+    doing: str
+    reply_tokens: int
+    schema: Mapping[str, Any] | None = None
+    seconds: float = 0.0
+
+
+class SideCall:
+    """Asks a model once for each question. Failures are returned, never raised."""
+
+    def __init__(self, state: RunState, model: Model, policy: Policy, listener: Listener) -> None:
+        self._state = state
+        self._budget = policy.budget
+        self._model = model
+        self._clock = policy.clock
+        self._interruptible = policy.interruptible
+        self._listener = listener
+
+    @property
+    def model(self) -> Model:
+        """The model that answers."""
+        return self._model
+
+    def ask(self, question: Question) -> Generator[Event, None, Answered | str]:
+        """Record and return the answer as it is in the log, or say why there is none."""
+        problem = ""
+        try:
+            completion = self._complete(question)
+        except (ModelError, SetupError, StopRun) as error:
+            problem = str(error)
+        except KeyboardInterrupt:
+            problem = "interrupted"
+        yield from self._state.charge(question.purpose, self._model.take_usage())
+        if problem:
+            return problem
+        prompt = "\n".join(message.content for message in question.messages)
+        answered = self._state.record(
+            Answered(
+                purpose=question.purpose,
+                sha256=hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest(),
+                text=completion.text,
+                usage=completion.usage,
+                truncated=completion.truncated,
+            )
+        )
+        yield answered
+        assert isinstance(answered, Answered)
+        return answered
+
+    def _complete(self, question: Question) -> Completion:
+        model, budget, count = self._model, self._budget, self._state.count
+        sent = sum(count(message.content) + PER_MESSAGE for message in question.messages)
+        sent = int(sent * self._state.history.scale)
+        began = self._clock()
+        budget.check(sent, question.reply_tokens + model.reasoning_room, model.price, began)
+        seconds = LOCAL_SECONDS if model.price and not model.price.prompt else SECONDS
+
+        def heed() -> float:
+            left = min(began + seconds - self._clock(), budget.check_time(self._clock()))
+            if left <= 0:
+                raise StopRun(Outcome(Status.LIMIT, f"the model took longer than {seconds:g} s"))
+            return left
+
+        with self._interruptible():
+            if question.seconds:
+                self._listener.working(question.doing, question.seconds)
+            return model.complete(
+                question.messages,
+                max_tokens=question.reply_tokens,
+                at_most=budget.allowance(sent, model.price),
+                listener=_Once(self._listener, heed),
+                schema=question.schema,
+            )
+
+
+class _Once:
+    """Satisfies Listener: shows nothing of the answer, and waits for no second try."""
+
+    def __init__(self, listener: Listener, heed: Callable[[], float]) -> None:
+        self._listener = listener
+        self._heed = heed
+
+    def text(self, delta: str) -> None:
+        """Show nothing: the answer is shown once it is whole."""
+
+    def waiting(self, reason: str, seconds: float, until: float) -> None:
+        raise StopRun(Outcome(Status.FAILED, reason))
+
+    def heed(self) -> float:
+        return min(self._listener.heed(), self._heed())
+
+    def working(self, what: str, seconds: float) -> None:
+        self._listener.working(what, seconds)
+
+    def proposed(self, proposal: Proposal) -> None:
+        """Nothing is proposed."""

@@ -1,0 +1,213 @@
+"""Conversion between records and the JSON of a file, by the records' annotations; and between events and log lines.
+
+Files may be damaged or written by somebody else. msgspec checks the type of every field while reading. The checks it
+lacks are here. Unknown fields are dropped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from autoagent.core.commands import ResultMeta
+from autoagent.core.events import (
+    EVENTS,
+    VERSION,
+    Event,
+    Labelled,
+    Prompted,
+    Recalled,
+    RunStarted,
+)
+
+if TYPE_CHECKING:  # it is imported when the first record is read
+    import msgspec
+
+
+LATEST = 253_402_214_400.0  # seconds since 1970: the last of a year with four digits, in any time zone
+_LARGEST = 2**63 - 1
+_LONG_NUMBER = re.compile(rb"\d{19}")  # harmless in a text, where it only costs a second look
+
+Record = TypeVar("Record")
+
+
+def to_plain(record: Any) -> Any:
+    """Return a record, and all records in it, as JSON values."""
+    kind = type(record)
+    if kind in _PLAIN:
+        return record
+    if (names := _FIELDS.get(kind)) is not None:
+        return {name: to_plain(getattr(record, name)) for name in names}
+    if kind is dict:
+        return {str(key): to_plain(value) for key, value in record.items()}
+    if isinstance(record, (list, tuple)):
+        return [to_plain(item) for item in record]
+    if isinstance(record, Mapping):
+        return {str(key): to_plain(value) for key, value in record.items()}
+    if dataclasses.is_dataclass(kind):
+        _FIELDS[kind] = tuple(field.name for field in dataclasses.fields(kind))
+        return to_plain(record)
+    return record
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # what most values are
+_FIELDS: dict[type[Any], tuple[str, ...]] = {}  # of the records met so far
+
+
+def from_line(kind: type[Record], line: bytes) -> Record:
+    """Return the record that a line of JSON is. Raises ValueError, which names the field that does not fit."""
+    import msgspec
+
+    try:
+        record: Record = _decoder(cast(Any, kind)).decode(line)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):  # no JSON, or half a pair of surrogates, which Python's own takes
+        return from_plain(kind, _loaded(line))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if _LONG_NUMBER.search(line):
+        _check_numbers(record)
+    return record
+
+
+def lines_of(kind: type[Record], path: Path) -> Iterator[Record]:
+    """Yield the records in a file of lines, skipping lines torn
+    by a crash and lines that are no record. Raises OSError.
+    """
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            yield from_line(kind, line)
+
+
+def from_plain(kind: type[Record], value: Any) -> Record:
+    """Return the record that a JSON value is. Raises ValueError, which names the field that does not fit."""
+    import msgspec
+
+    try:
+        record = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    _check_numbers(record)
+    return record
+
+
+def check_time(seconds: float) -> None:
+    """Raise ValueError for a time that no calendar of ours shows."""
+    if not 0 <= seconds <= LATEST:
+        raise ValueError(f"{seconds:g} is no time, in seconds since 1970")
+
+
+@cache
+def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
+    import msgspec
+
+    return msgspec.json.Decoder(kind)
+
+
+def _loaded(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode(), parse_constant=_refuse)  # of bytes it would guess the encoding
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _check_numbers(record: Any) -> None:
+    """Raise ValueError if a field holds a number that cannot be counted with."""
+    for each in dataclasses.fields(record):
+        value = getattr(record, each.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(item):
+                _check_numbers(item)
+            elif isinstance(item, int) and abs(item) > _LARGEST:
+                raise ValueError(f"{each.name} holds a number beyond 64 bits")
+            elif isinstance(item, float) and not math.isfinite(item):
+                raise ValueError(f"{each.name} holds {item}, which is no number of JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    type: str
+    v: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The logged settings that are read as they are. The others are validated like any setting."""
+
+    budget: float = 0.0
+    protected: tuple[str, ...] = ()
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """Return an event as the JSON object of its log line."""
+    return {"v": VERSION, "type": event.type, **to_plain(event)}
+
+
+def from_json(line: Mapping[str, Any]) -> Event:
+    """Return the event of a log line's object. Fields that this version does not know are dropped.
+
+    Raises:
+        ValueError: the object is no event: of an unknown type or a newer version, or a field that is missing or does
+            not fit, which is named.
+    """
+    return _event(lambda kind: from_plain(kind, line))
+
+
+def event_of(line: bytes) -> Event:
+    """Return the event of a line as it stands in the log. Raises ValueError, as `from_json`."""
+    return _event(lambda kind: from_line(kind, line))
+
+
+def _event(read: Callable[[type[Any]], Any]) -> Event:
+    """Return the event that `read` gives when asked for a record type. Raises ValueError."""
+    try:
+        envelope = read(_Envelope)
+    except ValueError as error:
+        raise ValueError(f"no event: {error}") from None
+    if envelope.v > VERSION:
+        raise ValueError(f"event version {envelope.v} is newer than this program's {VERSION}")
+    kind = EVENTS.get(envelope.type)
+    if kind is None:
+        raise ValueError(f"unknown event type {envelope.type!r}")
+    try:
+        return _checked(read(kind))
+    except ValueError as error:
+        raise ValueError(f"misshapen {kind.type} event: {error}") from None
+
+
+def _checked(event: Event) -> Event:
+    for t in _times(event):
+        check_time(t)
+    if event.step < 0:
+        raise ValueError("the step is below 0")
+    if isinstance(event, RunStarted):
+        from_plain(_Kept, event.settings)
+    elif isinstance(event, Labelled) and event.data:
+        from_plain(ResultMeta, {name: value for name, value in event.data.items() if name != "details"})
+    return event
+
+
+def _times(event: Event) -> Iterator[float]:
+    """Yield every time of an event that is shown to somebody."""
+    yield event.t
+    if isinstance(event, Prompted):
+        yield event.at
+    elif isinstance(event, Recalled):
+        for memory in event.memories:
+            yield memory.t

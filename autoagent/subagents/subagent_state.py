@@ -1,0 +1,96 @@
+"""The state of a sub-agent: a fold over its events, in this process or an earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autoagent.core.events import Checked, Decided, Ended, Event, Labelled, Returned, RunStarted, Thought
+from autoagent.core.memory import PRIVATE, Origin
+from autoagent.core.protocols import SubAgent
+from autoagent.core.task import Outcome, Task
+
+SAID = 600  # characters of its last words
+
+
+class SubAgentState:
+    """Add every event of one sub-agent in order. `task` is known before the first of them, or told by it.
+
+    `outcome` is None while it runs, `start` how it began; `changed` holds the workspace paths it has changed, in that
+    order; `done` has of each command the arguments of its newest call that succeeded, `checked` of each goal what its
+    check has said since the newest change. `origin` is what its words come from, after what it has read. What its task
+    comes from, whoever started it had read before.
+    """
+
+    def __init__(self, key: str, task: Task | None = None) -> None:
+        self.key = key
+        self.task = task or Task("an agent", "", ())
+        self.step = 0
+        self.said = ""
+        self.done: dict[str, Mapping[str, Any]] = {}
+        self.checked: dict[int, Checked] = {}
+        self.changed: dict[str, None] = {}
+        self.began = False
+        self.outcome: Outcome | None = None
+        self.start: RunStarted | None = None
+        self._command = ""
+        self._args: Mapping[str, Any] = {}
+        self._commands: tuple[str, ...] = ()
+        self._sources: dict[str, None] = {}
+        self._private = False
+        self._since = self._last = 0.0
+
+    def add(self, event: Event) -> None:
+        """Take up one event."""
+        self.step = max(self.step, event.step)
+        self._last = event.t
+        if isinstance(event, Labelled):
+            meta = event.meta
+            self._sources |= dict.fromkeys(filter(None, (meta.untrusted, meta.quoted)))
+            self._private = self._private or meta.private
+        match event:
+            case RunStarted():
+                self.task, self._commands, self._since, self.began = event.task, event.commands, event.t, True
+                self.start, self.outcome = event, None
+            case Thought():
+                self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
+                self._command, self._args = event.call.name, event.call.args
+            case Decided(args=args) if args is not None:
+                self._args = args
+            case Checked():
+                self.checked[event.goal] = event
+            case Returned():
+                self.changed |= dict.fromkeys(event.meta.changed)
+                self.said = event.meta.finished or self.said
+                if event.ok:
+                    self.done[self._command] = self._args
+                if event.meta.changed:
+                    self.checked.clear()
+            case Ended():
+                self.outcome = Outcome(event.status, event.reason)
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of its words."""
+        return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
+
+    @property
+    def label(self) -> str:
+        """Its name where there are others: `Anna (1)`."""
+        return f"{self.task.name} ({self.key})"
+
+    def now(self, time: float | None = None) -> SubAgent:
+        """Return its record at this time, or at its last event if none is given."""
+        until = self._last if time is None or self.outcome else time
+        return SubAgent(
+            key=self.key,
+            name=self.task.name,
+            task=self.task.role,
+            commands=self._commands,
+            status=self.outcome.status if self.outcome else "running",
+            reason=self.outcome.reason if self.outcome else "",
+            steps=self.step,
+            seconds=max(0.0, until - self._since) if self.began else 0.0,
+            said=self.said if len(self.said) <= SAID else f"{self.said[:SAID]}…",
+            origin=self.origin,
+        )
