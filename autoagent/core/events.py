@@ -298,10 +298,14 @@ class Returned(Labelled):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Event):
-    """The workspace as it is at this point of the step: the id of its tree in the snapshot store."""
+    """The workspace at this point of the step: the id of its tree in the snapshot store.
+
+    `apart`: a role's own copy of it, until the round ends.
+    """
 
     type: ClassVar[str] = "snapshot"
     tree: str
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

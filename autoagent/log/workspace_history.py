@@ -47,7 +47,7 @@ class WorkspaceHistory:
         if not event.agent:
             self.step = max(self.step, event.step)
         match event:
-            case Snapshot():
+            case Snapshot(apart=False):
                 self.tree, self.unfinished = event.tree, ""
                 self.first = self.first or event.tree
                 if self._running == (_ROUND, ""):

@@ -147,6 +147,7 @@ class LivingMemory:
         self._clock = clock
         self._count = count
         self._trusted_only = trusted_only
+        self.hides: Callable[[str], bool] = lambda place: False  # those stored by an agent of this place
         self._rerank = rerank
 
     def close(self) -> None:
@@ -232,7 +233,7 @@ class LivingMemory:
         outside: dict[int, RetrievedMemory] = {}
 
         def wanted(memory: RetrievedMemory) -> bool:
-            if meant is not None and not meant(memory):
+            if (meant is not None and not meant(memory)) or self.hides(memory.run):
                 return False
             if self._trusted_only and not memory.trusted:
                 outside.setdefault(memory.id, memory)

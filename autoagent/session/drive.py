@@ -60,6 +60,7 @@ class OpenedRun:
     tools: Tools
     policy: Policy
     interrupts: Interrupts
+    tainted: TaintedFiles
 
 
 Lead = Callable[[OpenedRun], "Runner"]
@@ -204,7 +205,7 @@ def _opened(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iter
                 distils=build.distils(settings) and not plan.plugins.answer, attached=attachments.named_in,
                 verifier=current if verifier is model else verifier, runs_tests=settings.continuous,
             )  # fmt: skip
-            yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts)
+            yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts, tainted)
 
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
@@ -330,17 +331,23 @@ def builder(
         ranker = build.open_ranker(settings, console, own)
         offered = registry.only(order.commands, "it was not handed on to this agent")
         trusted = build.recalls_trusted_only(settings, offered.specs)
-        own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted)
+        own_parts = MemoryParts(
+            embedder, ranker, parts.ticks, parts.user, trusted_only=trusted, hides=order.apart.hides
+        )
+        place, marks = order.apart.workspace or workspace, tainted
+        if place is not workspace:
+            marks = TaintedFiles(settings.state_dir / "taint.jsonl", place.root)
+            marks.inherit(workspace.root, (), 0)
         described = build.describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)
-        guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network, origin=order.origin)
-        with open_context(settings, workspace, guard, own, own, own_parts, ask=_nobody, say=_unheard) as context:
+        guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.origin)
+        with open_context(settings, place, guard, own, own, own_parts, ask=_nobody, say=_unheard) as context:
             order.when_stopped(context.sandbox.close)
-            start = dataclasses.replace(described, workspace=str(workspace.root), limits=limits)
+            start = dataclasses.replace(described, workspace=str(place.root), limits=limits)
             tools = Tools(
                 offered,
                 dataclasses.replace(context, run=order.place, agents=order.mailbox, pause=order.mailbox.pause),
-                open_snapshots(settings.state_dir, workspace),
+                open_snapshots(settings.state_dir, place),
                 inbox=order.mailbox,
             )
             # A small model is asked for no verdict: it costs nothing to tell it of plain faults before it reports.

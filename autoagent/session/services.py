@@ -33,7 +33,8 @@ class MemoryParts:
 
     `ranker` orders its results. `ticks`, shared by the agents of a run, replace the time of day. `user` is the user's
     own memory, if the agent has it beside the folder's. `consent` asks the user before the first text that an agent
-    stores there, None if nobody can be asked. With `trusted_only` nothing from outside is recalled.
+    stores there, None if nobody can be asked. With `trusted_only` nothing from outside is recalled, and never what an
+    agent stored whose place it `hides`.
     """
 
     embedder: Embedder | None = None
@@ -42,6 +43,7 @@ class MemoryParts:
     user: UserMemory | None = None
     consent: Consent | None = None
     trusted_only: bool = False
+    hides: Callable[[str], bool] = lambda place: False
 
 
 @contextmanager
@@ -98,6 +100,7 @@ def _with_user(
 
     if isinstance(opened, NoMemory):
         return opened
+    opened.hides = parts.hides
     from autoagent.session.memories import beside_folder_memory
 
     return beside_folder_memory(opened, parts.user, say, parts.consent)

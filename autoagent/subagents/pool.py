@@ -27,7 +27,7 @@ from typing import Any, Self
 from autoagent.agent.budget import Budget
 from autoagent.core.commands import Call, CommandSpec, Proposal, Verdict
 from autoagent.core.errors import CommandError, ForModel, ForUser, StateError, StopRun
-from autoagent.core.events import Ended, Event, Returned
+from autoagent.core.events import Ended, Event, Returned, Snapshot
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder
 from autoagent.core.task import Outcome, Status, Task
@@ -315,6 +315,8 @@ class WorkerPool:
 
     def _append(self, member: RunningWorker, event: Event) -> Event:
         """Append. The caller holds the lock."""
+        if isinstance(event, Snapshot) and member.mailbox.apart.workspace is not None:
+            event = replace(event, apart=True)
         stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.state.step)))
         member.state.add(stamped)
         self._unshown.append(stamped)

@@ -21,6 +21,7 @@ from autoagent.core.memory import Origin
 from autoagent.core.protocols import Authorizer, Listener, Recorder, SubAgent
 from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.subagents.subagent_state import SubAgentState
+from autoagent.workspace.gate import Workspace
 
 SHARE = 0.25  # of what its starter has left, for each sub-agent
 LONGEST_WAIT = 600.0  # seconds
@@ -38,12 +39,26 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """What keeps a worker apart from those at work beside it.
+
+    `workspace` is its own copy, None for that of the run. `hides` tells whether a place in the memory is one of theirs.
+    """
+
+    workspace: Workspace | None = None
+    hides: Callable[[str], bool] = lambda place: False
+
+
+TOGETHER = Apart()
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSpec:
     """The parts that a sub-agent is built with.
 
     `place` names it in the memory. `origin` is the source of its task. `interruptible` wraps everything that may be
     interrupted, and `when_stopped` registers a function that releases a waiting agent from another thread. `began` is
-    its start in an earlier process, if it continues from there.
+    its start in an earlier process, if it continues from there. `apart` keeps it apart from others.
     """
 
     key: str
@@ -59,6 +74,7 @@ class WorkerSpec:
     interruptible: Callable[[], AbstractContextManager[object]]
     when_stopped: Callable[[Callable[[], object]], None]
     began: RunStarted | None = None
+    apart: Apart = TOGETHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +112,8 @@ class PoolActions:
 class Mailbox:
     """The mailbox of an agent. Satisfies SubAgents and Inbox.
 
-    `member` is the agent's own, None for the run's. The agent's thread uses it. Others put events here, and wake it.
+    `member` is the agent's own, None for the run's. `apart` is that of the agents that it starts. The agent's thread
+    uses it. Others put events here, and wake it.
     """
 
     def __init__(
@@ -107,6 +124,7 @@ class Mailbox:
         commands: Sequence[CommandSpec],
         budget: Budget,
     ) -> None:
+        self.apart = TOGETHER
         self._pool = pool
         self._member = member
         self._name = name
@@ -336,6 +354,7 @@ class RunningWorker:
         self.state = self.former or SubAgentState(key, task)
         self.state.outcome = None
         self.mailbox = Mailbox(pool, self, task.name, commands, budget)
+        self.mailbox.apart = starter.apart
         self.authorizer = authorizer
         self.answers: queue.SimpleQueue[Verdict | str | StopRun] = queue.SimpleQueue()
         self.asking = False
@@ -363,6 +382,7 @@ class RunningWorker:
             interruptible=self._interruptible,
             when_stopped=self._lets_go.append,
             began=self.former.start if self.former else None,
+            apart=self.mailbox.apart,
         )
 
     def check(self) -> None:

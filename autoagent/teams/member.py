@@ -30,9 +30,11 @@ from autoagent.core.protocols import Model
 from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.models.watch import Watch
 from autoagent.reply.file_reply import in_block
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.subagents.pool import WorkerPool
 from autoagent.subagents.subagent_state import SubAgentState
-from autoagent.subagents.worker import DECIDED, RunningWorker, WorkerSpec
+from autoagent.subagents.worker import DECIDED, TOGETHER, Apart, RunningWorker, WorkerSpec
+from autoagent.teams.copies import Copies
 from autoagent.teams.llm import WORKING
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
@@ -51,7 +53,7 @@ class Office:
 
     `open_model` opens the model for a role's key, by the name that the role wants. `commands` finds those of these
     names, `writing` are those of an agent that writes one file alone. `ask_person(role, prompt)` asks whoever sits
-    at the terminal.
+    at the terminal. `copies` are those of the workspace in which roles work that act in one round.
     """
 
     pool: WorkerPool
@@ -61,6 +63,8 @@ class Office:
     ask_person: Callable[[Role, str], str]
     reply_tokens: int
     interruptible: Callable[[], AbstractContextManager[object]]
+    copies: Copies
+    tainted: TaintedFiles
 
     @property
     def writer(self) -> CommandSpec | None:
@@ -73,7 +77,7 @@ class Round:
     """One turn: its round, what it may cost, and the answers and messages of an earlier process.
 
     `over` is set once it is over, with the messages it has written, and with the problem that has ended it, if any.
-    `given` are all answers so far.
+    `given` are all answers so far. `beside`: whether other roles act in the same round.
     """
 
     number: int
@@ -83,6 +87,7 @@ class Round:
     given: list[Answered] = field(default_factory=list)
     problem: BaseException | None = None
     over: bool = False
+    beside: bool = False
 
 
 class Member:
@@ -294,12 +299,24 @@ class Member:
         role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
         described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file, model)
         try:
-            return self._office.pool.start(
-                self.order.mailbox, key, described, offered, budget, self.role.rc.memory.origin
-            )
+            self.order.mailbox.apart = self._apart(offered) if self.now.beside else TOGETHER
+            origin = self.role.rc.memory.origin
+            return self._office.pool.start(self.order.mailbox, key, described, offered, budget, origin)
         except CommandError as error:
             budget.give_back()
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None
+
+    def _apart(self, offered: Sequence[CommandSpec]) -> Apart:
+        """Return what keeps an agent apart from those of other roles in this round, which it is to know nothing of."""
+        number, run = str(self.now.number), self.order.log.run
+
+        def is_theirs(place: str) -> bool:
+            of_run, _, key = place.rpartition(":")
+            role, _, rest = key.partition(".")
+            return of_run == run and role != self.key and rest.partition(".")[0] == number
+
+        changing = any(spec.risk != "read" and not _ends(spec) for spec in offered)
+        return Apart(self._office.copies.of(f"{number}.{self.key}") if changing else None, is_theirs)
 
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
         """Return what an agent of this role has come to, in words. What it has read, the role has read."""
@@ -336,6 +353,10 @@ def _said(check: Checked | None) -> str:
     if check.met:
         return "passes."
     return "fails." if check.meta.untrusted else f"fails: {check.output}"
+
+
+def _ends(spec: CommandSpec) -> bool:
+    return spec.effects is not None and spec.effects.ends_run
 
 
 def published(message: Message) -> Published:

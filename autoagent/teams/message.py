@@ -20,6 +20,9 @@ REQUIREMENT = "UserRequirement"
 """The cause of what the user wants."""
 
 
+CONFLICT = "Conflict"
+"""The cause of what is told where roles of one round have changed the same file."""
+
 END = "end"
 """Whom a message is for that ends the work of the team."""
 

@@ -75,6 +75,8 @@ class TeamPlan:
             return drive(plan, open_log or (lambda _: EventLog.create(settings.state_dir, mask=mask)), lead=self._lead)
 
     def _lead(self, opened: OpenedRun) -> TeamRun:
+        from autoagent.session.restoring import open_snapshots
+        from autoagent.teams.copies import Copies
         from autoagent.teams.member import Office
         from autoagent.teams.rounds import TeamRun
 
@@ -87,6 +89,13 @@ class TeamPlan:
             ask_person=lambda role, prompt: ask_person(console, role, prompt, settings.unanswered_text),
             reply_tokens=settings.reply_tokens,
             interruptible=opened.interrupts.allowed,
+            copies=Copies(
+                opened.log.path.parent / "copies",
+                opened.tools.context.workspace,
+                lambda workspace: open_snapshots(settings.state_dir, workspace),
+                console.warn,
+            ),
+            tainted=opened.tainted,
         )
         start, log, budget = opened.plan.start, opened.log, opened.budget
         self.running = TeamRun(self.team.env, start, office, log, budget, until=self.until)

@@ -27,14 +27,16 @@ from autoagent.core.events import (
     RoundBegan,
     RoundEnded,
     RunStarted,
+    Snapshot,
 )
 from autoagent.core.memory import Origin
 from autoagent.core.protocols import Recorder
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.subagents.worker import Worker, WorkerSpec
+from autoagent.teams.copies import Merged, conflicting
 from autoagent.teams.environment import Environment
 from autoagent.teams.member import Member, Office, Round, published
-from autoagent.teams.message import END, Message, addresses_of
+from autoagent.teams.message import CONFLICT, END, Message, addresses_of
 from autoagent.teams.role import Role
 
 LOOK = 1.0  # seconds after which a round looks up though nobody has woken it
@@ -72,6 +74,7 @@ class TeamRun:
         self._open: _Unfinished | None = None
         self._ender: Message | None = None  # what has ended the work
         self._shares: dict[str, Budget] = {}  # the last of each role
+        self._spoken: set[str] = set()  # ids of messages that are none of the roles'
         self._members = {str(number): Member(role, office) for number, role in enumerate(env.roles, 1)}
 
     def run(self) -> Iterator[Event]:
@@ -109,7 +112,7 @@ class TeamRun:
         if isinstance(self._start, Resumed):
             for member in self._members.values():
                 member.role.start_over()
-        hired, spoken = self._restore()
+        hired = self._restore()
         yield self._record(self._start)
         for key, member in self._members.items():
             role = member.role
@@ -124,13 +127,10 @@ class TeamRun:
                 raise StateError(f"The run was begun with {hired[key].name} ({hired[key].profile}) in place of {role}.")
         for number, message in enumerate(before, 1):
             message.id = message.id or f"user.{first}.{number}"
-            if message.id not in spoken:
-                event_of = self._record(published(message))
-                yield event_of
-                assert isinstance(event_of, Published)
-                message.content = event_of.content  # as it is in the log: without secrets
+            if message.id not in self._spoken:
                 self._ender = None
-                self._env.history.read(message)
+                yield from self._tell(message.id, message)
+        self._office.copies.clear(f"{self._env.round}." if self._open else " ")
         for key, member in self._members.items():
             self._start_member(key, member)
 
@@ -144,17 +144,16 @@ class TeamRun:
         pool = self._office.pool
         member.worker = pool.start(pool.mailbox, key, task, (), Budget(RunLimits()), Origin(), build)
 
-    def _restore(self) -> tuple[dict[str, Hired], set[str]]:
-        """Take up what the log holds. Return who is hired, and the ids of the user's messages."""
+    def _restore(self) -> dict[str, Hired]:
+        """Take up what the log holds. Return who is hired."""
         hired: dict[str, Hired] = {}
-        spoken: set[str] = set()
         for event in self._log.effective():
             role = self._members[event.agent].role if event.agent in self._members else None
             match event:
                 case Hired():
                     hired[event.agent] = event
                 case Published() if not event.agent:
-                    spoken.add(event.id)
+                    self._spoken.add(event.id)
                     self._env.history.read(message_of(event))
                 case RoundBegan():
                     self._env.round, self._open = event.step, _Unfinished(event.acts)
@@ -173,7 +172,7 @@ class TeamRun:
                     self._open = None
             if not event.agent:
                 self._budget.add(event)
-        return hired, spoken
+        return hired
 
     def _remember(self, role: Role, changes: Sequence[Mapping[str, Any]], written: Mapping[str, Message]) -> None:
         """Do to the memory of a role once more what it did in a turn."""
@@ -251,9 +250,56 @@ class TeamRun:
                 raise self._no_money()
             self._open.answers = {key: deque(works[key].given) for key in short}
             pending = short
+        yield from self._merge()
         yield self._record(RoundEnded())
         self._publish(written)
         self._open = None
+        self._office.copies.clear()
+
+    def _merge(self) -> Iterator[Event]:
+        """Merge what the roles have done in their copies of the workspace, in hiring order. Tell them of conflicts."""
+        copies, changed = self._office.copies, dict[str, str]()
+        for key in self._members:
+            name = f"{self._env.round}.{key}"
+            if not copies.has(name):
+                continue
+            if not changed:
+                yield self._record(Snapshot(tree=copies.base(name)))
+            merged = copies.merge(name)
+            self._office.tainted.inherit(merged.root, (), 0)
+            if merged.conflicts or merged.left:
+                yield from self._tell(f"merge.{name}", self._conflict(key, merged, changed))
+            changed |= dict.fromkeys(merged.changed, key)
+        if changed:
+            yield self._record(Snapshot(tree=copies.tree()))
+
+    def _conflict(self, key: str, merged: Merged, changed: Mapping[str, str]) -> Message:
+        """Return the message to a role whose changes were not all taken, and to those whose changes stand."""
+        role = self._members[key].role
+        first = {path: next(conflicting(changed, path), "") for path in merged.conflicts}
+        others = [self._members[other].role for other in dict.fromkeys(first.values()) if other]
+        lines = [
+            f"{role} has changed {path}, and so has {self._members[by].role if by else 'somebody else'} in the same "
+            f"round, whose change stands. This was not taken:\n{merged.differences(path) or '(no text)'}"
+            for path, by in first.items()
+        ]
+        lines += [f"{role} has changed {path}, which was not taken: {why}" for path, why in merged.left]
+        text = "\n\n".join([*lines, f"{role.name}: look at what is there now, and put in what is missing."])
+        message = Message(text, "Workspace", CONFLICT, "Workspace", {role.name, *(other.profile for other in others)})
+        message.origin = role.rc.memory.origin
+        return message
+
+    def _tell(self, id: str, message: Message) -> Iterator[Event]:
+        """Publish a message that is no role's, unless an earlier process has."""
+        message.id = id
+        if id in self._spoken:
+            return
+        self._spoken.add(id)
+        event = self._record(published(message))
+        yield event
+        assert isinstance(event, Published)
+        message.content = event.content  # as it is in the log: without secrets
+        self._env.history.read(message)
 
     def _begin_turns(self, keys: Sequence[str], written: Mapping[str, dict[str, Message]]) -> dict[str, Round]:
         """Have these roles take their turns, each with an equal share of what is left."""
@@ -266,7 +312,10 @@ class TeamRun:
             if key in self._shares:
                 budget.expect_as(self._shares[key])
             self._shares[key] = budget
-            works[key] = Round(self._env.round, budget, self._open.answers.pop(key, deque()), written[key])
+            works[key] = Round(
+                self._env.round, budget, self._open.answers.pop(key, deque()), written[key],
+                beside=len(self._open.acts) > 1,
+            )  # fmt: skip
         for key, work in works.items():
             self._members[key].take(work)
         return works
@@ -288,6 +337,8 @@ class TeamRun:
             for message in written.get(key, {}).values():
                 self._env.history.read(message)
                 self._ender = message if END in message.send_to else self._ender
+        if any(id.startswith(f"merge.{self._env.round}.") for id in self._spoken):
+            self._ender = None  # whose change was not taken has a turn before the end
 
     def _no_money(self) -> NoMoneyException:
         investment = self._start.settings["team"]["investment"]

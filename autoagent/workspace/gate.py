@@ -112,8 +112,10 @@ class Workspace:
         self.protected = self._inside(protected)
         self._protected = frozenset(place.casefold() for place in self.protected)
         self._granted: Collection[str] = ()
+        self._copy_of: Path | None = None
+        self._watched = tuple(changes), apart
         try:
-            self.watch = Watch(self.root, self.folder, self.is_protected, changes, apart)
+            self.watch = Watch(self.root, self.folder, self.is_protected, *self._watched)
         except ValueError as error:
             raise SettingsError(str(error)) from None
 
@@ -121,6 +123,13 @@ class Workspace:
         """Return the same workspace with an observer of all access."""
         view = copy.copy(self)
         view._observer, view._granted = observer, granted
+        return view
+
+    def copied(self, root: Path) -> Self:
+        """Return the same workspace in another folder that holds a copy. Absolute paths into this one lead there."""
+        view = copy.copy(self)
+        view.root, view._copy_of = root.resolve(strict=True), self.root
+        view.watch = Watch(view.root, view.folder, view.is_protected, *self._watched)
         return view
 
     def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
@@ -325,6 +334,8 @@ class Workspace:
         first, _, rest = path.lstrip("/").partition("/")
         if path.startswith("/") and first in _WORKSPACE_NAMES and not Path(path).is_relative_to(self.root):
             return self.root / rest.lstrip("/")
+        if self._copy_of is not None and Path(path).is_relative_to(self._copy_of):
+            return self.root / Path(path).relative_to(self._copy_of)
         return self.root / path
 
     def _inside(self, protected: Iterable[Path]) -> frozenset[str]:

@@ -49,7 +49,12 @@ class Restored:
     """The result of a restoration: the files brought back, changed or deleted, and those left as they are."""
 
     changed: tuple[str, ...]
-    left: tuple[str, ...]
+    reasons: tuple[tuple[str, str], ...] = ()  # why, of each that was left
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Those left as they are, each with the reason."""
+        return tuple(f"{path} ({reason})" for path, reason in self.reasons)
 
 
 @dataclass(slots=True)
@@ -144,8 +149,36 @@ class Snapshots:
         restoration = _Restoration(self._workspace, self._objects, self._tree)
         restoration.run("", before, tree)
         self._workspace.watch.accept(restoration.changed)
-        left = tuple(f"{path} ({reason})" for path, reason in sorted(restoration.left.items()))
-        return Restored(tuple(sorted(restoration.changed)), left)
+        return Restored(tuple(sorted(restoration.changed)), tuple(sorted(restoration.left.items())))
+
+    def merge(self, base: str, own: str, into: str) -> tuple[str, list[str]]:
+        """Return the tree `into` with the changes from `base` to `own`, and the paths where both differ from `base`.
+
+        Those stay as they are in `into`. A git repository counts as one path. Raises StateError.
+        """
+        conflicts: list[str] = []
+        merged = self._merged("", Node(_FOLDER, base), Node(_FOLDER, own), Node(_FOLDER, into), conflicts)
+        assert merged is not None
+        return merged.id, conflicts
+
+    def _merged(
+        self, where: str, base: Node | None, own: Node | None, into: Node | None, conflicts: list[str]
+    ) -> Node | None:
+        if own in (base, into):
+            return into
+        if into == base:
+            return own
+        if not (_is_folder(own) and _is_folder(into)) or where.rpartition("/")[2] == ".git":
+            conflicts.append(where)
+            return into
+        old, new, found = self._tree(base.id) if _is_folder(base) else {}, self._tree(own.id), dict(self._tree(into.id))
+        for name in sorted(changed_names(old, new)):
+            path = f"{where}/{name}" if where else name
+            node = self._merged(path, old.get(name), new.get(name), found.pop(name, None), conflicts)
+            if node is not None:
+                found[name] = node
+        mode = into.mode if base is not None and own.mode == base.mode else own.mode
+        return Node(mode, self._objects.put_tree(found).id)
 
     def check(self, tree: str) -> None:
         """Raise StateError if something that a restoration from now would need is missing or damaged."""

@@ -309,6 +309,100 @@ def test_an_action_uses_commands_that_are_authorized(team: Callable[..., Home], 
     assert refused.code == 6, "as at any question"
 
 
+CUT_OFF = "it may have run, wholly or in part"
+SIDE_BY_SIDE = """\
+roles:
+  - {name: Ann, profile: One, actions: [{name: AnnSaves, instruction: Save, commands: [write_to_file, list_files]}]}
+  - {name: Bea, profile: Two, actions: [{name: BeaSaves, instruction: Save, commands: [write_to_file, list_files]}]}
+"""
+
+
+def side_by_side(request: Request) -> Any:
+    """Each role writes a file of its own and the shared one, looks around, and ends. Told of a conflict, Bea mends."""
+    name, turn = name_of_agent(request), request.prompt.count("Workspace (Workspace)") > 0
+    steps = sum(message["role"] == "assistant" for message in request.body["messages"])
+    if CUT_OFF in request.prompt:  # whoever was killed does not know: it is done again
+        steps = max(0, steps - sum(CUT_OFF in str(message["content"]) for message in request.body["messages"][:-1]) - 1)
+    if turn:
+        mended = command("write_to_file", filename="shared.txt", text="Ann and Bea\n")
+        return mended if steps == 0 else command("task_complete", reason="mended")
+    script = [
+        command("write_to_file", filename=f"{name}.txt", text=f"{name}\n"),
+        command("write_to_file", filename="shared.txt", text=f"{name} alone\n"),
+        command("list_files", directory="."),
+    ]
+    return script[steps] if steps < len(script) else command("task_complete", reason=f"{name} is done")
+
+
+def name_of_agent(request: Request) -> str:
+    found = re.search(r"You are (Ann|Bea)", request.prompt)
+    assert found
+    return found[1]
+
+
+def test_roles_of_one_round_work_apart_and_a_conflict_is_told(
+    team: Callable[..., Home], server: ScriptedServer
+) -> None:
+    home = team(SIDE_BY_SIDE, side_by_side)
+    home.write("autoagent_workspace/shared.txt", "as it was\n")
+    home.write("autoagent_workspace/sub/kept.txt", "kept\n")
+    done = home.run("team", "team.yaml", "Go", "-c", env=WIDE)
+    assert done.code == 0, done.text
+    messages = dict(said(home)[:2])
+    assert set(messages["Ann"].partition("Files changed: ")[2].rstrip(".").split(", ")) == {"Ann.txt", "shared.txt"}
+    for name, other in (("Ann", "Bea"), ("Bea", "Ann")):
+        own = [request.prompt for request in server.requests if name_of_agent(request) == name]
+        rounds = [prompt for prompt in own if "Workspace (Workspace)" not in prompt]
+        assert f"{name}.txt" in rounds[-1] and "kept.txt" in rounds[-1]
+        assert not any(f"{other}.txt" in prompt or f"{other} alone" in prompt for prompt in rounds)
+    [(_, told)] = [(who, text) for who, text in said(home) if who == "Workspace"]
+    assert "Bea(Two) has changed shared.txt, and so has Ann(One) in the same round, whose change stands." in told
+    assert "-as it was\n+Bea alone" in told
+    [turn] = [event for event in home.log() if event["type"] == "round_began"][1:]
+    assert turn["acts"] == ["2"], "the one whose change was not taken has the next turn"
+    workspace = home.folder / "autoagent_workspace"
+    names = ["Ann.txt", "Bea.txt", "shared.txt", "sub"]
+    assert sorted(path.name for path in workspace.iterdir()) == names
+    assert home.read("autoagent_workspace/shared.txt") == "Ann and Bea\n"
+    assert not list((home.folder / ".autoagent").rglob("copies/*"))
+    assert home.run("undo", home.runs[0], "--to", "1").code == 0
+    assert home.read("autoagent_workspace/shared.txt") == "Ann alone\n"
+    assert home.run("undo", home.runs[0]).code == 0
+    assert sorted(path.name for path in workspace.iterdir()) == ["shared.txt", "sub"]
+    assert home.read("autoagent_workspace/shared.txt") == "as it was\n"
+
+
+@pytest.mark.slow
+def test_two_writers_of_one_round_that_are_killed_lose_and_double_nothing(team: Callable[..., Home]) -> None:
+    home = team(SIDE_BY_SIDE, lambda request: (time.sleep(0.02), side_by_side(request))[1])
+    chance, kills = random.Random(5), 0
+    while kills < 100:
+        for path in sorted((home.folder / "autoagent_workspace").glob("*")):
+            path.unlink()
+        home.write("autoagent_workspace/shared.txt", "as it was\n")
+        process = home.start("team", "team.yaml", "Go", "-c", "-m", "none")
+        while True:
+            time.sleep(chance.uniform(0.05, 2.5))
+            if process.poll() is not None:
+                break
+            process.kill()
+            process.wait()
+            kills += 1
+            process.communicate()
+            if not home.runs or not home.log(home.runs[-1]) or home.ended(home.runs[-1]):
+                break
+            process = home.start("resume", home.runs[-1], "-c")
+        process.communicate()
+        if home.runs and home.ended():
+            assert [who for who, _ in said(home)].count("Workspace") == 1
+            assert sorted(who for who, _ in said(home)) == ["Ann", "Bea", "Bea", "Workspace"]
+            workspace = home.folder / "autoagent_workspace"
+            assert {path.name: path.read_text() for path in workspace.iterdir()} == {
+                "Ann.txt": "Ann\n", "Bea.txt": "Bea\n", "shared.txt": "Ann and Bea\n",
+            }  # fmt: skip
+            assert not list((home.folder / ".autoagent").rglob("copies/*"))
+
+
 def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Callable[..., Home], server: ScriptedServer) -> None:
     named = WORKERS.replace("profile: Coder", "profile: Coder, model: m-role")
     named = named.replace("instruction: Read it", "instruction: Read it, model: m-action")

@@ -1,0 +1,145 @@
+"""The copies of the workspace in which the roles of a round work side by side, and their merge once it ends.
+
+A role that works beside others sees the workspace as it was when the round began, and its own changes. At the end these
+are merged in hiring order, as git merges files: where two have changed the same file, or one the user has changed
+meanwhile, the first stands. Copies are kept beside the log until then, so that a run that was killed goes on in them.
+
+Not covered: a workspace of more than MOST_BYTES or MOST_FILES, which the roles share. What no snapshot keeps (see
+workspace/snapshots) does not leave a copy, which is told.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoagent.core.errors import CommandError, StateError
+from autoagent.workspace.gate import Workspace
+from autoagent.workspace.snapshots import Snapshots
+
+MOST_BYTES = 1 << 30  # of a workspace that is copied
+MOST_FILES = 50_000
+_SHOWN = 4_000  # characters of a change that was not taken
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The merge of one copy: its changed paths, those where somebody else's change stands, and those not kept."""
+
+    root: Path
+    changed: Sequence[str]
+    conflicts: Sequence[str]
+    left: Sequence[tuple[str, str]]
+    differences: Callable[[str], str]
+
+
+class Copies:
+    """The copies of one run's workspace, in `folder`. `open_snapshots` opens the snapshots of a workspace."""
+
+    def __init__(
+        self,
+        folder: Path,
+        workspace: Workspace,
+        open_snapshots: Callable[[Workspace], Snapshots],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.workspace = workspace
+        self._folder = folder
+        self._open = open_snapshots
+        self._tell = tell
+        self._lock = threading.Lock()  # roles ask for theirs from their own threads
+        self._told = False
+
+    def of(self, name: str) -> Workspace | None:
+        """Return the copy of this name, made if it is not there yet. None if the workspace is too large for that.
+
+        Raises CommandError if it cannot be made.
+        """
+        place = self._folder / name
+        with self._lock:
+            if self.has(name):
+                return self.workspace.copied(place / "files")
+            if self._is_too_large():
+                return None
+            try:
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir(mode=0o700, parents=True)
+                root = self.workspace.root
+                shutil.copytree(root, place / "files", symlinks=True, ignore=self._left_out)
+                copy = self.workspace.copied(place / "files")
+                (place / "new").write_text(self._open(copy).take())
+                (place / "new").rename(place / "base")
+            except (OSError, shutil.Error, StateError) as error:
+                raise CommandError(f"the workspace cannot be copied for it ({error})") from error
+            return copy
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a copy of this name."""
+        return (self._folder / name / "base").is_file()
+
+    def merge(self, name: str) -> Merged:
+        """Merge the copy of this name into the workspace. Doing it again changes nothing. Raises StateError."""
+        place = self._folder / name
+        copy, here, base = self.workspace.copied(place / "files"), self._open(self.workspace), self.base(name)
+        own = self._open(copy).take()
+        merged, conflicts = here.merge(base, own, here.take())
+        left = here.restore(merged).reasons
+
+        def differences(path: str) -> str:
+            texts = [(here.read(tree, path) or b"") for tree in (base, own)]
+            if any(b"\0" in text for text in texts):
+                return ""
+            old, new = (text.decode("utf-8", "replace").splitlines() for text in texts)
+            return "\n".join(difflib.unified_diff(old, new, path, path, n=1, lineterm=""))[:_SHOWN]
+
+        return Merged(copy.root, here.changed(base, own), conflicts, left, differences)
+
+    def base(self, name: str) -> str:
+        """Return the tree that a copy was made of."""
+        return (self._folder / name / "base").read_text()
+
+    def tree(self) -> str:
+        """Take a snapshot of the workspace itself. Return its tree."""
+        return self._open(self.workspace).take()
+
+    def clear(self, keep: str = " ") -> None:
+        """Delete the copies, but for those whose name begins with `keep`."""
+        for place in self._folder.glob("*") if self._folder.is_dir() else ():
+            if not place.name.startswith(keep):
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _left_out(self, folder: str, names: list[str]) -> list[str]:
+        where = os.path.relpath(folder, self.workspace.root)
+        return [
+            name
+            for name in names
+            if self.workspace.is_protected(name if where == "." else f"{where}/{name}")
+            or not _is_kept(Path(folder, name))
+        ]
+
+    def _is_too_large(self) -> bool:
+        size = count = 0
+        for entry in self.workspace.walk():
+            size, count = size + entry.size, count + 1
+            if size > MOST_BYTES or count > MOST_FILES:
+                if not self._told:
+                    self._tell("The workspace is too large to copy it for each role: those of a round share it.")
+                self._told = True
+                return True
+        return False
+
+
+def _is_kept(path: Path) -> bool:
+    return path.is_symlink() or ((path.is_file() or path.is_dir()) and os.access(path, os.R_OK))
+
+
+def conflicting(changed: Mapping[str, str], path: str) -> Iterator[str]:
+    """Yield who has changed a path, or anything beneath it."""
+    for other, who in changed.items():
+        if other == path or other.startswith(f"{path}/") or path.startswith(f"{other}/"):
+            yield who
