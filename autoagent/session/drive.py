@@ -331,10 +331,9 @@ def builder(
         ranker = build.open_ranker(settings, console, own)
         offered = registry.only(order.commands, "it was not handed on to this agent")
         trusted = build.recalls_trusted_only(settings, offered.specs)
-        own_parts = MemoryParts(
-            embedder, ranker, parts.ticks, parts.user, trusted_only=trusted, hides=order.apart.hides
-        )
-        place, marks = order.apart.workspace or workspace, tainted
+        apart = order.apart
+        own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted, hides=apart.hides)
+        place, marks = apart.workspace or workspace, tainted
         if place is not workspace:
             marks = TaintedFiles(settings.state_dir / "taint.jsonl", place.root)
             marks.inherit(workspace.root, (), 0)

@@ -119,7 +119,8 @@ class Copies:
             name
             for name in names
             if self.workspace.is_protected(name if where == "." else f"{where}/{name}")
-            or not _is_kept(Path(folder, name))
+            or not ((path := Path(folder, name)).is_symlink() or path.is_file() or path.is_dir())
+            or not (path.is_symlink() or os.access(path, os.R_OK))
         ]
 
     def _is_too_large(self) -> bool:
@@ -132,10 +133,6 @@ class Copies:
                 self._told = True
                 return True
         return False
-
-
-def _is_kept(path: Path) -> bool:
-    return path.is_symlink() or ((path.is_file() or path.is_dir()) and os.access(path, os.R_OK))
 
 
 def conflicting(changed: Mapping[str, str], path: str) -> Iterator[str]:

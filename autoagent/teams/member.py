@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 import queue
+import re
 import threading
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from typing import Any
 from autoagent.agent.budget import Budget
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import CommandError, ModelError, NoMoneyException, SettingsError, StopRun
-from autoagent.core.events import Acted, Answered, Checked, Event, Published, Spent
+from autoagent.core.events import Acted, Answered, Event, Published, Spent
 from autoagent.core.memory import Origin
 from autoagent.core.model import Completion, Usage, reply_tokens
 from autoagent.core.model import Message as PromptMessage
@@ -177,17 +178,14 @@ class Member:
             self.now.given.append(answer)
             return answer.text
         if self.role.is_human:
-            return self._ask_person(prompt, purpose, sha256)
-        completion = self._complete(prompt, system, model or self.role.model)
-        recorded = self.record(
-            Answered(
-                purpose=purpose,
-                sha256=sha256,
-                text=completion.text,
-                usage=completion.usage,
-                truncated=completion.truncated,
+            said = self._office.pool.refer(self.worker, lambda: self._office.ask_person(self.role, prompt))
+            answer = Answered(purpose=purpose, sha256=sha256, text=str(said), usage=Usage(), human=True)
+        else:
+            found = self._complete(prompt, system, model or self.role.model)
+            answer = Answered(
+                purpose=purpose, sha256=sha256, text=found.text, usage=found.usage, truncated=found.truncated
             )
-        )
+        recorded = self.record(answer)
         assert isinstance(recorded, Answered)
         return recorded.text
 
@@ -248,14 +246,6 @@ class Member:
             self._named += 1
             self.role.rc.memory.name(message, f"{self.now.number}.{self.key}.{self._named}")
 
-    def _ask_person(self, prompt: str, purpose: str, sha256: str) -> str:
-        assert self.worker is not None
-        text = self._office.pool.refer(self.worker, lambda: self._office.ask_person(self.role, prompt))
-        answered = Answered(purpose=purpose, sha256=sha256, text=str(text), usage=Usage(), human=True)
-        recorded = self.record(answered)
-        assert isinstance(recorded, Answered)
-        return recorded.text
-
     def _complete(self, prompt: str, system: str, named: str) -> Completion:
         """Ask the model of this name within what the limits leave."""
         model = self._models[named] = self._models.get(named) or self._office.open_model(self.key, named)
@@ -299,24 +289,17 @@ class Member:
         role = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
         described = Task(self.role.name, f"{self.role.profile}; {role}", (goal,), budget.limits.usd, file, model)
         try:
-            self.order.mailbox.apart = self._apart(offered) if self.now.beside else TOGETHER
+            self.order.mailbox.apart = TOGETHER
+            if self.now.beside:  # it is to know nothing of what other roles do in this round
+                number, changes = self.now.number, any(spec.risk != "read" for spec in offered)
+                copy = self._office.copies.of(f"{number}.{self.key}") if changes else None
+                others = re.compile(rf"{re.escape(self.order.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
+                self.order.mailbox.apart = Apart(copy, lambda place: others.fullmatch(place) is not None)
             origin = self.role.rc.memory.origin
             return self._office.pool.start(self.order.mailbox, key, described, offered, budget, origin)
         except CommandError as error:
             budget.give_back()
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None
-
-    def _apart(self, offered: Sequence[CommandSpec]) -> Apart:
-        """Return what keeps an agent apart from those of other roles in this round, which it is to know nothing of."""
-        number, run = str(self.now.number), self.order.log.run
-
-        def is_theirs(place: str) -> bool:
-            of_run, _, key = place.rpartition(":")
-            role, _, rest = key.partition(".")
-            return of_run == run and role != self.key and rest.partition(".")[0] == number
-
-        changing = any(spec.risk != "read" and not _ends(spec) for spec in offered)
-        return Apart(self._office.copies.of(f"{number}.{self.key}") if changing else None, is_theirs)
 
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
         """Return what an agent of this role has come to, in words. What it has read, the role has read."""
@@ -341,22 +324,13 @@ class Member:
 
 def file_message(state: SubAgentState, text: str, problem: str) -> str:
     """Return the file that an agent has written, and by what it is known to be right, or the `problem` with it."""
-    goals = enumerate(state.task.goals)
-    checks = [f"Its check `{goal.check}` {_said(state.checked.get(at))}" for at, goal in goals if goal.check]
-    return "\n".join(filter(None, [f"{state.task.file}:", in_block(text), problem, *checks]))
-
-
-def _said(check: Checked | None) -> str:
-    """Return what a check has come to, in words. Without what it printed where that may come from outside."""
-    if check is None:
-        return "was not run."
-    if check.met:
-        return "passes."
-    return "fails." if check.meta.untrusted else f"fails: {check.output}"
-
-
-def _ends(spec: CommandSpec) -> bool:
-    return spec.effects is not None and spec.effects.ends_run
+    lines = [f"{state.task.file}:", in_block(text), problem]
+    for number, goal in enumerate(state.task.goals):
+        check, said = state.checked.get(number), "was not run."
+        if check is not None:  # what it printed is left out where that may come from outside
+            said = "passes." if check.met else "fails." if check.meta.untrusted else f"fails: {check.output}"
+        lines += [f"Its check `{goal.check}` {said}"] * bool(goal.check)
+    return "\n".join(filter(None, lines))
 
 
 def published(message: Message) -> Published:

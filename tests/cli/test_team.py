@@ -375,32 +375,34 @@ def test_roles_of_one_round_work_apart_and_a_conflict_is_told(
 @pytest.mark.slow
 def test_two_writers_of_one_round_that_are_killed_lose_and_double_nothing(team: Callable[..., Home]) -> None:
     home = team(SIDE_BY_SIDE, lambda request: (time.sleep(0.02), side_by_side(request))[1])
-    chance, kills = random.Random(5), 0
+    workspace = home.folder / "autoagent_workspace"
+    chance, kills, ended = random.Random(5), 0, 0
     while kills < 100:
-        for path in sorted((home.folder / "autoagent_workspace").glob("*")):
+        for path in workspace.glob("*"):
             path.unlink()
         home.write("autoagent_workspace/shared.txt", "as it was\n")
-        process = home.start("team", "team.yaml", "Go", "-c", "-m", "none")
+        earlier, arguments = set(home.runs), ("team", "team.yaml", "Go", "-m", "none")
         while True:
+            process = home.start(*arguments, "-c")
             time.sleep(chance.uniform(0.05, 2.5))
             if process.poll() is not None:
                 break
             process.kill()
-            process.wait()
-            kills += 1
             process.communicate()
-            if not home.runs or not home.log(home.runs[-1]) or home.ended(home.runs[-1]):
-                break
-            process = home.start("resume", home.runs[-1], "-c")
+            kills += 1
+            if run := next((run for run in home.runs if run not in earlier and home.log(run)), ""):
+                if home.ended(run):
+                    break
+                arguments = ("resume", run)
         process.communicate()
-        if home.runs and home.ended():
-            assert [who for who, _ in said(home)].count("Workspace") == 1
-            assert sorted(who for who, _ in said(home)) == ["Ann", "Bea", "Bea", "Workspace"]
-            workspace = home.folder / "autoagent_workspace"
-            assert {path.name: path.read_text() for path in workspace.iterdir()} == {
-                "Ann.txt": "Ann\n", "Bea.txt": "Bea\n", "shared.txt": "Ann and Bea\n",
-            }  # fmt: skip
-            assert not list((home.folder / ".autoagent").rglob("copies/*"))
+        [run] = [run for run in home.runs if run not in earlier and home.log(run)]
+        assert sorted(who for who, _ in said(home, run)) == ["Ann", "Bea", "Bea", "Workspace"]
+        assert {path.name: path.read_text() for path in workspace.iterdir()} == {
+            "Ann.txt": "Ann\n", "Bea.txt": "Bea\n", "shared.txt": "Ann and Bea\n",
+        }  # fmt: skip
+        assert not list((home.folder / ".autoagent").rglob("copies/*"))
+        ended += 1
+    assert ended
 
 
 def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Callable[..., Home], server: ScriptedServer) -> None:
