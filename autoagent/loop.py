@@ -13,7 +13,7 @@ from autoagent.agent.authorize import Authorization
 from autoagent.agent.execute import Execution
 from autoagent.agent.remember import Distillation, StepMemory
 from autoagent.agent.side_call import SideCall
-from autoagent.agent.state import Events, Policy, RunState, Tools
+from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.agent.think import ModelTurn
 from autoagent.agent.verify import Verification
 from autoagent.core.commands import PLAIN, Call, Proposal, ResultMeta
@@ -57,7 +57,7 @@ class Agent:
         self._inbox = tools.inbox
         self._hooks = tools.hooks
         self._clock = policy.clock
-        self._state = RunState(start, tools, policy, log, key)
+        self._state = State(start, tools, policy, log, key)
         self._user = Authorization(self._state, tools, policy, listener)
         self._memory = StepMemory(self._state, tools.context.memory, self._user, policy.clock)
         self._model = ModelTurn(self._state, model, tools, policy, self._user, listener, setup_usage or Usage())
@@ -101,7 +101,7 @@ class Agent:
         yield from self._hear()
         state.budget.check_command()
         state.step += 1
-        if waiting := state.resume.waiting:
+        if waiting := state.work.waiting:
             state.budget.check_time(self._clock())  # already paid for
             known = self._further[-len(waiting) :]
             return Completion((known or waiting)[0], Usage())
@@ -130,7 +130,7 @@ class Agent:
                     usage=completion.usage,
                 )
             )
-            if state.resume.unusable < UNUSABLE_REPLIES:
+            if state.work.unusable < UNUSABLE_REPLIES:
                 return None
             reason = f"{UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
             raise StopRun(Outcome(Status.STUCK, reason)) from None
@@ -187,8 +187,8 @@ class Agent:
         state = self._state
         if isinstance(state.start, Resumed):
             state.replay()
-            self._unknown = frozenset(filter(holds_mask, state.resume.waiting))
-        open_call, began, returned = state.resume.call, state.resume.started, state.resume.returned
+            self._unknown = frozenset(filter(holds_mask, state.work.waiting))
+        open_call, began, returned = state.work.call, state.work.started, state.work.returned
         started = state.record(state.start)
         assert isinstance(started, RunStarted)
         state.start = started  # as it is in the log: without secrets

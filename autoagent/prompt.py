@@ -74,7 +74,7 @@ def serialise(messages: Sequence[Message]) -> str:
     return "".join(map(_serialised, messages))
 
 
-@lru_cache(maxsize=256)  # most of a prompt was in the one before it
+@lru_cache(maxsize=2048)  # most of a prompt was in the one before it, of a thousand messages at most
 def _serialised(message: Message) -> str:
     quoted = _quoted(message.content)  # quicker than json.dumps
     return f'["{message.role}", {quoted}{_tool_parts(message)}]\n'

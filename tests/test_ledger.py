@@ -11,8 +11,8 @@ import pytest
 from fakes import Allow, ScriptedModel, Silent, say
 
 from autoagent.agent.budget import Budget, RunLimits
-from autoagent.agent.goal_checks import GoalChecks
 from autoagent.agent.state import Policy, Tools
+from autoagent.agent.work import Work
 from autoagent.commands.context import Context
 from autoagent.commands.selection import all_specs, available
 from autoagent.core.events import Checked, Event, Returned, RunStarted, SystemNotice
@@ -190,8 +190,8 @@ def test_without_checks_nothing_is_run(run: Any) -> None:
     assert outcomes(events) == []
 
 
-def folded(*events: Event) -> GoalChecks:
-    ledger = GoalChecks()
+def folded(*events: Event) -> Work:
+    ledger = Work({})
     for event in (started(), *events):
         ledger.add(event)
     return ledger

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from autoagent.agent.progress import refusal
-from autoagent.agent.state import Events, Policy, RunState, Tools
+from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.core.commands import Call, Change, Proposal, Verdict
 from autoagent.core.errors import ReplyError, StopRun
 from autoagent.core.events import Decided, Event, Proposed
@@ -23,7 +23,7 @@ LOGGED_PREVIEW = 100_000  # characters of what a call would change
 class Authorization:
     """Asks before a call runs. Waiting for a person does not count as working time."""
 
-    def __init__(self, state: RunState, tools: Tools, policy: Policy, listener: Listener) -> None:
+    def __init__(self, state: State, tools: Tools, policy: Policy, listener: Listener) -> None:
         self._state = state
         self._tools = tools
         self._authorizer = policy.authorizer

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from autoagent.agent.goal_words import names_in
-from autoagent.agent.state import RunState
+from autoagent.agent.state import State
 from autoagent.agent.test_run import TestRun
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.protocols import Snapshots
@@ -46,7 +46,7 @@ class _Section:
 
 
 def collect(
-    state: RunState,
+    state: State,
     workspace: Workspace,
     snapshots: Snapshots | None,
     entries: Sequence[WorkspaceEntry],
@@ -92,7 +92,7 @@ def collect(
     return Evidence(text, bool(changes), " ".join(faults), (*missing, *gone))
 
 
-def holds(path: str, text: str, state: RunState, workspace: Workspace) -> bool | None:
+def holds(path: str, text: str, state: State, workspace: Workspace) -> bool | None:
     """Return whether a file holds a text, None where it cannot be read whole."""
     size = workspace.size(path)
     if size is None or size > _READ:
@@ -101,7 +101,7 @@ def holds(path: str, text: str, state: RunState, workspace: Workspace) -> bool |
     return text in content if content or not size else None
 
 
-def _missing(state: RunState, names: Sequence[str]) -> Iterator[str]:
+def _missing(state: State, names: Sequence[str]) -> Iterator[str]:
     """Yield the files that the goals name and that are nowhere in the workspace, not even in another folder."""
     there = {path.rpartition("/")[2].casefold() for path in names}
     for name in names_in("\n".join(goal.text for goal in state.start.task.goals)):
@@ -118,8 +118,8 @@ class _Change:
     now: str | None
 
 
-def _changes(state: RunState, workspace: Workspace, snapshots: Snapshots | None) -> Iterator[_Change]:
-    base, tree = state.work.base, state.resume.tree
+def _changes(state: State, workspace: Workspace, snapshots: Snapshots | None) -> Iterator[_Change]:
+    base, tree = state.work.base, state.work.tree
     old: dict[str, bytes | None] = {}
     paths: Iterable[str] = state.work.changed
     if snapshots is not None and base:
@@ -140,7 +140,7 @@ def _changes(state: RunState, workspace: Workspace, snapshots: Snapshots | None)
         )
 
 
-def _shown_change(change: _Change, state: RunState) -> Iterator[_Section]:
+def _shown_change(change: _Change, state: State) -> Iterator[_Section]:
     """Show a file before and after; as a diff if that is shorter and still says it all."""
     path, before, now = change.path, change.before, change.now
     if before and now:
@@ -157,7 +157,7 @@ def _shown_change(change: _Change, state: RunState) -> Iterator[_Section]:
         yield _Section(f"{shown(path)} now", state.guard.quote(now, path) or "(empty, or no text)")
 
 
-def _shown_sources(state: RunState, workspace: Workspace, untouched: Sequence[str]) -> Iterator[_Section]:
+def _shown_sources(state: State, workspace: Workspace, untouched: Sequence[str]) -> Iterator[_Section]:
     """Show the files that were read, or that the goals name, and not changed."""
     asked = " ".join(goal.text for goal in state.start.task.goals).casefold()
     for path in untouched:
@@ -166,7 +166,7 @@ def _shown_sources(state: RunState, workspace: Workspace, untouched: Sequence[st
             yield _Section(f"{shown(path)}, not touched", state.guard.quote(text, path))
 
 
-def _shown_outputs(state: RunState) -> Iterator[_Section]:
+def _shown_outputs(state: State) -> Iterator[_Section]:
     for call, result in state.work.ran:
         text, source = state.log.masked(result.text), result.meta.source
         shown_text = marked(text, source, run=result.run, step=result.step) if source else text
@@ -174,7 +174,7 @@ def _shown_outputs(state: RunState) -> Iterator[_Section]:
         yield _Section(f"Printed by {call.name}", shown_text)
 
 
-def _fitted(sections: Sequence[_Section], room: int, state: RunState) -> list[str]:
+def _fitted(sections: Sequence[_Section], room: int, state: State) -> list[str]:
     """Render the sections in order. Short ones leave the rest of their share to longer ones.
 
     Shows as many as fit with a minimum of each, and counts the others.
@@ -200,13 +200,13 @@ def _listed(what: str, paths: Sequence[str]) -> str:
     return f"{what}: {', '.join(map(shown, paths[:_NAMES]))}{more}."
 
 
-def _text(path: str, workspace: Workspace, state: RunState) -> str:
+def _text(path: str, workspace: Workspace, state: State) -> str:
     try:
         return _decoded(workspace.read(path, _READ), state)
     except CommandError:  # too large, or gone
         return ""
 
 
-def _decoded(data: bytes, state: RunState) -> str:
+def _decoded(data: bytes, state: State) -> str:
     text: str = "" if b"\0" in data else state.log.masked(data[:_READ].decode("utf-8", "replace"))
     return text

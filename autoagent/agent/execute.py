@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.progress import shown_before
-from autoagent.agent.state import Events, Policy, RunState, Tools
+from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.commands.context import Context
 from autoagent.core.commands import Call, Proof, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.errors import CommandError, StateError
@@ -25,7 +25,7 @@ class Execution:
     """Runs authorized calls and records their results."""
 
     def __init__(
-        self, state: RunState, tools: Tools, policy: Policy, user: Authorization, judge: Judge | None = None
+        self, state: State, tools: Tools, policy: Policy, user: Authorization, judge: Judge | None = None
     ) -> None:
         self._state = state
         self._registry = tools.registry
@@ -43,7 +43,7 @@ class Execution:
         changing = proposal.risk != "read"
         if changing:
             yield from self.snapshot(passing=True)
-        before = state.resume.tree
+        before = state.work.tree
         yield state.record(Started(call=call), passing=not changing)  # a look lost in a power cut is repeated
         began, interrupted = self._clock(), False
         seen = state.guard.observe(call)
@@ -66,9 +66,9 @@ class Execution:
         data = result.meta.to_json()
         yield state.record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, seconds=seconds))
         yield from state.charge(call.name, self._context.take_usage())
-        if state.goals.stale and not interrupted:
+        if state.work.stale and not interrupted:
             yield from self._check_goals()
-            if state.resume.tree:  # checks are programs too: what they leave was not changed by hand
+            if state.work.tree:  # checks are programs too: what they leave was not changed by hand
                 yield from self.snapshot()
         if interrupted:
             yield from self._user.interrupted()
@@ -80,18 +80,18 @@ class Execution:
         file, goals = state.start.task.file, state.start.task.goals
         if not (file and ok):
             return meta
-        if any(goal.check and number not in state.goals.met for number, goal in enumerate(goals)):
+        if any(goal.check and number not in state.work.met for number, goal in enumerate(goals)):
             yield from self._check_goals()
-        met = all(state.goals.met.get(number) for number, goal in enumerate(goals) if goal.check)
+        met = all(state.work.met.get(number) for number, goal in enumerate(goals) if goal.check)
         return replace(meta, finished=f"{file} is written.") if met else meta
 
     def cut_off(self, call: Call) -> Events:
         """Record a call that was running when the program ended: its result is unknown, its file changes are seen."""
-        state, before, changed = self._state, self._state.resume.before, []
+        state, before, changed = self._state, self._state.work.before, []
         if self._snapshots is not None and before:
             yield from self.snapshot(passing=True)
             with suppress(StateError):  # the user has deleted the snapshots since
-                changed = self._snapshots.changed(before, state.resume.tree)
+                changed = self._snapshots.changed(before, state.work.tree)
         if planted := [path for path in changed if self._context.workspace.watch.names.runs_later(path)]:
             text = f"Look at {', '.join(planted)}: a command that was cut off may have written what runs as you later."
             yield state.record(SystemNotice(text=text))
@@ -103,12 +103,12 @@ class Execution:
 
         `passing`: a synced event follows at once, so that this one need not be synced.
         """
-        if self._snapshots is not None and (tree := self._snapshots.take()) != self._state.resume.tree:
+        if self._snapshots is not None and (tree := self._snapshots.take()) != self._state.work.tree:
             yield self._state.record(Snapshot(tree=tree), passing=passing)
 
     def close(self) -> Events:
         """End the programs that were started and keep the workspace as they leave it, if snapshots are kept."""
-        if self._snapshots is None or not self._state.resume.tree:
+        if self._snapshots is None or not self._state.work.tree:
             return
         with suppress(CommandError):  # there is no sandbox
             for program in self._context.sandbox.programs():
@@ -136,7 +136,7 @@ class Execution:
 
     def _with_changes(self, proposal: Proposal, result: Result, before: str) -> Result:
         """Return the result with the paths that have changed since the snapshot `before`."""
-        if self._snapshots is None or not (changed := self._snapshots.changed(before, self._state.resume.tree)):
+        if self._snapshots is None or not (changed := self._snapshots.changed(before, self._state.work.tree)):
             return result
         if proposal.risk != "write":  # programs do not sync, and what a step is recorded to have done must survive
             self._context.workspace.sync(changed)
@@ -148,7 +148,7 @@ class Execution:
         try:
             with self._user.interruptible():
                 outcomes = list(
-                    state.goals.check(
+                    state.work.check(
                         lambda check: self._context.sandbox.run(["/bin/sh", "-c", check]), lambda: state.guard.printed
                     )
                 )
@@ -156,7 +156,7 @@ class Execution:
             yield from self._user.interrupted()
             return False
         for outcome in outcomes:
-            notice = state.goals.change_notice(outcome, state.guard.quote)
+            notice = state.work.change_notice(outcome, state.guard.quote)
             yield state.record(outcome)
             if notice:
                 yield state.record(SystemNotice(text=notice))
@@ -204,7 +204,7 @@ class Ending:
     """
 
     def __init__(
-        self, state: RunState, policy: Policy, check: CheckGoals, judge: Judge | None, ask: Callable[[str], Verdict]
+        self, state: State, policy: Policy, check: CheckGoals, judge: Judge | None, ask: Callable[[str], Verdict]
     ) -> None:
         self._state = state
         self._accepts_claims = policy.accept_claims or bool(state.key)  # a worker answers to whoever started it
@@ -224,7 +224,7 @@ class Ending:
             return _put_off(
                 result, "Not ended yet: the user interrupted the checks of the goals, so nobody knows if they pass."
             )
-        if failing := self._state.goals.unmet(self._state.guard.quote, given_up):
+        if failing := self._state.work.unmet(self._state.guard.quote, given_up):
             return _put_off(result, failing)
         standing = {number: self._standing(number, given_up) for number in range(len(goals))}
         verdicts: tuple[GoalVerdict, ...] = ()
@@ -258,7 +258,7 @@ class Ending:
     def _standing(self, number: int, given_up: set[int]) -> Proof:
         if number in given_up:
             return "unmet"
-        return "checked" if self._state.goals.met.get(number) else "claimed"
+        return "checked" if self._state.work.met.get(number) else "claimed"
 
     def _told(self, unmet: Sequence[GoalVerdict]) -> str:
         """Tell the agent which goals seem unmet. Quotes of files and programs may come from outside."""

@@ -96,6 +96,7 @@ class Exchange:
     summary: str = "an unusable reply"
     worth: bool = False  # whether it is to be remembered
     outcome_known: bool = True
+    shown: tuple[Message, ...] = field(default=(), repr=False)  # of all steps of the reply, once they are over
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +174,13 @@ class History:
             opening = opening.replace(OPENING, FILE_OPENING, 1)
         found = [Message("user", opening)]
         for reply in _replies(self._exchanges):
-            if isinstance(reply[0].reply, str):
-                found.append(Message("assistant", reply[0].reply))
-                found.append(Message("user", "\n\n".join(reply[0].user) or _NOTHING))
-            else:
-                found += _with_calls(reply)
-        found = found if self._started.native else without_calls(found)
+            if reply[-1] is self._exchanges[-1]:
+                found += _messages_of(reply)
+            else:  # it changes no more
+                reply[0].shown = reply[0].shown or tuple(_messages_of(reply))
+                found += reply[0].shown
+        if not self._started.native and any(message.calls for message in found):
+            found = without_calls(found)
         return [self._with_images(message) for message in found] if self._images else found
 
     def _with_images(self, message: Message) -> Message:
@@ -532,6 +534,7 @@ class History:
         if shown and shown in self._opening:
             self._set_opening(self._opening.replace(shown, gone))
         for exchange in self._exchanges if shown else ():
+            exchange.shown = ()
             for texts in (exchange.user, exchange.beside, exchange.texts):
                 texts[:] = [gone if text == shown else text for text in texts]
         self._results = [result for result in self._results if not result.heading.startswith(f"{name}, attached by")]
@@ -647,8 +650,12 @@ def _replies(exchanges: Iterable[Exchange]) -> Iterator[list[Exchange]]:
         yield reply
 
 
-def _with_calls(reply: Sequence[Exchange]) -> Iterator[Message]:
-    """Yield the calls of one reply, the message of each tool, and the other texts."""
+def _messages_of(reply: Sequence[Exchange]) -> Iterator[Message]:
+    """Yield a reply and its result; or its calls, the message of each tool, and the other texts."""
+    if isinstance(reply[0].reply, str):
+        yield Message("assistant", reply[0].reply)
+        yield Message("user", "\n\n".join(reply[0].user) or _NOTHING)
+        return
     calls = [exchange.reply for exchange in reply if isinstance(exchange.reply, ToolCall)]
     yield Message("assistant", "", tuple(calls))
     for call, exchange in zip(calls, reply, strict=True):

@@ -15,7 +15,7 @@ from itertools import chain, zip_longest
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.history import History
 from autoagent.agent.side_call import SECONDS, Question, SideCall
-from autoagent.agent.state import Events, Policy, RunState
+from autoagent.agent.state import Events, Policy, State
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.events import (
     AgentMessage,
@@ -58,7 +58,7 @@ _TELLING = re.compile(r"\d|\w[./:@_-]\w|[a-z][A-Z]")  # what is hardly written b
 class StepMemory:
     """The memory of a run. Failures are recorded, not raised: then nothing is recalled or kept."""
 
-    def __init__(self, state: RunState, memory: Memory, user: Authorization, clock: Callable[[], float]) -> None:
+    def __init__(self, state: State, memory: Memory, user: Authorization, clock: Callable[[], float]) -> None:
         self._state = state
         self._memory = memory
         self._user = user
@@ -141,7 +141,7 @@ class StepMemory:
 
     def keeps_facts(self, outcome: Outcome) -> bool:
         """Return whether a run that ends so is one to keep the facts of: it has come to an end, and did something."""
-        return self._state.resume.remembers and not self._state.key and outcome.status.is_conclusion
+        return self._state.work.remembers and not self._state.key and outcome.status.is_conclusion
 
     def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
         """Keep the facts of the run, and in a line what it came to. Let other memories fade.
@@ -159,7 +159,7 @@ class StepMemory:
             done = "; ".join(call for step, call in state.history.done if step < state.step)
             came_to = f"Claimed, {unchecked} checked: {outcome.reason}\nDone: {done or 'nothing'}"
         text = f"A run for: {goals}\n{came_to}" + (f"\nFiles: {made}" if made else "")
-        kept = state.resume.kept if state.resume.distilled else 0
+        kept = state.work.kept if state.work.distilled else 0
         for fact in [*facts, text][kept:]:
             yield from self._add(fact, "fact", state.guard.origin)
         yield from self._keep(self._memory.nap)
@@ -185,7 +185,7 @@ class StepMemory:
         state, place = self._state, self._state.place_in(self._state.log.run)
         try:
             store = self._memory.store_id
-            newest = state.resume.newest_memory.get(store) if store else None
+            newest = state.work.newest_memory.get(store) if store else None
             if not newest or not self._memory.has_lost(newest, place):
                 return
         except StateError as error:
@@ -269,7 +269,7 @@ REPLY = 500  # tokens
 class Distillation:
     """Has the model extract facts from a run, if the policy asks for it and the model's style allows it."""
 
-    def __init__(self, state: RunState, policy: Policy, call: SideCall) -> None:
+    def __init__(self, state: State, policy: Policy, call: SideCall) -> None:
         self._state = state
         self._wanted = policy.distils
         self._call = call
@@ -279,7 +279,7 @@ class Distillation:
         state = self._state
         if not self._wanted or not state.start.style.reasons:
             return []
-        answered = state.resume.distilled
+        answered = state.work.distilled
         if answered is None:
             answered = yield from self._ask(outcome)
         return facts_in(answered.text, truncated=answered.truncated) if answered else []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoagent.agent.state import Policy, RunState
+from autoagent.agent.state import Policy, State
 from autoagent.core.commands import Proposal
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.events import Answered, Event
@@ -39,7 +39,7 @@ class Question:
 class SideCall:
     """Asks a model once for each question. Failures are returned, never raised."""
 
-    def __init__(self, state: RunState, model: Model, policy: Policy, listener: Listener) -> None:
+    def __init__(self, state: State, model: Model, policy: Policy, listener: Listener) -> None:
         self._state = state
         self._budget = policy.budget
         self._model = model

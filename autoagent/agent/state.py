@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from time import time
 
 from autoagent.agent.budget import Budget
-from autoagent.agent.goal_checks import GoalChecks
 from autoagent.agent.history import History
 from autoagent.agent.progress import LoopGuard, Standstill
-from autoagent.agent.resume_state import ResumeState
 from autoagent.agent.work import Work
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
@@ -65,15 +63,15 @@ class Policy:
     attached: Callable[[str], Sequence[Event]] = lambda text: ()
 
 
-class RunState:
-    """The state of a run: every fold over its events. A resumed run has the same state as one that never stopped.
+class State:
+    """The state of a run: what its events come to. A resumed run has the same state as one that never stopped.
 
     `key` is that of a sub-agent, whose events stand in the log of the run that started it.
     """
 
     def __init__(self, start: RunStarted, tools: Tools, policy: Policy, log: Recorder, key: str = "") -> None:
-        registry = tools.registry
-        specs = {spec.name: spec for spec in registry.specs}
+        self._registry = tools.registry
+        specs = {spec.name: spec for spec in self._registry.specs}
         self.start = start
         self.step = 0
         self.log = log
@@ -81,21 +79,22 @@ class RunState:
         self.count = counter(start.model)
         self.budget = policy.budget
         self.guard = policy.guard
-        self.history = History(self.count, registry.pages_results)
+        self.history = History(self.count, self._registry.pages_results)
         self.loop_guard = LoopGuard(specs)
         self.standstill = Standstill(specs)
         self.work = Work(specs)
-        self.goals = GoalChecks()
-        self.resume = ResumeState()
-        self._folds = (
-            self.history, self.budget, self.loop_guard, self.standstill, self.work, self.resume, self.goals, self.guard,
-        )  # fmt: skip
+        self._parts = (self.history, self.budget, self.loop_guard, self.standstill, self.work, self.guard)
         self._checkpoint = tools.checkpoint
-        self._registry = registry
         self._attached = policy.attached
 
+    def apply(self, event: Event, *, spends: bool = True) -> None:
+        """Take up one event of this agent; without `spends`, not in its budget."""
+        for part in self._parts:
+            if spends or part is not self.budget:
+                part.add(event)
+
     def record(self, event: Event, *, passing: bool = False) -> Event:
-        """Write the event to disk, then take it up in every fold. Return it as it is in the log, without secrets.
+        """Write the event to disk, then apply it. Return it as it is in the log, without secrets.
 
         Raises StateError if the log, or the record of tainted files, cannot be written.
         """
@@ -103,7 +102,7 @@ class RunState:
         stamped = self.log.append(replace(event, step=self.step, agent=self.key, worked=worked), passing=passing)
         if isinstance(stamped, Changed):
             self.start = stamped
-        self._fold(stamped)
+        self.apply(stamped)
         return stamped
 
     def replay(self) -> None:
@@ -111,16 +110,14 @@ class RunState:
 
         A worker's spending in an earlier process counts for its starter, whose budget it shares.
         """
-        folds = tuple(fold for fold in self._folds if not (self.key and fold is self.budget))
         kept = self._checkpoint
         for event in kept.events(self._kept, self._fingerprint) if kept else self.log.effective():
             if event.agent == self.key:
-                for fold in folds:
-                    fold.add(event)
+                self.apply(event, spends=not self.key)
         if self.log.lost:
-            self.resume.doubt()
+            self.work.doubt()
         self.guard.mark_again()
-        self.step = self.resume.step
+        self.step = self.work.step
 
     def keep(self) -> None:
         """Keep the state as of the newest event now and then, once all of them have been shown."""
@@ -128,12 +125,12 @@ class RunState:
             self._checkpoint.keep(self._kept, self._fingerprint)
 
     def _fingerprint(self) -> str:
-        """Return a digest of everything besides the events that shapes the folds."""
+        """Return a digest of everything besides the events that shapes the state."""
         return repr((self.start.model, self._registry.pages_results, self._registry.specs, self.guard.configuration))
 
     @property
     def _kept(self) -> Mapping[str, object]:
-        return {type(fold).__name__: fold for fold in (*self._folds, self.budget.time)}
+        return {type(part).__name__: part for part in (*self._parts, self.budget.time)}
 
     def charge(self, purpose: str, usage: Usage) -> Events:
         """Record spending besides the steps."""
@@ -153,12 +150,8 @@ class RunState:
 
     def failing(self) -> str:
         """Name the goals whose checks fail, in one line."""
-        return self.goals.failing(self.guard.quote)
+        return self.work.failing(self.guard.quote)
 
     def place_in(self, run: str) -> str:
         """Return the name of this agent of a run in the memory: each agent counts its own steps."""
         return f"{run}:{self.key}" if self.key else run
-
-    def _fold(self, event: Event) -> None:
-        for fold in self._folds:
-            fold.add(event)

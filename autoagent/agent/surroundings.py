@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from autoagent.agent.goal_words import endings_shown, lines_shown
-from autoagent.agent.state import RunState
+from autoagent.agent.state import State
 from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import CommandError
 from autoagent.text import code_block
@@ -82,7 +82,7 @@ def changes_files(spec: CommandSpec) -> bool:
     return spec.risk == "write" and any(p.meaning in ("path", "entry") for p in spec.parameters)
 
 
-def look_around(workspace: Workspace, state: RunState) -> Surroundings:
+def look_around(workspace: Workspace, state: State) -> Surroundings:
     """Look at the workspace as it is now."""
     try:
         entries = list(islice(workspace.walk(".", NOT_ENTERED), _WALKED + 1))
@@ -131,7 +131,7 @@ def _as_listed(entry: WorkspaceEntry) -> str:
     return f"{name} (empty)" if entry.kind == "file" and not entry.size else name
 
 
-def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: RunState) -> dict[str, str]:
+def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: State) -> dict[str, str]:
     """Return the texts that the run did not write itself and may be shown, by path."""
     files = (entry.path for entry in entries if entry.kind == "file" and 0 < entry.size <= _SEARCHED_SIZE)
     others = (path for path in files if path not in state.work.changed and state.guard.may_show(path))
@@ -139,14 +139,14 @@ def _readable(entries: Sequence[WorkspaceEntry], workspace: Workspace, state: Ru
     return {path: text for path, text in texts.items() if text}
 
 
-def _malformed(paths: Iterable[str], workspace: Workspace, state: RunState) -> Iterator[str]:
+def _malformed(paths: Iterable[str], workspace: Workspace, state: State) -> Iterator[str]:
     """Yield a line for each file that is not in the form its name promises."""
     for path in paths:
         if wrong := form_error(path, _text_of(path, workspace, state, _SEARCHED_SIZE)):
             yield f"{shown(path)} {wrong}."
 
 
-def _text_of(path: str, workspace: Workspace, state: RunState, most: int = _TEXT_SHOWN) -> str:
+def _text_of(path: str, workspace: Workspace, state: State, most: int = _TEXT_SHOWN) -> str:
     """Return the text of a file, or '' if it is gone, empty, not text, or larger than `most` bytes."""
     try:
         data = workspace.read(path, most + 1)

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from autoagent.agent.authorize import Authorization
 from autoagent.agent.budget import estimated_cost
 from autoagent.agent.history import Moment, build_step_prompt
-from autoagent.agent.state import Events, Policy, RunState, Tools
+from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.agent.surroundings import Surroundings, look_around
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, Unreachable
@@ -28,7 +28,7 @@ class ModelTurn:
 
     def __init__(
         self,
-        state: RunState,
+        state: State,
         model: Model,
         tools: Tools,
         policy: Policy,

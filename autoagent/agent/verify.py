@@ -18,7 +18,7 @@ from typing import Any
 
 from autoagent.agent.evidence import Evidence, collect, holds
 from autoagent.agent.side_call import Question, SideCall
-from autoagent.agent.state import Policy, RunState, Tools
+from autoagent.agent.state import Policy, State, Tools
 from autoagent.agent.test_run import TestRun, run_tests
 from autoagent.core.errors import CommandError
 from autoagent.core.events import Event, Retried, Verified
@@ -83,7 +83,7 @@ _SCHEMA: Mapping[str, Any] = {
 class Verification:
     """Judges the goals of a run."""
 
-    def __init__(self, state: RunState, call: SideCall, tools: Tools, policy: Policy) -> None:
+    def __init__(self, state: State, call: SideCall, tools: Tools, policy: Policy) -> None:
         self._state = state
         self._call = call
         self._snapshots = tools.snapshots

@@ -16,7 +16,7 @@ from autoagent.agent.authorize import Authorization
 from autoagent.agent.budget import Budget
 from autoagent.agent.execute import Execution
 from autoagent.agent.progress import LoopGuard
-from autoagent.agent.state import Events, Policy, RunState, Tools
+from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.commands import selection
 from autoagent.commands.registry import Registry
 from autoagent.core import command_schema
@@ -51,7 +51,7 @@ class CommandService:
     """Carries out calls as steps of a run, which the console shows. Calls come from one thread."""
 
     def __init__(self, start: RunStarted, tools: Tools, policy: Policy, log: Recorder, console: Console) -> None:
-        self._state = RunState(start, tools, policy, log)
+        self._state = State(start, tools, policy, log)
         self._state.loop_guard = LoopGuard({})  # whoever calls decides what to repeat, and has no earlier step at hand
         self._registry = tools.registry
         self._user = Authorization(self._state, tools, policy, console)

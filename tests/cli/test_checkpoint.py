@@ -26,7 +26,7 @@ from pathlib import Path
 
 import autoagent.log.checkpoint as checkpoint
 from autoagent.cli import main
-from autoagent.agent.state import RunState
+from autoagent.agent.state import State
 
 def plain(value):
     if isinstance(value, (set, frozenset)):
@@ -50,7 +50,7 @@ def replay(state):
     Path("state.txt").write_text("\\n".join([f"checkpoint {used[0] is not None}", *lines]))
 
 checkpoint.EVERY = 40
-replay_whole, RunState.replay = RunState.replay, replay
+replay_whole, State.replay = State.replay, replay
 main()
 """
 

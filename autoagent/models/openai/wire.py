@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from autoagent.core.model import Message, without_calls
@@ -69,6 +70,7 @@ def _bridged(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
+@lru_cache(maxsize=2048)  # most of a prompt was in the one before it; nobody changes what is returned
 def _written(message: Message) -> dict[str, Any]:
     content = valid(message.content)
     if message.role == "tool":
