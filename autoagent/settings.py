@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote
 
 from autoagent.core.errors import SettingsError
+from autoagent.core.frozen import dataclass
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS, EmbedderKind
 from autoagent.registry.embedders import OPENAI as OPENAI_EMBEDDER
 from autoagent.registry.memory import BACKENDS, IN_EXTENSIONS, parse_backend
@@ -35,8 +36,6 @@ Permission = Literal[
     "stronger", "inside", "model", "own model", "own memory",
     "own embedder", "unset", "trust", "never",
 ]  # fmt: skip
-
-# ruff: noqa: RUF009 - `setting` is dataclasses.field with our metadata, and the paths in it cannot change
 
 
 def setting(

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -27,6 +27,7 @@ from autoagent.core.events import (
     Recalled,
     RunStarted,
 )
+from autoagent.core.frozen import dataclass
 
 if TYPE_CHECKING:  # it is imported when the first record is read
     import msgspec

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final, Literal
+
+from autoagent.core.frozen import dataclass
 
 LevelName = Literal["planner", "executor", "thinker"]
 """The levels of a hierarchical run (see levels)."""

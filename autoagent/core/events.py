@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal
 
 from autoagent.core.commands import Call, Proof, ResultMeta, Risk
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import LeftOut, RetrievedMemory
 from autoagent.core.model import FULL, STYLES, PromptStyle, Thoughts, Usage
 from autoagent.core.task import GoalVerdict, Status, Task

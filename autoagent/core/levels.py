@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from autoagent.core.commands import LevelName
+from autoagent.core.frozen import dataclass
 
 THINKING_START, THINKING_END = "<|thinking_start|>", "<|thinking_end|>"
 _THINKING = re.compile(rf"{re.escape(THINKING_START)}.*?(?:{re.escape(THINKING_END)}|\Z)\s*", re.DOTALL)

@@ -6,9 +6,9 @@ import calendar
 import math
 import re
 import time
-from dataclasses import dataclass
 
 from autoagent.core.commands import ResultMeta
+from autoagent.core.frozen import dataclass
 
 PRIVATE = "private"
 """What the source of a memory names, beside others, where it may hold what is the user's own."""

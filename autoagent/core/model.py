@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from autoagent.core.commands import Call
+from autoagent.core.frozen import dataclass
 
 Asking = Literal["tools", "schema", "text"]
 """How a model is asked for a command: native tool calls, a bound JSON schema, or JSON in plain text."""

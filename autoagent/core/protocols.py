@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from autoagent.core.commands import Call, CommandSpec, Proposal, Result, ResultMeta, Verdict
-from autoagent.core.events import Event, Returned
+from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.services import BackgroundProcess, ProcessExit, SearchResults, WebPage
 from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
+
+if TYPE_CHECKING:
+    from autoagent.core.events import Event, Returned
 
 
 class Listener(Protocol):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
+
+from autoagent.core.frozen import dataclass
 
 MOST_GOALS = 5  # of a task
 

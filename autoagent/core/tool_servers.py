@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from autoagent.core.errors import SettingsError
+from autoagent.core.frozen import dataclass
 
 PREFIX = "mcp__"
 """Before the names of all commands that servers offer: `mcp__SERVER__TOOL`."""
