@@ -15,10 +15,10 @@ from autoagent.core.frozen import dataclass
 from autoagent.core.memory import Change, Dream, Origin, Recall, RetrievedMemory, Stats
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.services import BackgroundProcess, ProcessExit, SearchResults, WebPage
-from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
 
 if TYPE_CHECKING:
     from autoagent.core.events import Event, Returned
+    from autoagent.core.tool_servers import ServerAnswer, ServerEntry, ServerTool
 
 
 class Listener(Protocol):
