@@ -17,7 +17,10 @@ A bug of ours is none of these: it stays a plain Python exception, and `--debug`
 
 from __future__ import annotations
 
-from autoagent.core.task import Outcome
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autoagent.core.task import Outcome
 
 
 class AutoagentError(Exception):

@@ -6,9 +6,12 @@ import calendar
 import math
 import re
 import time
+from typing import TYPE_CHECKING
 
-from autoagent.core.commands import ResultMeta
 from autoagent.core.frozen import dataclass
+
+if TYPE_CHECKING:
+    from autoagent.core.commands import ResultMeta
 
 PRIVATE = "private"
 """What the source of a memory names, beside others, where it may hold what is the user's own."""
@@ -50,6 +53,8 @@ class Origin:
     @property
     def labels(self) -> ResultMeta:
         """`untrusted` and `private`, as far as they hold."""
+        from autoagent.core.commands import ResultMeta
+
         parts = self.source.split(", ")
         outside = (
             ""

@@ -43,7 +43,10 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
     """Return all findings for a start in `folder`, free of
     secrets. If the settings are broken, the rest is left out.
     """
-    findings = [_python(), *_python_path(env)]
+    findings = [
+        Finding("python", "ok", f"{platform.python_version()} at {sys.executable}"),
+        *_python_path(env),
+    ]
     secrets: list[str] = []
     try:
         here = Session.load(flags, env, folder, task=True)
@@ -70,10 +73,6 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
         ]
     mask = Redactor(secrets).mask
     return [Finding(f.check, f.status, mask(f.found), mask(f.mend)) for f in findings]
-
-
-def _python() -> Finding:
-    return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
 def _python_path(env: Mapping[str, str]) -> Iterator[Finding]:

@@ -35,7 +35,6 @@ from autoagent.workspace.gate import Workspace
 if TYPE_CHECKING:
     from autoagent.agent.state import Policy, Tools
     from autoagent.commands.context import Context
-    from autoagent.loop import Agent
     from autoagent.safety.rules import Rulebook
     from autoagent.safety.tainted_files import TaintedFiles
     from autoagent.session.folder_texts import FolderTexts
@@ -83,7 +82,13 @@ def drive(
     """
     settings, console = plan.settings, plan.console
     with _opened(plan, open_log) as opened:
-        leader = lead(opened) if lead else _agent(opened, setup_usage)
+        if lead:
+            leader = lead(opened)
+        else:
+            from autoagent.loop import Agent
+
+            run, tools, policy = opened.plan, opened.tools, opened.policy
+            leader = Agent(run.start, run.model, tools, policy, opened.log, listener=console, setup_usage=setup_usage)
         try:
             with _heard(settings, console) as hear:
                 for event in leader.run():
@@ -136,13 +141,6 @@ def told_as_event(given: Mapping[str, Any]) -> Iterator[None]:
             with suppress(OSError):  # nobody reads it, and the error is reported anyway
                 echo(json.dumps(to_json(ended)))
         raise
-
-
-def _agent(opened: OpenedRun, setup_usage: Usage | None) -> Agent:
-    from autoagent.loop import Agent
-
-    plan, tools, policy = opened.plan, opened.tools, opened.policy
-    return Agent(plan.start, plan.model, tools, policy, opened.log, listener=plan.console, setup_usage=setup_usage)
 
 
 @contextmanager
@@ -340,7 +338,7 @@ def builder(
         described = build.describe(order.task, settings, own, offered, order.began, texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.origin)
-        with open_context(settings, place, guard, own, own, own_parts, ask=_nobody, say=_unheard) as context:
+        with open_context(settings, place, guard, own, own, own_parts, ask=_nobody, say=lambda line: None) as context:
             order.when_stopped(context.sandbox.close)
             start = dataclasses.replace(described, workspace=str(place.root), limits=limits)
             tools = Tools(
@@ -357,10 +355,6 @@ def builder(
             yield Worker(agent, lambda: guard.origin)
 
     return build_worker
-
-
-def _unheard(line: str) -> None:
-    """Ignore the memory's messages, as the run's own memory shows the same."""
 
 
 def _nobody(question: str, timeout: float | None) -> str:

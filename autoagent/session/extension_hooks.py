@@ -72,7 +72,7 @@ def heard(event: Event) -> None:
         try:
             hear(event)
         except Exception as error:  # the code of others; the run goes on
-            _told(name, "listener", error)
+            _told(name, "listener", type(error).__name__)
 
 
 def rendered(event: Event) -> str | None:
@@ -82,7 +82,7 @@ def rendered(event: Event) -> str | None:
             try:
                 text = render(event)
             except Exception as error:  # the code of others; it is shown as ever
-                _told(one.plugin.called, "renderer", error)
+                _told(one.plugin.called, "renderer", type(error).__name__)
             else:
                 if text is not None:
                     return str(text)
@@ -225,14 +225,12 @@ def _passed_over(name: str, place: str, hook: Callable[[], Any], instead: Callab
     except (AutoagentError, OSError, KeyboardInterrupt):
         raise
     except Exception as error:  # the code of others; the run goes on without it
-        _told(name, place, error)
+        _told(name, place, type(error).__name__)
         return instead()
 
 
 @cache
-def _told_once(name: str, place: str, problem: str) -> None:
-    echo(f"autoagent: The extension {name} fails ({place}: {problem}); the run goes on without it here.", err=True)
-
-
-def _told(name: str, place: str, error: Exception) -> None:
-    _told_once(name, place, type(error).__name__)
+def _told(name: str, place: str, problem: str) -> None:
+    """Report the failure of a hook, once."""
+    why = f"{place}: {problem}"
+    echo(f"autoagent: The extension {name} fails ({why}); the run goes on without it here.", err=True)

@@ -130,7 +130,8 @@ def _judged(
             secret=declared["secret"],
             never=permission == "never",
         )
-        allowed = name in above or _is_same(value, now) or may_set(permission, value, now, held, cwd)
+        same = value == now or (isinstance(value, str) and _as_localhost(value) == _as_localhost(str(now)))
+        allowed = name in above or same or may_set(permission, value, now, held, cwd)
         if allowed or (permission != "never" and trusts(untrusted)):
             layer[name] = value, origin
         else:
@@ -138,12 +139,8 @@ def _judged(
     return layer, left
 
 
-def _is_same(value: Any, now: Any) -> bool:
-    """Return whether two values are the same, treating localhost and 127.0.0.1 as one host."""
-    return bool(value == now) or (isinstance(value, str) and _spelled(value) == _spelled(str(now)))
-
-
-def _spelled(address: str) -> str:
+def _as_localhost(address: str) -> str:
+    """Return an address as it is written with localhost: 127.0.0.1 is the same host."""
     return re.sub(r"\A(\w+://)127\.0\.0\.1(?=[:/]|\Z)", r"\1localhost", address)
 
 

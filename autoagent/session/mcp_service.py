@@ -73,7 +73,7 @@ class CommandService:
             return ServerAnswer(str(error), failed=True)
         self._show(state.record(Thought(thoughts=Thoughts(), call=call, text="", usage=Usage())))
         answer = ServerAnswer("Refused.", failed=True)
-        for event in self._carried_out(call):
+        for event in self._events_of(call):
             self._show(event)
             if isinstance(event, Decided) and not event.allowed:
                 answer = ServerAnswer(f"Refused, and not run: {event.reason}", failed=True)
@@ -87,7 +87,7 @@ class CommandService:
             self._show(event)
         self._show(self._state.record(Ended(status=outcome.status, reason=outcome.reason)))
 
-    def _carried_out(self, call: Call) -> Events:
+    def _events_of(self, call: Call) -> Events:
         proposal = yield from self._user.authorize(call)
         if proposal is not None:
             yield from self._execution.run(proposal)

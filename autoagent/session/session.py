@@ -117,8 +117,10 @@ class Session:
             raise SetupError(f"{path} is {what}, and state is never kept behind one; remove it, or use --state-dir.")
         others = [
             *_leading_out(loaded, folder),
-            *(_checks(loaded, folder) if task else ()),
-            *_additions(loaded, folder),
+            *(checks_of_task(folder, loaded.settings.ai_settings_file) if task else ()),
+            # What a run can do without: MCP servers, and the folder's instructions for the agent.
+            *untrusted_servers(loaded.settings, folder, named=_is_named(loaded, "mcp_servers_file")),
+            *untrusted_texts(folder, loaded.settings.workspace),
             *_plugins(loaded, folder),
             *more,
         ]
@@ -128,7 +130,8 @@ class Session:
             left.append(
                 UntrustedValue(file=str(loaded.settings.state_dir), name="", value=value, about=about, setting=_STATE)
             )
-            loaded = replace(loaded, settings=replace(loaded.settings, state_dir=_apart(trusted, folder)))
+            apart = trusted.base / "apart" / sha256(os.fsencode(folder)).hexdigest()[:16]
+            loaded = replace(loaded, settings=replace(loaded.settings, state_dir=apart))
         return cls(flags, folder, loaded, trusted, tuple(left))
 
     def with_variables(self, env: Mapping[str, str]) -> Session:
@@ -250,19 +253,6 @@ def _leading_out(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
             )
 
 
-def _checks(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield the checks of the saved goals, which are programs, whoever has named the file, or
-    nothing for an unreadable one, which is reported later.
-    """
-    yield from checks_of_task(folder, loaded.settings.ai_settings_file)
-
-
-def _additions(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
-    """Yield the parts that a run can do without: MCP servers, and the folder's instructions for the agent."""
-    yield from untrusted_servers(loaded.settings, folder, named=_is_named(loaded, "mcp_servers_file"))
-    yield from untrusted_texts(folder, loaded.settings.workspace)
-
-
 def _plugins(loaded: Loaded, folder: Path) -> Iterator[UntrustedValue]:
     """Yield the enabled plug-ins of the folder. Few folders have any."""
     settings = loaded.settings
@@ -297,11 +287,6 @@ def _check(folder: Path, path: Path, line: int, check: str) -> UntrustedValue:
     return UntrustedValue(
         file=str(file), line=line, name="check", value=check, about="a program, run as a goal is checked"
     )
-
-
-def _apart(trusted: Trusted, folder: Path) -> Path:
-    """Return the folder for the runs of a folder whose own state is not trusted."""
-    return trusted.base / "apart" / sha256(os.fsencode(folder)).hexdigest()[:16]
 
 
 # What is said of it ----------------------------------------------------------------------------------------------

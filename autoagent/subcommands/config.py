@@ -29,7 +29,8 @@ def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) ->
     if as_json:
         echo_json(rows)
         return
-    shown = [row for row in rows if every or row["left_out"] or _differs(here, row["name"])]
+    changed = {f.name for f in dataclasses.fields(Settings) if getattr(here.settings, f.name) != f.default}
+    shown = [row for row in rows if every or row["left_out"] or row["name"] in changed]
     for group, members in groupby(shown, lambda row: row["group"]):
         echo(f"{group}:")
         for row in members:
@@ -39,10 +40,6 @@ def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) ->
             echo(f"  {row['name']} = {'' if value is None else value}{origin}")
     if rest := len(rows) - len(shown):
         echo(f"{rest} of {len(rows)} settings are as they are by default; --all shows them.", err=True)
-
-
-def _differs(here: Session, name: str) -> bool:
-    return bool(getattr(here.loaded.settings, name) != Settings.__dataclass_fields__[name].default)
 
 
 def _rows(here: Session) -> Iterator[dict[str, Any]]:
