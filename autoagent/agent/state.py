@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from time import time
+from typing import TYPE_CHECKING
 
 from autoagent.agent.budget import Budget
 from autoagent.agent.history import History
@@ -18,8 +19,10 @@ from autoagent.core.events import Changed, Event, Feedback, RunStarted, Spent
 from autoagent.core.model import Usage
 from autoagent.core.protocols import NO_HOOKS, Authorizer, Inbox, Model, Recorder, Snapshots, StepHooks
 from autoagent.log.checkpoint import Checkpoint
-from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.text.tokens import counter
+
+if TYPE_CHECKING:
+    from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 
 Events = Generator[Event, None, None]
 
