@@ -25,6 +25,7 @@ SUBCOMMANDS = {
     "resume": ("resume", "Take up an unfinished run where it stopped, or from an earlier step."),
     "fork": ("fork", "Start a new run from a step of another one."),
     "undo": ("undo", "Take the workspace back to what it was before a step."),
+    "view": ("view", "Show the runs live in the browser, and answer their questions there."),
     "replay": ("replay", "Show a run again step by step, or verify that its log explains every prompt."),
     "bisect": ("bisect", "Find the first step after which a check fails."),
     "runs": ("runs", "List the runs."),
@@ -54,7 +55,7 @@ SUBCOMMANDS = {
 
 GROUPS = {
     "Run": ("resume", "team", "test"),
-    "Look": ("runs", "show", "report", "replay", "why", "inbox"),
+    "Look": ("runs", "show", "report", "view", "replay", "why", "inbox"),
     "Go back": ("undo", "fork"),
     "Memory": ("memory",),
     "Extend": ("tools",),

@@ -90,7 +90,7 @@ class UserAnswer:
     """A line understood.
 
     `count`: commands to run, for `run`. `text`: the feedback, the `rule` to save, why it is asked `again`, the argument
-    to `edit`, or the `word` that stood behind a slash, with what followed it.
+    to `edit` or new arguments as JSON, or the `word` that stood behind a slash, with what followed it.
     """
 
     kind: Literal["run", "stop", "feedback", "again", "edit", "whole", "always", "rule", "explain", "word"]
@@ -145,7 +145,7 @@ def read_answer(line: str, yes: str = "y", no: str = "n") -> UserAnswer:
         return _LETTERS[folded]
     if word := re.fullmatch(r"/([a-z]*)(?:\s+(\S.*))?", text, re.IGNORECASE | re.DOTALL):  # no path: those go on
         return UserAnswer("word", text=f"{word[1].lower()} {word[2] or ''}".strip())
-    if argument := re.fullmatch(r"[eE]\s+(\w+)", text):
+    if argument := re.fullmatch(r"[eE]\s+(\w+|\{.*)", text, re.DOTALL):
         return UserAnswer("edit", text=argument[1])
     if rule := re.fullmatch(rf"[aA]\s+([a-z_]+:\S.*|[a-z]+(?:_[a-z]+)+|{PREFIX}[\w-]+(?::\S.*)?)", text):
         return UserAnswer("rule", text=rule[1])
@@ -216,7 +216,14 @@ def _undecided(answer: UserAnswer, question: Question) -> str:
         word, _, rest = answer.text.partition(" ")
         if word == "continuous":
             return _no_continuous(rest, yes, warned=question.warned)
-        return "" if word == "ask" else f"/{word} is for the terminal of the run."
+        changes = word in ("ask", "undo") or (rest and word not in _OWN_WORDS)
+        return "" if changes else f"/{word} is for the terminal of the run."
+    if answer.kind == "edit" and answer.text.startswith("{"):
+        try:
+            json.loads(answer.text)
+        except json.JSONDecodeError as error:
+            return _not_json(error)
+        return ""
     if answer.kind in ("run", "stop", "feedback", "always", "rule"):
         return ""
     if answer.kind == "again" and answer.text:
@@ -529,6 +536,13 @@ class Ask:
         """Return new arguments, or None if they stay as they are. `name` is the one to change, '' for the usual."""
         args = dict(proposal.call.args)
         shown = dict(self._mask(args))
+        if name.startswith("{"):
+            try:
+                edited = _with_secrets(edit_arguments(shown, name, proposal.spec.parameters), shown, args)
+            except ValueError as error:
+                self._terminal.say(f"{error} Nothing was changed.")
+                return None
+            return edited if edited != args else None
         if name and name not in shown:
             self._terminal.say(f"There is no argument {name}; there are {', '.join(shown)}. Nothing was changed.")
             return None
@@ -581,7 +595,7 @@ def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Para
         try:
             return dict(json.loads(line))
         except json.JSONDecodeError as error:
-            raise ValueError(f"That is not valid JSON: {error.msg} at column {error.colno}.") from error
+            raise ValueError(_not_json(error)) from error
     name, mark, value = (part.strip() for part in line.partition("="))
     kinds = {p.name: p.kind for p in parameters}
     if not mark or name not in kinds:
@@ -592,6 +606,10 @@ def edit_arguments(args: Mapping[str, Any], line: str, parameters: Sequence[Para
         return {**args, name: json.loads(value)}
     except json.JSONDecodeError as error:
         raise ValueError(f"{name} is of type {kinds[name]}, and {value!r} is not.") from error
+
+
+def _not_json(error: json.JSONDecodeError) -> str:
+    return f"That is not valid JSON: {error.msg} at column {error.colno}."
 
 
 def _with_secrets(edited: Mapping[str, Any], shown: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,19 +49,29 @@ ROOM = 1_200_000  # characters for all long texts of a report together
 LONGEST, SHORTEST = 8_000, 400  # characters of one of them, in a short run and in a long one
 
 
+def longest(events: int) -> int:
+    """Return how many characters of a long text to show where a report holds so many events."""
+    return max(SHORTEST, min(LONGEST, ROOM // max(1, events // 2)))
+
+
 class Report:
     """Add every event in order, then read `facts`: all that the page shows, as JSON values.
 
     Args:
-        events: how many there will be; the more, the less is shown of each long text.
+        most: characters shown of each long text.
+
+    Attributes:
+        steps: a record for each step of an agent, in the order of their beginning.
+        touched: the steps that events have changed, by their place in `steps`. The reader clears it.
     """
 
-    def __init__(self, events: int) -> None:
+    def __init__(self, most: int = LONGEST) -> None:
+        self.steps: list[dict[str, Any]] = []
+        self.touched: set[int] = set()
         self._stats = RunStats()
-        self._most = max(SHORTEST, min(LONGEST, ROOM // max(1, events // 2)))
+        self._most = most
         self._began: RunStarted | None = None
-        self._steps: list[dict[str, Any]] = []
-        self._open: dict[str, dict[str, Any]] = {}  # the newest step of each agent
+        self._open: dict[str, int] = {}  # the place of each agent's newest step
         self._names: dict[str, str] = {}  # of the agents
         self._verdicts: dict[int, dict[str, Any]] = {}
         self._checks: dict[int, list[dict[str, Any]]] = {}
@@ -148,8 +158,18 @@ class Report:
                 self._note(event, f"Ended: {event.status.value}", event.reason)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there is anything to show."""
+        return self._began is not None
+
+    @property
     def facts(self) -> Mapping[str, Any]:
-        """What the page shows."""
+        """Everything on the page."""
+        return {**self.head, "steps": self.steps}
+
+    @property
+    def head(self) -> Mapping[str, Any]:
+        """Everything on the page but the steps."""
         began, stats = self._began, self._stats
         assert began is not None, "a run's first event is RunStarted"
         task, ended, spent = stats.task or began.task, stats.ended, stats.usage
@@ -169,16 +189,17 @@ class Report:
             "tokens": [spent.prompt, spent.cached, spent.completion], "cost": spent.cost, "seconds": stats.seconds,
             "count": stats.step, "unpriced": bool(stats.unpriced), "commands": stats.commands.most_common(),
             "files": [[escape(path), *stats.lines.get(path, (0, 0))] for path in stats.changed],
-            "agents": {key: escape(name) for key, name in self._names.items()}, "steps": self._steps,
+            "agents": {key: escape(name) for key, name in self._names.items()},
         }  # fmt: skip
 
     def _step(self, event: Event) -> dict[str, Any]:
         """Return the step of an event, begun if it is new."""
-        step = self._open.get(event.agent)
-        if step is None or step["step"] != event.step:
-            step = {"agent": event.agent, "step": event.step, "t": event.t, "notes": []}
-            self._open[event.agent] = step
-            self._steps.append(step)
+        place = self._open.get(event.agent)
+        if place is None or self.steps[place]["step"] != event.step:
+            place = self._open[event.agent] = len(self.steps)
+            self.steps.append({"agent": event.agent, "step": event.step, "t": event.t, "notes": []})
+        self.touched.add(place)
+        step = self.steps[place]
         step["end"] = event.t
         return step
 
@@ -222,15 +243,19 @@ def _usage(usage: Usage) -> str:
     return f"{usage.prompt:,} tokens in, {usage.completion:,} out, {price}"
 
 
+def part(name: str) -> str:
+    """Return the text of a file that the pages are made of."""
+    return (files("autoagent.web") / name).read_text("utf-8")
+
+
 def page_of(events: Iterable[Event]) -> str:
     """Render the events of a run, in the order of its log, as one HTML file. They begin with its RunStarted."""
     found = list(events)
-    report = Report(len(found))
+    report = Report(longest(len(found)))
     for event in found:
         report.add(event)
-    here = files("autoagent.web")
-    style, script = ((here / name).read_text("utf-8") for name in ("report.css", "report.js"))
-    digests = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (style, script)]
+    style, script = part("pages.css"), part("pages.js") + part("report.js")
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     facts = json.dumps(report.facts, ensure_ascii=False).replace("<", "\\u003c")
     return f"""<!DOCTYPE html>
 <html lang="en">

@@ -1,0 +1,54 @@
+"""`autoagent view`: the runs as a live page in the browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+from autoagent.config.text_file import read_text
+from autoagent.runs.log_reader import find_run
+from autoagent.session.run_factory import questions_path
+from autoagent.session.session import Session
+from autoagent.subcommands.flags import run_ids_here
+from autoagent.terminal.output import echo
+
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("view")
+@click.argument("run", required=False, shell_complete=run_ids_here)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Default: any free one.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Other than loopback needs the next three.")
+@click.option("--certificate", type=_file, metavar="FILE", help="Serve over TLS.")
+@click.option("--key", type=_file, metavar="FILE", help="The key of the certificate.")
+@click.option("--token-file", type=_file, metavar="FILE", help="Holds the token, in place of a new one each start.")
+@click.pass_context
+def view(
+    ctx: click.Context,
+    run: str | None,
+    port: int,
+    opens: bool,
+    host: str,
+    certificate: Path | None,
+    key: Path | None,
+    token_file: Path | None,
+) -> None:
+    """Show the runs of this state folder live in the browser, and answer the questions of all your runs there.
+
+    It prints a link for this machine alone, and serves until Ctrl-C. RUN is any unique prefix of an id.
+    """
+    from autoagent.web.serve import Place, serve
+
+    state_dir = Session.read(ctx.obj).settings.state_dir
+    path = f"/runs/{find_run(state_dir, run)}" if run else "/"
+    token = read_text(token_file).strip() if token_file else ""
+
+    def tell(link: str) -> None:
+        echo(link)
+        if opens:
+            webbrowser.open(link)
+
+    serve(Place(host, port, token, certificate, key), state_dir, questions_path(), path, tell)

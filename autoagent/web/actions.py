@@ -1,0 +1,188 @@
+"""What a page may do to a run: the commands that a terminal has for it, run as this program runs them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autoagent.core.errors import SettingsError, StateError
+from autoagent.runs.log_reader import holder_of, log_path, open_to_read, run_ids
+from autoagent.safety.approval import refusal
+from autoagent.safety.open_questions import LONGEST, OpenQuestion, OpenQuestions
+from autoagent.text.sanitize import escape
+
+QUICK_SECONDS = 60.0  # for a command that ends by itself
+BEGIN_SECONDS = 4.0  # after which a run that still works has begun
+ANSWER_SECONDS = 7 * 24 * 3600  # that a question of a run begun here stays open
+_SHOWN = 4_000  # characters of what a command has printed
+
+
+def is_held(log: Path) -> bool:
+    """Return whether a process has locked a log to write it."""
+    try:
+        with open_to_read(log) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+class Actions:
+    """The actions of one state folder, by name. Each takes the fields of a request and returns a line to show.
+
+    Every one raises StateError or SettingsError with the reason where it cannot be done.
+    """
+
+    def __init__(self, state_dir: Path, questions: Path) -> None:
+        self._state_dir = state_dir.absolute()
+        self._questions = OpenQuestions(questions)
+        self._begun: list[subprocess.Popen[bytes]] = []
+        self._by_name: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+            "answer": self._answer,
+            "pause": lambda asked: self._signal(asked, signal.SIGINT, "Paused: the run asks what to do."),
+            "stop": lambda asked: self._signal(asked, signal.SIGTERM, "The run is saved and stops."),
+            "undo": self._undo,
+            "fork": self._fork,
+            "resume": self._resume,
+            "pin": lambda asked: self._memory(asked, "pin"),
+            "unpin": lambda asked: self._memory(asked, "unpin"),
+            "forget": lambda asked: self._memory(asked, "forget"),
+        }
+
+    def close(self) -> None:
+        """Let the runs that were begun here go on."""
+        for process in self._begun:
+            if process.poll() is None:
+                process.returncode = 0  # it is not ours to wait for: Popen would warn that nobody did
+
+    def open_questions(self) -> list[OpenQuestion]:
+        """Return the open questions of all runs of this user, the oldest first."""
+        return self._questions.all()
+
+    def act(self, asked: Mapping[str, Any]) -> str:
+        """Do what a request asks for."""
+        action = self._by_name.get(str(asked.get("action")))
+        if action is None:
+            raise SettingsError(f"There is no action {str(asked.get('action'))!r}.")
+        return action(asked)
+
+    def _answer(self, asked: Mapping[str, Any]) -> str:
+        wanted, text = str(asked.get("question")), str(asked.get("text", ""))
+        question = next((each for each in self._questions.all() if each.id == wanted), None)
+        if question is None:
+            raise StateError(f"{escape(wanted)} is no longer open: it was answered meanwhile, or the run has gone on.")
+        if len(text) > LONGEST:
+            raise SettingsError(f"An answer has at most {LONGEST:,} characters; the question stays open.")
+        if reason := refusal(text, question.form):
+            raise SettingsError(f"{reason} The question stays open.")
+        self._questions.answer(question, text)
+        return "Answered."
+
+    def _signal(self, asked: Mapping[str, Any], number: signal.Signals, done: str) -> str:
+        """Send a signal to the process that holds the log of the run."""
+        run = self._run(asked)
+        log = log_path(self._state_dir, run)
+        word = holder_of(log).rpartition(" ")[2]
+        if not (word.isdecimal() and is_held(log)):
+            raise StateError(f"No process works on the run {run}.")
+        try:
+            process = os.pidfd_open(int(word))  # from here on it is that process, or none
+        except OSError as error:
+            raise StateError(f"The process {word} of the run {run} is out of reach: {error.strerror}.") from error
+        try:
+            if not is_held(log) or holder_of(log).rpartition(" ")[2] != word:
+                raise StateError(f"The run {run} has just ended.")
+            signal.pidfd_send_signal(process, number)
+        except OSError as error:
+            raise StateError(f"The process {word} cannot be reached: {error.strerror}.") from error
+        finally:
+            os.close(process)
+        return done
+
+    def _undo(self, asked: Mapping[str, Any]) -> str:
+        to = [] if asked.get("redo") or asked.get("to") is None else [f"--to={_whole(asked, 'to')}"]
+        flags = [f"--{flag}" for flag in ("redo", "force") if asked.get(flag)]
+        return self._quick(["undo", *to, *flags], self._run(asked))
+
+    def _fork(self, asked: Mapping[str, Any]) -> str:
+        feedback = str(asked.get("text", "")).strip()
+        said = [f"--feedback={feedback}"] if feedback else []
+        return self._begin(["fork", f"--at={_whole(asked, 'at')}", *said], self._run(asked))
+
+    def _resume(self, asked: Mapping[str, Any]) -> str:
+        wish = str(asked.get("text", "")).strip()
+        return self._begin(["resume"], self._run(asked), *([wish] if wish else []))
+
+    def _memory(self, asked: Mapping[str, Any], verb: str) -> str:
+        return self._quick(["memory", verb], str(_whole(asked, "memory")))
+
+    def _run(self, asked: Mapping[str, Any]) -> str:
+        run = str(asked.get("run"))
+        if run not in run_ids(self._state_dir):
+            raise StateError(f"There is no run {escape(run)!r} in {self._state_dir}.")
+        return run
+
+    def _quick(self, words: Sequence[str], *operands: str) -> str:
+        """Run a command of this program to its end. Return what it printed."""
+        try:
+            done = subprocess.run(  # noqa: S603 - this program; what the page sent was checked, or is one argument
+                self._command(words, operands),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=QUICK_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise StateError(f"{words[0]} has not ended after {QUICK_SECONDS:.0f} s; it was stopped.") from None
+        if done.returncode:
+            raise StateError(_printed(done.stderr or done.stdout))
+        return _printed(done.stdout)
+
+    def _begin(self, words: Sequence[str], *operands: str) -> str:
+        """Begin a run that asks its questions here. It goes on when the server of the page ends."""
+        asks = ["--plain", f"--answer-timeout={ANSWER_SECONDS}", "--if-unanswered=end"]
+        self._begun = [process for process in self._begun if process.poll() is None]
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(  # noqa: S603 - as above
+                self._command([*words, *asks], operands),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                code = process.wait(BEGIN_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._begun.append(process)
+                return "Begun. What it asks appears here."
+            output.seek(0)
+            text = _printed(output.read())
+        if code in (1, 2, 3):
+            raise StateError(text)
+        return text
+
+    def _command(self, words: Sequence[str], operands: Sequence[str]) -> list[str]:
+        folder = f"--state-dir={self._state_dir}"
+        return [sys.executable, "-P", "-m", "autoagent", *words, folder, "--", *operands]
+
+
+def _whole(asked: Mapping[str, Any], name: str) -> int:
+    """Return a whole number of the request. Raises SettingsError for anything else."""
+    value = asked.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
+        raise SettingsError(f"{name} must be a whole number from 0.")
+    return value
+
+
+def _printed(output: bytes) -> str:
+    """Return the end of what a command has printed, with nothing hidden in it."""
+    return escape(output.decode("utf-8", "replace").strip()[-_SHOWN:])

@@ -1,0 +1,279 @@
+"""The live page: an ASGI application over the logs of one state folder, for the person at this machine alone.
+
+Every request must name this server as its host and bear the token of this start: in the link that is printed, after
+that in a cookie. What changes something must come from one of our own pages (Origin). No file is served by its path,
+and everything of a run is text in JSON, which the pages' script shows as text.
+
+Not covered: a program of the same user, which can read the token as it can read the logs; and another server on
+127.0.0.1 that you visit in the same browser, since cookies do not tell ports apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import StreamingResponse as Stream
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from autoagent.core.errors import ForUser, SettingsError, StateError
+from autoagent.runs.log_reader import log_path, run_ids
+from autoagent.web.actions import Actions, is_held
+from autoagent.web.logs import LiveRun, RunList
+from autoagent.web.report import part
+
+LOOK = 0.25  # seconds between two looks at a log
+LIST_LOOK = 1.0  # the same for the list of runs
+ALIVE = 15.0  # seconds after which a silent stream says that it is there
+MOST_STEPS = 200  # in one answer
+LONGEST = 200_000  # bytes of a request
+
+_PARTS = {"pages.css": "text/css", "pages.js": "text/javascript", "view.css": "text/css", "view.js": "text/javascript"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>autoagent</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/pages.css">
+<link rel="stylesheet" href="/view.css">
+</head>
+<body>
+<noscript>This page needs JavaScript.</noscript>
+<main id="view"></main>
+<script src="/pages.js"></script>
+<script src="/view.js"></script>
+</body>
+</html>
+"""
+
+
+def application(
+    state_dir: Path, actions: Actions, token: str, hosts: Collection[str], *, secure: bool = False
+) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        token: the secret that every request must bear.
+        hosts: how requests may name this server, with its port: `127.0.0.1:8000`.
+        secure: whether it is served over TLS.
+    """
+    pages = _Pages(state_dir, actions)
+    routes = [
+        Route("/", pages.page),
+        Route("/runs/{run}", pages.page),
+        Route("/events", pages.listed),
+        Route("/runs/{run}/events", pages.followed),
+        Route("/runs/{run}/steps", pages.steps),
+        Route("/act", pages.act, methods=["POST"]),
+        *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
+    ]
+    return _Guard(Starlette(routes=routes), token, frozenset(hosts), secure=secure)
+
+
+class _Pages:
+    def __init__(self, state_dir: Path, actions: Actions) -> None:
+        self._state_dir = state_dir
+        self._actions = actions
+        self._runs = RunList(state_dir, is_held)
+        self._live: dict[str, LiveRun] = {}
+
+    async def page(self, request: Request) -> Response:
+        return HTMLResponse(_PAGE)
+
+    async def steps(self, request: Request) -> Response:
+        run = self._run(request)
+        if run is None:
+            return _no_run()
+        first = _number(request.query_params.get("first"))
+        last = min(_number(request.query_params.get("last")), first + MOST_STEPS)
+        return JSONResponse(await run_in_threadpool(run.steps, first, last))
+
+    async def listed(self, request: Request) -> Response:
+        """Stream the list of runs and the open questions, whenever they change."""
+
+        async def changes() -> AsyncIterator[str]:
+            before = ""
+            while not await request.is_disconnected():
+                try:
+                    found = {"runs": await run_in_threadpool(self._runs.rows), "questions": await self._questions()}
+                except ForUser as error:
+                    found = {"problem": str(error)}
+                text = json.dumps(found)
+                yield f"data: {text}\n\n" if text != before else ": alive\n\n"
+                before = text
+                await asyncio.sleep(LIST_LOOK)
+
+        return _stream(changes())
+
+    async def followed(self, request: Request) -> Response:
+        """Stream what a run's log gains, after the last event that this page has seen, and the run's open questions."""
+        live = self._run(request)
+        if live is None:
+            return _no_run()
+        run, seen = request.path_params["run"], _number(request.headers.get("last-event-id"))
+
+        async def changes() -> AsyncIterator[str]:
+            events, state, waited = seen, "", 0.0
+            while not await request.is_disconnected():
+                try:
+                    change = await run_in_threadpool(live.since, events)
+                    questions = [question for question in await self._questions() if question["run"] == run]
+                except ForUser as error:
+                    yield f"event: problem\ndata: {json.dumps(str(error))}\n\n"
+                    return
+                now = json.dumps({"questions": questions, "held": is_held(log_path(self._state_dir, run))})
+                if change is not None:
+                    events = change["events"]
+                    yield f"id: {events}\ndata: {json.dumps(change)}\n\n"
+                if now != state:
+                    yield f"event: state\ndata: {now}\n\n"
+                waited = 0.0 if change is not None or now != state else waited + LOOK
+                state = now
+                if waited >= ALIVE:
+                    yield ": alive\n\n"
+                    waited = 0.0
+                await asyncio.sleep(0.0 if change is not None and change["more"] else LOOK)
+
+        return _stream(changes())
+
+    async def act(self, request: Request) -> Response:
+        try:
+            body = await _body(request)
+            asked = json.loads(body)
+            if not isinstance(asked, dict):
+                raise SettingsError("The request must be a JSON object.")
+            return JSONResponse({"text": await run_in_threadpool(self._actions.act, asked)})
+        except ValueError:
+            return JSONResponse({"text": "The request is not JSON."}, 400)
+        except (SettingsError, StateError) as error:
+            return JSONResponse({"text": str(error)}, 409)
+
+    async def _questions(self) -> list[dict[str, Any]]:
+        found = await run_in_threadpool(self._actions.open_questions)
+        here = str(self._state_dir.absolute())
+        return [
+            {
+                "id": each.id, "run": each.run, "question": each.question, "text": each.text, "kind": each.kind,
+                "yes": each.yes, "no": each.no, "command": dict(each.command), "agent": each.agent,
+                "workspace": each.workspace, "asked": each.asked, "until": each.until, "waits": each.waits,
+                "here": each.state_dir == here,
+            }
+            for each in found
+        ]  # fmt: skip
+
+    def _run(self, request: Request) -> LiveRun | None:
+        run = request.path_params["run"]
+        if run not in run_ids(self._state_dir):
+            return None
+        if run not in self._live:
+            self._live[run] = LiveRun(log_path(self._state_dir, run))
+        return self._live[run]
+
+
+class _Guard:
+    """Lets through the requests of this user's browser alone, and sets the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str], *, secure: bool) -> None:
+        self._app = app
+        self._token = token
+        self._hosts = hosts
+        self._scheme = "https" if secure else "http"
+        self._secure = secure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # no web sockets
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        answer = self._refusal(scope) or self._entry(scope)
+        await (answer or self._app)(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that is none of this user's, or None."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host not in self._hosts or headers.getlist("host") != [host]:
+            return PlainTextResponse("This server is not named so.", 421)
+        origin, own = headers.get("origin"), f"{self._scheme}://{host}"
+        if origin not in (None, own) or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return PlainTextResponse("Another site asks.", 403)
+        if scope["method"] not in ("GET", "HEAD") and origin != own:
+            return PlainTextResponse("Only a page of this server may ask for this.", 403)
+        return None
+
+    def _entry(self, scope: Scope) -> Response | None:
+        """Return the answer to a request without the cookie, or None: the token of the link is turned into one."""
+        request = Request(scope)
+        given = QueryParams(scope["query_string"]).get("token")
+        if given is not None and secrets.compare_digest(given.encode(), self._token.encode()):
+            entered = RedirectResponse(scope["path"], 303)
+            entered.set_cookie(self._cookie(scope), self._token, httponly=True, samesite="strict", secure=self._secure)
+            return entered
+        had = request.cookies.get(self._cookie(scope), "")
+        if given is None and secrets.compare_digest(had.encode(), self._token.encode()):
+            return None
+        return PlainTextResponse("Open the link that `autoagent view` has printed. It is new at each start.", 403)
+
+    def _cookie(self, scope: Scope) -> str:
+        """Return the name of the cookie: of its own for each port, which browsers do not tell apart."""
+        return f"autoagent-{scope['server'][1]}"
+
+
+def _part(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return Response(part(name), media_type=kind)
+
+    return answer
+
+
+def _stream(changes: AsyncIterator[str]) -> Response:
+    return Stream(changes, media_type="text/event-stream")
+
+
+def _no_run() -> Response:
+    return PlainTextResponse("There is no such run.", 404)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 12 else 0
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request. Raises SettingsError for one that is too long."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LONGEST:
+            raise SettingsError(f"A request has at most {LONGEST:,} bytes.")
+    return body

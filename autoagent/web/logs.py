@@ -1,0 +1,175 @@
+"""The logs of a state folder as they grow: a list of its runs, and one run in full. Nothing here writes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autoagent.core.errors import StateError
+from autoagent.core.event_codec import event_of
+from autoagent.core.events import Event, Forked, RunStarted
+from autoagent.runs.log_reader import log_path, open_to_read, run_ids
+from autoagent.runs.stats import RunStats
+from autoagent.text.sanitize import escape, shorten
+from autoagent.web.report import Report
+
+AT_ONCE = 2_000  # events read before what they changed is sent
+LISTED = 4_000  # events read for the list of runs at one look
+MOST = 4_000  # characters of each long text
+IN_FULL = 40  # changed steps that are sent whole; of more, a row each
+
+_IN_A_ROW = ("agent", "step", "t", "end", "thought_for", "waited", "ran", "usage")
+
+
+class Tail:
+    """The events that a log has gained since the last look. `events` counts those read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events = 0
+        self._offset = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the log is longer than what was read. Raises OSError."""
+        return self.path.stat().st_size > self._offset
+
+    def read(self, most: int) -> Iterator[Event]:
+        """Yield at most so many further events, without the one that is being written.
+
+        Raises StateError for a damaged line.
+        """
+        try:
+            if not self.has_more:
+                return
+            with open_to_read(self.path) as file:
+                file.seek(self._offset)
+                for _, line in zip(range(most), file, strict=False):
+                    if not line.endswith(b"\n"):
+                        return
+                    event = event_of(line)
+                    self._offset += len(line)
+                    self.events += 1
+                    yield event
+        except ValueError as error:
+            raise StateError(f"{self.path}:{self.events + 1}: not an event: {error}.") from error
+        except OSError as error:
+            raise StateError(f"Cannot read the log {self.path}: {error.strerror}.") from error
+
+
+class LiveRun:
+    """One run, folded from its log as that grows. Any thread may look."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self._report = Report(MOST)
+        self._changed: list[int] = []  # for each step, the number of events after its last change
+        self._lock = threading.Lock()
+
+    def since(self, events: int) -> Mapping[str, Any] | None:
+        """Read on, and return what changed after so many events: the head of the page, and the steps by their place.
+
+        None if nothing did. `events` in it is the number to ask with next, `more` tells that the log holds further
+        ones. Raises StateError for a damaged log.
+        """
+        with self._lock:
+            self._read()
+            if not self._report.has_begun or self._tail.events <= events:
+                return None
+            places = [place for place, changed in enumerate(self._changed) if changed > events]
+            whole = len(places) <= IN_FULL
+            return {
+                "events": self._tail.events,
+                "more": self._tail.has_more,
+                "head": self._report.head,
+                "steps": [[p, self._report.steps[p] if whole else _row(self._report.steps[p])] for p in places],
+            }
+
+    def steps(self, first: int, last: int) -> list[dict[str, Any]]:
+        """Return the whole steps of these places."""
+        with self._lock:
+            return self._report.steps[first:last]
+
+    def _read(self) -> None:
+        for event in self._tail.read(AT_ONCE):
+            self._report.add(event)
+            self._changed += [0] * (len(self._report.steps) - len(self._changed))
+            for place in self._report.touched:
+                self._changed[place] = self._tail.events
+            self._report.touched.clear()
+
+
+def _row(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the timeline and the figures show of a step."""
+    row = {name: step[name] for name in _IN_A_ROW if name in step}
+    row["notes"] = [[label, ""] for label, _ in step["notes"]]
+    if "call" in step:
+        row["call"] = {"name": step["call"]["name"], "args": {}}
+    if "result" in step:
+        row["result"] = {"ok": step["result"]["ok"], "outcome": step["result"]["outcome"], "text": ""}
+    return {**row, "row": True}
+
+
+class _Listed:
+    """A run in the list."""
+
+    def __init__(self, path: Path) -> None:
+        self.tail = Tail(path)
+        self.stats = RunStats()
+        self.began: RunStarted | None = None
+        self.parent = self.damage = ""
+
+    def read(self, most: int) -> int:
+        """Read on. Return how many events that were."""
+        before = self.tail.events
+        try:
+            for event in self.tail.read(most):
+                self.stats.add(event)
+                if isinstance(event, RunStarted) and not event.agent:
+                    self.began = event
+                elif isinstance(event, Forked):
+                    self.parent = event.origin
+        except StateError as error:
+            self.damage = str(error)
+        return self.tail.events - before
+
+    def row(self, run: str, *, is_held: bool) -> dict[str, Any]:
+        """Return what the list shows."""
+        stats, began = self.stats, self.began
+        goals = [escape(str(goal)) for goal in began.task.goals] if began else []
+        name = (began.settings.get("run_name") if began else "") or "; ".join(goals)
+        status = stats.ended.status.value if stats.ended else "running" if is_held else "unfinished"
+        return {
+            "id": run,
+            "name": shorten(escape(str(name)), 300),
+            "status": "damaged" if self.damage else status,
+            "problem": escape(self.damage),
+            "steps": stats.step,
+            "cost": None if stats.unpriced else stats.usage.cost,
+            "updated": stats.updated,
+            "parent": self.parent,
+        }
+
+
+class RunList:
+    """The runs of a state folder. `is_held` tells of a log whether a process writes it. Any thread may look."""
+
+    def __init__(self, state_dir: Path, is_held: Callable[[Path], bool]) -> None:
+        self._state_dir = state_dir
+        self._is_held = is_held
+        self._known: dict[str, _Listed] = {}
+        self._lock = threading.Lock()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the runs, the newest first. Long logs are read over several looks. Raises StateError."""
+        with self._lock:
+            left, rows = LISTED, []
+            for run in run_ids(self._state_dir):
+                path = log_path(self._state_dir, run)
+                listed = self._known.setdefault(run, _Listed(path))
+                if left > 0:
+                    left -= listed.read(left)
+                rows.append(listed.row(run, is_held=self._is_held(path)))
+            return rows

@@ -1,0 +1,92 @@
+"""Serves the live page on an address of this machine, until it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoagent.core.errors import SettingsError, SetupError
+from autoagent.web.actions import Actions
+
+LEAST_TOKEN = 20  # characters of a token that the user gives
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to serve.
+
+    `port` 0 takes a free one. `token` is new where it is ''. Any other host than a loopback address needs TLS (the
+    files `certificate` and `key`) and a token of the user's.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str = ""
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def secure(self) -> bool:
+        """Whether it is served over TLS."""
+        return self.certificate is not None
+
+    def check(self) -> None:
+        """Raise SettingsError for a place that is not safe to serve on."""
+        if self.token and len(self.token) < LEAST_TOKEN:
+            raise SettingsError(f"The token has {len(self.token)} characters; give it at least {LEAST_TOKEN}.")
+        if (self.certificate is None) != (self.key is None):
+            raise SettingsError("A certificate needs its key, and a key its certificate.")
+        try:
+            address = ipaddress.ip_address(self.host)
+        except ValueError:
+            raise SettingsError(f"{self.host} is not an IP address; the page is served on 127.0.0.1.") from None
+        if not address.is_loopback and not (self.secure and self.token):
+            raise SettingsError(
+                f"{self.host} can be reached from other machines: that needs --certificate, --key and --token-file."
+            )
+
+
+def serve(place: Place, state_dir: Path, questions: Path, path: str, tell: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C. `tell` hears the link, with its token. Raises SettingsError, SetupError."""
+    place.check()
+    try:
+        import uvicorn
+
+        from autoagent.web.app import application
+    except ImportError as error:
+        raise SetupError(f"{error.name} is not installed; pip install 'autoagent[view]'") from error
+    token = place.token or secrets.token_urlsafe(24)
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((place.host, place.port))
+            bound.listen(128)  # before anybody hears of it
+        except OSError as error:
+            raise SettingsError(f"Cannot serve on {place.host} port {place.port}: {error.strerror}.") from error
+        port = bound.getsockname()[1]
+        host = f"[{place.host}]" if family == socket.AF_INET6 else place.host
+        hosts = {f"{host}:{port}"}
+        actions = Actions(state_dir, questions)
+        app = application(state_dir, actions, token, hosts, secure=place.secure)
+        tell(f"{'https' if place.secure else 'http'}://{host}:{port}{path}?token={token}")
+        config = uvicorn.Config(
+            app,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
+            ssl_certfile=place.certificate,
+            ssl_keyfile=place.key,
+        )
+        try:
+            asyncio.run(uvicorn.Server(config).serve(sockets=[bound]))
+        finally:
+            actions.close()
