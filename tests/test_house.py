@@ -51,6 +51,8 @@ EDGES = {
     "prompt_toolkit": ["terminal/line_editor"],
     "markdown_it": ["terminal/"],
     "rich": ["terminal/"],
+    "starlette": ["web/app"],
+    "uvicorn": ["web/serve"],
     "click": ["cli", "subcommands/", "terminal/"],
     "av": ["services/media/whisper"],
     "faster_whisper": ["services/media/whisper"],
@@ -262,6 +264,8 @@ OTHER_MEANINGS = {
     "cli": {"demo", "replay"},  # a flag, a subcommand
     "commands/media": {"openai"},  # who draws and listens, which IMAGE_PROVIDER and AUDIO_TO_TEXT_PROVIDER choose
     "session/permissions": {"none"},  # an empty list
+    "web/app": {"none"},  # of a policy
+    "web/serve": {"none"},  # no web sockets
     "settings": {"auto", "none", "openai"},  # which thoughts are shown; no browser; who draws and listens
     "models/openai/endpoint": {"none"},  # in place of a key
     "services/media/media": {"openai"},  # who listens

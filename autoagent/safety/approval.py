@@ -536,31 +536,28 @@ class Ask:
         """Return new arguments, or None if they stay as they are. `name` is the one to change, '' for the usual."""
         args = dict(proposal.call.args)
         shown = dict(self._mask(args))
-        if name.startswith("{"):
-            try:
-                edited = _with_secrets(edit_arguments(shown, name, proposal.spec.parameters), shown, args)
-            except ValueError as error:
-                self._terminal.say(f"{error} Nothing was changed.")
-                return None
-            return edited if edited != args else None
-        if name and name not in shown:
+        if name and not name.startswith("{") and name not in shown:
             self._terminal.say(f"There is no argument {name}; there are {', '.join(shown)}. Nothing was changed.")
             return None
-        if (edited := self._rewritten(proposal, shown, name)) is not None:
-            try:
+        try:
+            if name.startswith("{"):
+                edited: dict[str, Any] | None = edit_arguments(shown, name, proposal.spec.parameters)
+            else:
+                edited = self._rewritten(proposal, shown, name)
+            if edited is not None:
                 args_now = _with_secrets(edited, shown, args)
-            except ValueError as error:
-                self._terminal.say(f"{error} Nothing was changed.")
-                return None
-            return args_now if args_now != args else None
+                return args_now if args_now != args else None
+        except ValueError as error:
+            self._terminal.say(f"{error} Nothing was changed.")
+            return None
         self._terminal.say(json.dumps(shown, ensure_ascii=False, indent=2))
         while line := self._listen(_NEW_ARGUMENTS, ANY_TEXT).strip():
             try:
-                edited = _with_secrets(edit_arguments(shown, line, proposal.spec.parameters), shown, args)
+                args_now = _with_secrets(edit_arguments(shown, line, proposal.spec.parameters), shown, args)
             except ValueError as error:
                 self._terminal.say(f"{error} Nothing was changed.")
                 continue
-            return edited if edited != args else None
+            return args_now if args_now != args else None
         return None
 
     def _rewritten(self, proposal: Proposal, shown: Mapping[str, Any], name: str) -> dict[str, Any] | None:

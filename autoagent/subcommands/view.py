@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from autoagent.config.text_file import read_text
 from autoagent.runs.log_reader import find_run
-from autoagent.session.run_factory import questions_path
+from autoagent.session.build import questions_path
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here
 from autoagent.terminal.output import echo
+from autoagent.text.text_file import read_text
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -15,7 +15,7 @@ from typing import Any
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.runs.log_reader import holder_of, log_path, open_to_read, run_ids
 from autoagent.safety.approval import refusal
-from autoagent.safety.open_questions import LONGEST, OpenQuestion, OpenQuestions
+from autoagent.safety.open_questions import LONGEST, OpenQuestions
 from autoagent.text.sanitize import escape
 
 QUICK_SECONDS = 60.0  # for a command that ends by itself
@@ -39,12 +39,13 @@ def is_held(log: Path) -> bool:
 class Actions:
     """The actions of one state folder, by name. Each takes the fields of a request and returns a line to show.
 
-    Every one raises StateError or SettingsError with the reason where it cannot be done.
+    Each raises StateError or SettingsError with the reason if it cannot be done. `questions` are the open ones of all
+    runs of this user.
     """
 
     def __init__(self, state_dir: Path, questions: Path) -> None:
         self._state_dir = state_dir.absolute()
-        self._questions = OpenQuestions(questions)
+        self.questions = OpenQuestions(questions)
         self._begun: list[subprocess.Popen[bytes]] = []
         self._by_name: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
             "answer": self._answer,
@@ -53,9 +54,9 @@ class Actions:
             "undo": self._undo,
             "fork": self._fork,
             "resume": self._resume,
-            "pin": lambda asked: self._memory(asked, "pin"),
-            "unpin": lambda asked: self._memory(asked, "unpin"),
-            "forget": lambda asked: self._memory(asked, "forget"),
+            "pin": self._memory,
+            "unpin": self._memory,
+            "forget": self._memory,
         }
 
     def close(self) -> None:
@@ -63,10 +64,6 @@ class Actions:
         for process in self._begun:
             if process.poll() is None:
                 process.returncode = 0  # it is not ours to wait for: Popen would warn that nobody did
-
-    def open_questions(self) -> list[OpenQuestion]:
-        """Return the open questions of all runs of this user, the oldest first."""
-        return self._questions.all()
 
     def act(self, asked: Mapping[str, Any]) -> str:
         """Do what a request asks for."""
@@ -77,14 +74,14 @@ class Actions:
 
     def _answer(self, asked: Mapping[str, Any]) -> str:
         wanted, text = str(asked.get("question")), str(asked.get("text", ""))
-        question = next((each for each in self._questions.all() if each.id == wanted), None)
+        question = next((each for each in self.questions.all() if each.id == wanted), None)
         if question is None:
             raise StateError(f"{escape(wanted)} is no longer open: it was answered meanwhile, or the run has gone on.")
         if len(text) > LONGEST:
             raise SettingsError(f"An answer has at most {LONGEST:,} characters; the question stays open.")
         if reason := refusal(text, question.form):
             raise SettingsError(f"{reason} The question stays open.")
-        self._questions.answer(question, text)
+        self.questions.answer(question, text)
         return "Answered."
 
     def _signal(self, asked: Mapping[str, Any], number: signal.Signals, done: str) -> str:
@@ -122,8 +119,8 @@ class Actions:
         wish = str(asked.get("text", "")).strip()
         return self._begin(["resume"], self._run(asked), *([wish] if wish else []))
 
-    def _memory(self, asked: Mapping[str, Any], verb: str) -> str:
-        return self._quick(["memory", verb], str(_whole(asked, "memory")))
+    def _memory(self, asked: Mapping[str, Any]) -> str:
+        return self._quick(["memory", asked["action"]], str(_whole(asked, "memory")))
 
     def _run(self, asked: Mapping[str, Any]) -> str:
         run = str(asked.get("run"))

@@ -51,6 +51,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_NO_RUN = PlainTextResponse("There is no such run.", 404)
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -107,7 +108,7 @@ class _Pages:
     async def steps(self, request: Request) -> Response:
         run = self._run(request)
         if run is None:
-            return _no_run()
+            return _NO_RUN
         first = _number(request.query_params.get("first"))
         last = min(_number(request.query_params.get("last")), first + MOST_STEPS)
         return JSONResponse(await run_in_threadpool(run.steps, first, last))
@@ -118,6 +119,7 @@ class _Pages:
         async def changes() -> AsyncIterator[str]:
             before = ""
             while not await request.is_disconnected():
+                found: dict[str, Any]
                 try:
                     found = {"runs": await run_in_threadpool(self._runs.rows), "questions": await self._questions()}
                 except ForUser as error:
@@ -127,13 +129,13 @@ class _Pages:
                 before = text
                 await asyncio.sleep(LIST_LOOK)
 
-        return _stream(changes())
+        return Stream(changes(), media_type="text/event-stream")
 
     async def followed(self, request: Request) -> Response:
         """Stream what a run's log gains, after the last event that this page has seen, and the run's open questions."""
         live = self._run(request)
         if live is None:
-            return _no_run()
+            return _NO_RUN
         run, seen = request.path_params["run"], _number(request.headers.get("last-event-id"))
 
         async def changes() -> AsyncIterator[str]:
@@ -158,7 +160,7 @@ class _Pages:
                     waited = 0.0
                 await asyncio.sleep(0.0 if change is not None and change["more"] else LOOK)
 
-        return _stream(changes())
+        return Stream(changes(), media_type="text/event-stream")
 
     async def act(self, request: Request) -> Response:
         try:
@@ -173,7 +175,7 @@ class _Pages:
             return JSONResponse({"text": str(error)}, 409)
 
     async def _questions(self) -> list[dict[str, Any]]:
-        found = await run_in_threadpool(self._actions.open_questions)
+        found = await run_in_threadpool(self._actions.questions.all)
         here = str(self._state_dir.absolute())
         return [
             {
@@ -234,20 +236,16 @@ class _Guard:
 
     def _entry(self, scope: Scope) -> Response | None:
         """Return the answer to a request without the cookie, or None: the token of the link is turned into one."""
-        request = Request(scope)
+        cookie = f"autoagent-{scope['server'][1]}"  # of its own for each port, which browsers do not tell apart
         given = QueryParams(scope["query_string"]).get("token")
         if given is not None and secrets.compare_digest(given.encode(), self._token.encode()):
             entered = RedirectResponse(scope["path"], 303)
-            entered.set_cookie(self._cookie(scope), self._token, httponly=True, samesite="strict", secure=self._secure)
+            entered.set_cookie(cookie, self._token, httponly=True, samesite="strict", secure=self._secure)
             return entered
-        had = request.cookies.get(self._cookie(scope), "")
+        had = Request(scope).cookies.get(cookie, "")
         if given is None and secrets.compare_digest(had.encode(), self._token.encode()):
             return None
         return PlainTextResponse("Open the link that `autoagent view` has printed. It is new at each start.", 403)
-
-    def _cookie(self, scope: Scope) -> str:
-        """Return the name of the cookie: of its own for each port, which browsers do not tell apart."""
-        return f"autoagent-{scope['server'][1]}"
 
 
 def _part(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
@@ -255,14 +253,6 @@ def _part(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
         return Response(part(name), media_type=kind)
 
     return answer
-
-
-def _stream(changes: AsyncIterator[str]) -> Response:
-    return Stream(changes, media_type="text/event-stream")
-
-
-def _no_run() -> Response:
-    return PlainTextResponse("There is no such run.", 404)
 
 
 def _number(text: str | None) -> int:

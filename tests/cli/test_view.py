@@ -220,7 +220,10 @@ def test_the_stream_gives_each_change_once_also_after_a_new_start(served: Home, 
         site.enter()
         with site.stream(f"/runs/{run}/events") as messages:
             _, last, change = next(messages)
-        assert [step["call"]["name"] for _, step in change["steps"] if "call" in step] == ["write_to_file", "task_complete"]
+        assert [step["call"]["name"] for _, step in change["steps"] if "call" in step] == [
+            "write_to_file",
+            "task_complete",
+        ]
         assert change["head"]["status"] == "finished" and int(last) == len(served.log(run))
         _, _, body = site.ask(f"/runs/{run}/steps?first=0&last=1")
         assert json.loads(body) == [change["steps"][0][1]]
@@ -363,7 +366,7 @@ def test_what_needs_the_terminal_of_the_run_is_no_answer_from_elsewhere(text: st
 
 
 @contextlib.contextmanager
-def browsing(site: Site, width: int = 1280) -> Iterator[Page]:
+def browsing(site: Site, width: int = 1280, scheme: str = "") -> Iterator[Page]:
     """A page of Chromium at the link, in which no script but ours may have run."""
     from playwright.sync_api import sync_playwright
 
@@ -371,7 +374,8 @@ def browsing(site: Site, width: int = 1280) -> Iterator[Page]:
     problems: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
+        axe = {"bypass_csp": True, "color_scheme": scheme} if scheme else {}  # axe is a script of its own
+        page = browser.new_context(viewport={"width": width, "height": 900}, **axe).new_page()  # type: ignore[arg-type]
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.goto(site.link)
@@ -420,6 +424,27 @@ def test_in_a_browser_nothing_is_wider_than_the_window(
             page.goto(f"http://{site.host}{path}")
             page.locator("table.list td, article.step").first.wait_for()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.slow
+@in_a_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser_axe_finds_nothing(
+    served: Home, server: ScriptedServer, site: Site, waiting: Callable[[], subprocess.Popen[str]], scheme: str
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    server.add(WRITE, command("read_file", filename="a.txt"), *FINISH)
+    waiting()
+    site.act(action="answer", question=site.question()["id"], text="y")
+    _until(site.question, lambda found: found["command"]["name"] == "read_file")
+    with browsing(site, scheme=scheme) as page:
+        for path in ("/", f"/runs/{served.runs[0]}"):
+            page.goto(f"http://{site.host}{path}")
+            page.locator("table.list td, article.step").first.wait_for()
+            page.locator("article.question").wait_for()
+            found = Axe().run(page).response["violations"]
+            assert not found, [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
 
 
 @pytest.mark.slow
