@@ -94,10 +94,6 @@ def github_authorization(settings: Settings) -> Callable[[Address], str]:
     return authorization
 
 
-def _available(settings: Settings) -> str:
-    return "" if shutil.which("git") else "git is not installed"
-
-
 def _preview(context: Context, url: str, clone_path: str) -> str:
     called = parse(url).url if not _is_file(url) else _in_workspace(context, url)
     return f"Clones {called} into the folder {_target(context, clone_path)}."
@@ -108,7 +104,7 @@ def _preview(context: Context, url: str, clone_path: str) -> str:
     "Clone a git repository",
     risk="network",
     rare=True,
-    available=_available,
+    available=lambda settings: "" if shutil.which("git") else "git is not installed",
     preview=_preview,
     effects=Effects(from_outside=True),
     autogpt=["git_operations"],
@@ -119,7 +115,11 @@ def clone_repository(
     clone_path: Annotated[str, "new folder relative to the workspace", "path"],
 ) -> CommandOutput:
     where = _target(context, clone_path)
-    _require_git(context)
+    done = context.sandbox.run(["git", "version"], env=_ENVIRONMENT)
+    version = re.search(rb"git version (\d+)\.(\d+)", done.output)
+    if not version or (int(version[1]), int(version[2])) < _OLDEST_GIT:
+        oldest = ".".join(map(str, _OLDEST_GIT))
+        raise CommandError(f"Repositories are cloned with git {oldest} or newer, which is not here.")
     source = _Source(f"./{_in_workspace(context, url)}", "file") if _is_file(url) else _remote(context, url)
     empty = context.workspace.find(where) is not None
     context.progress(f"Cloning {source.url} ...")
@@ -127,7 +127,8 @@ def clone_repository(
         _fetch(context, source, where)
         files, size, submodules = _measure(context, where)
         if files:
-            _write_files(context, source, where)
+            argv = ["git", *_options(()), *_repository(where), "reset", "--quiet", "--hard"]
+            _require_success(context.sandbox.run(argv, seconds=CLONE_SECONDS, network=False, env=_ENVIRONMENT), source)
     except BaseException:  # whatever ended it, also Ctrl-C: no half of a repository stays
         context.sandbox.run(["find", f"./{where}", *(["-mindepth", "1"] if empty else []), "-delete"])
         raise
@@ -191,14 +192,6 @@ def _remote(context: Context, url: str) -> _Source:
 # git -----------------------------------------------------------------------------------------------------------------
 
 
-def _require_git(context: Context) -> None:
-    done = context.sandbox.run(["git", "version"], env=_ENVIRONMENT)
-    found = re.search(rb"git version (\d+)\.(\d+)", done.output)
-    if not found or (int(found[1]), int(found[2])) < _OLDEST_GIT:
-        oldest = ".".join(map(str, _OLDEST_GIT))
-        raise CommandError(f"Repositories are cloned with git {oldest} or newer, which is not here.")
-
-
 def _fetch(context: Context, source: _Source, where: str) -> None:
     """Fetch the history. The folder then holds nothing but `.git`."""
     # Links stay files also for whoever works in the clone later: this one is written into its own settings.
@@ -232,11 +225,6 @@ def _measure(context: Context, where: str) -> tuple[int, int, int]:
             f"The repository has more than {FILES_LIMIT:,} files or {BYTES_LIMIT:,} bytes, too much to be written."
         )
     return files, size, submodules
-
-
-def _write_files(context: Context, source: _Source, where: str) -> None:
-    argv = ["git", *_options(()), *_repository(where), "reset", "--quiet", "--hard"]
-    _require_success(context.sandbox.run(argv, seconds=CLONE_SECONDS, network=False, env=_ENVIRONMENT), source)
 
 
 def _repository(where: str) -> list[str]:

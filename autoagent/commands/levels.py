@@ -12,7 +12,8 @@ from autoagent.core.commands import Effects
 from autoagent.settings import Settings
 
 
-def _in_levels(settings: Settings) -> str:
+def in_levels(settings: Settings) -> str:
+    """Explain why a command of levels cannot be used, or ''."""
     return "" if settings.hierarchical else "the run has no levels (--hierarchical)"
 
 
@@ -20,7 +21,7 @@ def _in_levels(settings: Settings) -> str:
     "execute_task",
     "Have the executor do a task, and wait for its result",
     risk="read",
-    available=_in_levels,
+    available=in_levels,
     repeatable=True,
     effects=Effects(tells_agents=True),
     always_offered=True,
@@ -38,7 +39,7 @@ def execute_task(
     "think",
     "Have a question thought through step by step, and wait for the result",
     risk="read",
-    available=_in_levels,
+    available=in_levels,
     repeatable=True,
     effects=Effects(tells_agents=True),
     always_offered=True,

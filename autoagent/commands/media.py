@@ -10,7 +10,7 @@ from autoagent.commands.context import Context
 from autoagent.commands.files import Filename
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.extras import OFFLINE_AUDIO, TWITTER
-from autoagent.core.commands import Effects, ResultMeta, Risk
+from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.settings import Settings
 
@@ -20,16 +20,12 @@ TWEET_LIMIT = 280
 NAME_LIMIT = 40  # characters of a picture's name that come from its prompt
 
 
-def _no_pictures(settings: Settings) -> str:
-    return _no_provider("IMAGE_PROVIDER", settings.image_provider, settings)
-
-
 @command(
     "generate_image",
     "Generate an image",
     risk="network",
     rare=True,
-    available=_no_pictures,
+    available=lambda settings: _no_provider("IMAGE_PROVIDER", settings.image_provider, settings),
     effects=Effects(),
     autogpt=["image_gen"],
 )
@@ -40,17 +36,14 @@ def generate_image(context: Context, prompt: Annotated[str, "what is to be seen 
         raise CommandError(f"The prompt has {len(prompt):,} characters; {PROMPT_LIMIT:,} are the most.")
     context.progress(f"{context.media.draws_at} draws; that can take a minute")
     picture, suffix = context.media.draw(prompt)
-    name = f"{_name_for(prompt)}-{hashlib.sha256(picture).hexdigest()[:8]}{suffix}"
+    words = "-".join(re.findall(r"\w+", prompt.lower()))[:NAME_LIMIT].strip("-") or "picture"
+    name = f"{words}-{hashlib.sha256(picture).hexdigest()[:8]}{suffix}"
     context.workspace.write(name, picture)
     return CommandOutput(f"Saved the picture as {name} ({len(picture):,} bytes).", ResultMeta(changed=(name,)))
 
 
 def _no_listener(settings: Settings) -> str:
     return OFFLINE_AUDIO.reason(settings) or _no_provider("AUDIO_TO_TEXT_PROVIDER", settings.audio_provider, settings)
-
-
-def _risk_of_reading(context: Context, filename: str) -> Risk:
-    return "network" if context.media.listens_at else "read"
 
 
 @command(
@@ -60,7 +53,7 @@ def _risk_of_reading(context: Context, filename: str) -> Risk:
     rare=True,
     aliases=["read_audio"],
     available=_no_listener,
-    assess=_risk_of_reading,
+    assess=lambda context, filename: "network" if context.media.listens_at else "read",
     effects=Effects(from_outside=True),
     autogpt=["audio_text"],
 )
@@ -113,12 +106,6 @@ def _no_provider(variable: str, provider: str, settings: Settings) -> str:
     if provider == "huggingface" and not settings.huggingface_api_token:
         return "HUGGINGFACE_API_TOKEN is not set"
     return ""
-
-
-def _name_for(prompt: str) -> str:
-    """Make a file name of the first words of a prompt: `a-red-fox`."""
-    words = re.findall(r"\w+", prompt.lower())
-    return "-".join(words)[:NAME_LIMIT].strip("-") or "picture"
 
 
 COMMANDS: tuple[Command, ...] = (generate_image, read_audio_from_file, send_tweet)

@@ -261,9 +261,11 @@ class Registry:
                 given under two of its names with two values.
         """
         spec = self._find(call.name).spec
+        known = {p.name: p for p in spec.parameters}
         given: dict[str, Any] = {}
         for key, value in call.args.items():
-            name = _present_name(spec, key)
+            renamed = ARGUMENT_ALIASES.get(key, key)
+            name = key if key in known or renamed not in known else renamed
             if name in spec.ignored:
                 continue
             if name in given and given[name] != value:
@@ -272,7 +274,6 @@ class Registry:
                     "give it once."
                 )
             given[name] = value
-        known = {p.name: p for p in spec.parameters}
         if unknown := [key for key in given if key not in known]:
             raise ReplyError(f"{spec.name} has no argument {unknown[0]!r}; it is {spec.signature()}.")
         args = {}
@@ -355,13 +356,6 @@ def _guarded(call: Call, spec: CommandSpec, context: Context) -> Iterator[str]:
 def folded(name: str) -> str:
     """Return the name as all spellings of it have it: `Read File` is read_file."""
     return name.strip().lower().replace(" ", "_").replace("-", "_")
-
-
-def _present_name(spec: CommandSpec, name: str) -> str:
-    names = {p.name for p in spec.parameters}
-    if name not in names and ARGUMENT_ALIASES.get(name) in names:
-        return ARGUMENT_ALIASES[name]
-    return name
 
 
 def _checked(spec: CommandSpec, parameter: Parameter, value: Any) -> Any:

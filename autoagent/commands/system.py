@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Annotated
 
 from autoagent.commands.context import Context
+from autoagent.commands.levels import in_levels
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.commands.support.program_output import ending
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
-from autoagent.settings import Settings
 from autoagent.text.deadline import moment
 from autoagent.text.paging import Column, FirstLine, Lines, page
 from autoagent.text.quoting import split
@@ -110,15 +110,11 @@ def _file_watch(context: Context, filename: str) -> _Look:
     return look
 
 
-def _in_levels(settings: Settings) -> str:
-    return "" if settings.hierarchical else "the run has no levels (--hierarchical)"
-
-
 @command(
     "wait_until",
     "Wait, at no cost, until a time",
     risk="read",
-    available=_in_levels,
+    available=in_levels,
     repeatable=True,
     effects=Effects(),
     levels=("planner", "executor"),

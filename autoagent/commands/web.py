@@ -37,6 +37,8 @@ Count = Annotated[int, f"how many results, at most {HITS_LIMIT}"]
 GoogleCount = Annotated[int, "how many results, at most 10"]
 
 _OUTSIDE = Effects(from_outside=True)
+_NO_DOWNLOADS = "downloads are switched off (--allow-downloads allows them)"
+
 _SEARCH = ("google_search", "web_search")
 _PAGES = ("web_selenium", "web_playwright", "web_requests")
 
@@ -196,10 +198,6 @@ def _output(page: WebPage, reading: DocumentText, text: str, notes: list[str], *
 # Files -------------------------------------------------------------------------------------------------------------
 
 
-def _downloads_allowed(settings: Settings) -> str:
-    return "" if settings.allow_downloads else "downloads are switched off (--allow-downloads allows them)"
-
-
 def _preview_download(context: Context, url: str, filename: str) -> str:
     address, where = parse(url), _target(context, filename)
     instead = " in its place" if context.workspace.find(where) else ""
@@ -210,7 +208,7 @@ def _preview_download(context: Context, url: str, filename: str) -> str:
     "download_file",
     "Download a file",
     risk="network",
-    available=_downloads_allowed,
+    available=lambda settings: "" if settings.allow_downloads else _NO_DOWNLOADS,
     preview=_preview_download,
     repeatable=True,
     effects=Effects(from_outside=True),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from autoagent.runs.log_reader import find_run
+from autoagent.log.reader import find_run
 from autoagent.session.build import questions_path
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import run_ids_here

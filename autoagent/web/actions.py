@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import SettingsError, StateError
-from autoagent.runs.log_reader import holder_of, log_path, open_to_read, run_ids
+from autoagent.log.reader import holder_of, log_path, open_to_read, run_ids
 from autoagent.safety.approval import refusal
 from autoagent.safety.open_questions import LONGEST, OpenQuestions
 from autoagent.text.sanitize import escape

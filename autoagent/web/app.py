@@ -27,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autoagent.core.errors import ForUser, SettingsError, StateError
-from autoagent.runs.log_reader import log_path, run_ids
+from autoagent.log.reader import log_path, run_ids
 from autoagent.web.actions import Actions, is_held
 from autoagent.web.logs import LiveRun, RunList
 from autoagent.web.report import part

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from autoagent.agent.stats import RunStats
+from autoagent.core.codec import event_of
 from autoagent.core.errors import StateError
-from autoagent.core.event_codec import event_of
 from autoagent.core.events import Event, Forked, RunStarted
-from autoagent.runs.log_reader import log_path, open_to_read, run_ids
-from autoagent.runs.stats import RunStats
+from autoagent.log.reader import log_path, open_to_read, run_ids
 from autoagent.text.sanitize import escape, shorten
 from autoagent.web.report import Report
 
