@@ -75,7 +75,12 @@ class LiveRun:
         ones. Raises StateError for a damaged log.
         """
         with self._lock:
-            self._read()
+            for event in self._tail.read(AT_ONCE):
+                self._report.add(event)
+                self._changed += [0] * (len(self._report.steps) - len(self._changed))
+                for place in self._report.touched:
+                    self._changed[place] = self._tail.events
+                self._report.touched.clear()
             if not self._report.has_begun or self._tail.events <= events:
                 return None
             places = [place for place, changed in enumerate(self._changed) if changed > events]
@@ -91,14 +96,6 @@ class LiveRun:
         """Return the whole steps of these places."""
         with self._lock:
             return self._report.steps[first:last]
-
-    def _read(self) -> None:
-        for event in self._tail.read(AT_ONCE):
-            self._report.add(event)
-            self._changed += [0] * (len(self._report.steps) - len(self._changed))
-            for place in self._report.touched:
-                self._changed[place] = self._tail.events
-            self._report.touched.clear()
 
 
 def _row(step: Mapping[str, Any]) -> dict[str, Any]:
