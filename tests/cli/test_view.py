@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from autoagent.core.questions import QuestionKind
 from driver import FINISH, GOAL, PATIENCE, PROGRAM, Hanging, Home
 from server import ScriptedServer, command
 
+from autoagent.core.commands import QuestionKind
 from autoagent.safety.approval import refusal
 from autoagent.safety.open_questions import OpenQuestion
 from autoagent.services.browser import PROGRAMS
