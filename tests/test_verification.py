@@ -486,3 +486,33 @@ def test_a_small_model_overwrites_no_file_that_it_has_not_read(bench: Bench) -> 
     ran(bench, model, goals=(Goal("Make calc.py pass its test"),))
     assert (bench.workspace / "test_calc.py").read_text() == "assert 1\n"
     assert "you have not read it. Read it first" in model.prompts[2][-1].content
+
+
+def test_a_small_model_does_not_lose_the_lines_of_a_file_by_giving_those_to_add(bench: Bench) -> None:
+    bench.workspace.mkdir()
+    (bench.workspace / "a.txt").write_text("first\nsecond\nthird\n")
+
+    def write(name: str, text: str) -> str:
+        return say("write_to_file", filename=name, text=text)
+
+    def play(*script: str, style: PromptStyle = BRIEF) -> ScriptedModel:
+        model = ScriptedModel([say("read_file", filename="a.txt"), *script, DONE, DONE], style=style)
+        snapshots = Snapshots(bench.folder / "state" / "snapshots", Workspace(bench.workspace))
+        ran(bench, model, snapshots=snapshots)
+        return model
+
+    lost = "a.txt has 3 lines, and 3 of them are not in your text: they would be lost."
+    model = play(
+        write("a.txt", "fourth\n"), say("append_to_file", filename="a.txt", text="fourth\n"), write("a.txt", "x")
+    )
+    assert lost in model.prompts[2][-1].content
+    assert lost.replace("3", "4") in model.prompts[4][-1].content, "it is still the user's file"
+    assert (bench.workspace / "a.txt").read_text() == "first\nsecond\nthird\nfourth\n"
+    play(write("a.txt", "First\n2nd\nThird\nfourth\n"))  # changed, and not lost
+    assert (bench.workspace / "a.txt").read_text() == "First\n2nd\nThird\nfourth\n"
+    play(
+        say("delete_file", filename="a.txt"), write("a.txt", "1\n2\n"), write("b.txt", "3\n4\n"), write("b.txt", "5\n")
+    )
+    assert [(bench.workspace / name).read_text() for name in ("a.txt", "b.txt")] == ["1\n2\n", "5\n"]
+    play(write("a.txt", "x\n"), style=FULL)
+    assert (bench.workspace / "a.txt").read_text() == "x\n"

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from difflib import get_close_matches
 
 from autoagent.agent.progress import refusal
 from autoagent.agent.state import Events, Policy, State, Tools
 from autoagent.core.commands import Call, Change, Proposal, Verdict
-from autoagent.core.errors import ReplyError, StopRun
+from autoagent.core.errors import ReplyError, StateError, StopRun
 from autoagent.core.events import Decided, Event, Proposed
 from autoagent.core.protocols import Listener
 from autoagent.core.task import Outcome, Status
 from autoagent.text.sanitize import shorten
 
 _EARLIER = "earlier: "  # before the name of who had allowed an end that was put off: nobody is asked a second time
+
+_COMPARED = 20_000  # bytes of a file that is to be overwritten
 
 LOGGED_PREVIEW = 100_000  # characters of what a call would change
 
@@ -70,15 +73,35 @@ class Authorization:
         return proposal if verdict.allowed else None
 
     def _blind(self, proposal: Proposal) -> str:
-        """Return why a small model may not overwrite this file: it has text that the model has not read."""
+        """Return why a small model may not overwrite this file: it has not read it, or would drop most of its lines.
+
+        Small models give the text that is to be added for that of the whole file.
+        """
         effects, state = proposal.spec.effects, self._state
         if not state.start.style.guided or effects is None or not effects.writes_whole:
             return ""
-        path = str(next(iter(proposal.call.args.values())))
+        named, text = map(str, list(proposal.call.args.values())[:2])
         workspace = self._tools.context.workspace
-        if not workspace.size(path) or workspace.display(path) in state.work.handled:
+        path, size = workspace.display(named), workspace.size(named)
+        if not size or (path in state.work.changed and self._is_new(path)):
             return ""
-        return f"{path} is there already, and you have not read it. Read it first, or write to another file."
+        if path not in state.work.handled:
+            return f"{path} is there already, and you have not read it. Read it first, or write to another file."
+        before, after = (workspace.read(path, _COMPARED).decode("utf-8", "replace"), text[:_COMPARED])
+        there, new = ([line.strip() for line in content.splitlines() if line.strip()] for content in (before, after))
+        lost = sum(line not in new and not get_close_matches(line, new, n=1) for line in there)
+        if size > _COMPARED or lost < 2 or lost <= len(there) / 2:
+            return ""
+        return (
+            f"{path} has {len(there)} lines, and {lost} of them are not in your text: they would be lost. To keep "
+            "them, use edit_file or append_to_file. To replace the whole file, delete it first."
+        )
+
+    def _is_new(self, path: str) -> bool:
+        """Return whether a file was not there when work on the goals began, as far as that is known."""
+        with suppress(StateError):  # the user has deleted the snapshots since
+            return self._tools.snapshots is None or self._tools.snapshots.read(self._state.work.base, path) is None
+        return True
 
     def interrupted(self) -> Events:
         """After Ctrl-C, drop any approvals given in advance and ask the user."""

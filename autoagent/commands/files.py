@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from itertools import islice
 from typing import Annotated
 
@@ -347,7 +348,10 @@ def _edited(context: Context, filename: str, old: str, new: str, everywhere: boo
             f"The old text is {count} times in {filename}; give more of what stands around the one, or replace each "
             "with everywhere=true."
         )
-    return before, before.text.replace(old, new), count
+    text = before.text
+    if not new and not old.endswith("\n"):  # lines that are taken out whole leave no empty ones behind
+        text = re.sub(rf"^{re.escape(old)}(?:\r?\n|\Z)", "", text, flags=re.MULTILINE)
+    return before, text.replace(old, new), count
 
 
 def _with_line_ends_of(existing: str, text: str) -> str:

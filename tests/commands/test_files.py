@@ -239,6 +239,24 @@ def test_edit_replaces_each_passage_where_it_is_told_to(ws: Files) -> None:
     assert ws.text("read_file", filename="story.txt") == "a dog\nThe dog sat.\n"
 
 
+@pytest.mark.parametrize(
+    ("before", "old", "after"),
+    [
+        ("one\nTODO two\nthree\n", "TODO two", "one\nthree\n"),
+        ("one\r\nTODO\r\nthree\r\n", "TODO", "one\r\nthree\r\n"),
+        ("one\nTODO", "TODO", "one\n"),
+        ("one\n\nTODO\n\ntwo\n", "TODO\n", "one\n\n\ntwo\n"),
+        ("one TODO\nTODO\nTODO two\n", "TODO", "one \n two\n"),
+    ],
+)
+def test_edit_leaves_no_empty_line_where_it_takes_out_a_whole_line(
+    ws: Files, before: str, old: str, after: str
+) -> None:
+    (ws.root / "a.txt").write_bytes(before.encode())
+    ws.run("edit_file", filename="a.txt", old=old, new="", everywhere=True)
+    assert (ws.root / "a.txt").read_bytes().decode() == after
+
+
 def test_edit_refuses_what_it_would_damage(ws: Files) -> None:
     (ws.root / "x").write_bytes("é".encode() + b"\xff!")
     assert "not valid utf-8 text" in ws.refusal("edit_file", filename="x", old="!", new="?")
