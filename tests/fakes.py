@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Unpack
 
 from autoagent.core.commands import CommandSpec, Proposal, Verdict
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, PromptStyle, Usage
-from autoagent.core.protocols import Listener
+from autoagent.core.protocols import Asked
 from autoagent.scenarios.scripted_endpoint import all_met
 
 Said = str | Completion | BaseException
@@ -71,20 +71,12 @@ class ScriptedModel:
     def take_usage(self) -> Usage:
         return Usage()
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         if is_verification(messages[0].content):
             self.verifications.append(tuple(messages))
             return Completion(self.judges(messages[1].content), Usage())
         self.prompts.append(tuple(messages))
+        commands = asked.get("commands", ())
         self.offered.append([spec.name for spec in commands])
         self.specs.append({spec.name: spec for spec in commands})
         said = self._script(messages) if callable(self._script) else next(self._script)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Required, TypedDict, Unpack
 
 from autoagent.core.commands import Call, CommandSpec, Proposal, Result, ResultMeta, Verdict
 from autoagent.core.frozen import dataclass
@@ -47,6 +47,16 @@ class Listener(Protocol):
         """Hear that a call is about to be decided on. The call shown here is the call that runs."""
 
 
+class Asked(TypedDict, total=False):
+    """What a model is asked for besides the messages of a prompt; see Model.complete."""
+
+    commands: Sequence[CommandSpec]
+    max_tokens: Required[int]
+    at_most: int | None
+    listener: Listener | None
+    schema: Mapping[str, Any] | None
+
+
 class Model(Protocol):
     """A language model.
 
@@ -74,16 +84,7 @@ class Model(Protocol):
     def style(self) -> PromptStyle:
         """The style of prompting the model."""
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """Answer the prompt; with `commands`, ask for one of them in the way `asking` names.
 
         Without commands, the answer is bound to the JSON `schema` where the model can be bound to one.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Unpack
 
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import StopRun
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage, without_calls
-from autoagent.core.protocols import Listener
+from autoagent.core.protocols import Asked
 from autoagent.core.task import Outcome, Status
 
 if TYPE_CHECKING:
@@ -49,18 +49,9 @@ class HumanModel:
         """Return nothing, as nothing is spent besides the completions."""
         return Usage()
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """Return the person's reply. Raises StopRun at the end of input. People cost nothing and are not cut off."""
-        messages = without_calls(messages)
+        messages, commands = without_calls(messages), asked.get("commands")
         for message in messages:
             if message.role != "assistant" and not self._was_shown(message):
                 self._show(f"[{message.role}]\n{message.content}")

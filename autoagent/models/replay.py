@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Unpack
 
-from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError, SettingsError
 from autoagent.core.events import Answered, Event, Rejected, RunStarted, Thought
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage
-from autoagent.core.protocols import Listener
+from autoagent.core.protocols import Asked
 from autoagent.core.task import VERIFICATION
 from autoagent.text.redaction import MASK, holds_mask
 
@@ -75,19 +74,10 @@ class ReplayModel:
         """Return nothing, as nothing is spent besides the completions."""
         return Usage()
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """Return the next reply, whatever the prompt. Raises ModelError at the end of the recording."""
-        if not commands:
-            return Completion(next(self._verifications, "") if schema else "", Usage())
+        if not asked.get("commands"):
+            return Completion(next(self._verifications, "") if asked.get("schema") else "", Usage())
         reply = next(self._replies, None)
         if reply is None:
             raise ModelError(
@@ -97,7 +87,7 @@ class ReplayModel:
             raise reply
         self._given += 1
         completion = Completion(reply, Usage()) if isinstance(reply, str) else reply
-        if listener is not None:
+        if listener := asked.get("listener"):
             for start in range(0, len(completion.text), _PIECE):
                 listener.text(completion.text[start : start + _PIECE])
         return completion

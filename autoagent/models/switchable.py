@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Unpack
 
-from autoagent.core.commands import CommandSpec
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
-from autoagent.core.protocols import Listener, Model
+from autoagent.core.protocols import Asked, Model
 
 
 class SwitchableModel:
@@ -46,25 +45,9 @@ class SwitchableModel:
     def style(self) -> PromptStyle:
         return self._model.style
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """See protocols.Model."""
-        return self._model.complete(
-            messages,
-            commands=commands,
-            max_tokens=max_tokens,
-            at_most=at_most,
-            listener=listener,
-            schema=schema,
-        )
+        return self._model.complete(messages, **asked)
 
     def take_usage(self) -> Usage:
         """See protocols.Model."""

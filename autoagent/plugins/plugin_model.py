@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack, cast
 
-from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ModelError
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, Usage
-from autoagent.core.protocols import Listener, Model
+from autoagent.core.protocols import Asked, Model
 from autoagent.plugins.plugin_hooks import PluginHooks
 
 if TYPE_CHECKING:
@@ -34,21 +33,13 @@ class PluginModel:
         self._temperature = settings.temperature
         self._opened = opened
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """Answer the prompt; see protocols.Model."""
-        text = self._plugins.completed(messages, self.name, self._temperature, max_tokens)
+        text = self._plugins.completed(messages, self.name, self._temperature, asked["max_tokens"])
         if text is not None:
             return Completion(text, Usage(cost=None))  # what it costs, the plug-in alone knows
-        return self._model.complete(messages, max_tokens=max_tokens, at_most=at_most, listener=listener)
+        kept = cast(Asked, {key: value for key, value in asked.items() if key not in ("commands", "schema")})
+        return self._model.complete(messages, **kept)
 
     def take_usage(self) -> Usage:
         """Return what was spent besides; see protocols.Model."""

@@ -19,13 +19,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage, style_for, without_calls
-from autoagent.core.protocols import Listener
+from autoagent.core.protocols import Asked, Listener
 from autoagent.models.local import weights
 from autoagent.models.local.gguf import control_tokens, damage, parameters
 from autoagent.models.local.reply_grammar import reply_grammar, schema_grammar
@@ -105,25 +105,17 @@ class LocalModel:
         """Return nothing, as nothing is spent besides the completions."""
         return Usage()
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """As in the protocol. Ctrl-C is raised at once. The interrupted work ends within a batch."""
+        listener, limit = asked.get("listener"), asked["max_tokens"]
         if listener is not None and self._server is None:
             listener.working(f"loading {self.name}", _SILENCE)
         self.preload()
         reading = _StreamedReply(listener, self._speed)
-        request = self._request(messages, min(max_tokens, at_most or max_tokens))
-        if commands:
+        request = self._request(messages, min(limit, asked.get("at_most") or limit))
+        if commands := asked.get("commands"):
             request["grammar"] = self._grammar(commands)
-        elif schema:
+        elif schema := asked.get("schema"):
             request["grammar"] = schema_grammar(schema)
         with contextlib.closing(self._stream(request)) as chunks:
             for chunk in chunks:

@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from autoagent.core import command_schema
 from autoagent.core.commands import CommandSpec, command_list
 from autoagent.core.errors import ModelError, SetupError
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage, style_for, without_calls
-from autoagent.core.protocols import Listener
+from autoagent.core.protocols import Asked, Listener
 from autoagent.models import pricing
 from autoagent.models.openai import wire
 from autoagent.models.openai.capabilities import Capabilities, Capability
@@ -154,28 +154,20 @@ class OpenAIModel:
         """Probed at the first look, once per endpoint and model."""
         return self._asking(self._listener)
 
-    def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        commands: Sequence[CommandSpec] = (),
-        max_tokens: int,
-        at_most: int | None = None,
-        listener: Listener | None = None,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    def complete(self, messages: Sequence[Message], **asked: Unpack[Asked]) -> Completion:
         """See protocols.Model. All tool calls of the answer are returned; which of them may run is not decided here."""
+        commands, schema, listener = asked.get("commands", ()), asked.get("schema"), asked.get("listener")
         asking = self._asking(listener) if commands or schema else "text"
         if not commands and asking != "schema":
             asking = "text"
         heard = listener.text if listener else _unheard
-        most = max_tokens + self.reasoning_room
+        most = asked["max_tokens"] + self.reasoning_room
         first: Refused | None = None
         found: list[str] = []
         while True:
-            sent, asked = self._adapted(messages, asking, commands), self._asked(asking, commands, schema)
+            sent, how = self._adapted(messages, asking, commands), self._asked(asking, commands, schema)
             try:
-                answer, retries = self._ask(sent, asked, min(most, at_most or most), heard, listener)
+                answer, retries = self._ask(sent, how, min(most, asked.get("at_most") or most), heard, listener)
             except Refused as refusal:
                 first = first or refusal
                 other = self._other_way(asking, first, listener)
@@ -183,13 +175,13 @@ class OpenAIModel:
             else:
                 if not self._disobeys(asking, answer) or (other := self._renewed_way(listener)) == asking:
                     break
-                self._pending_usage += self._usage(sent, asked, answer)
+                self._pending_usage += self._usage(sent, how, answer)
                 what = f"{self._endpoint.host} no longer obeys the way it is asked ({asking})"
                 found.append(f"{what}; {_from_here_on(other)}")
             asking = other
         if commands and asking != self._known.asking and not self._forced:
             self._note(asking=asking)
-        usage = self._usage(sent, asked, answer)
+        usage = self._usage(sent, how, answer)
         return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *found))
 
     def take_usage(self) -> Usage:
