@@ -43,7 +43,7 @@ from autoagent.core.events import (
 )
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Status, Task
-from autoagent.reply.thoughts_stream import ThoughtsStream
+from autoagent.reply.reply_stream import ThoughtsStream
 from autoagent.safety.approval import Ask
 from autoagent.terminal import rendering
 from autoagent.terminal.activity import Activity

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoagent.agent.state import Policy, State
-from autoagent.core.commands import Proposal
 from autoagent.core.errors import ModelError, SetupError, StopRun
 from autoagent.core.events import Answered, Event
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Outcome, Status
+from autoagent.models.watch import Watch
 from autoagent.text.tokens import PER_MESSAGE
 
 SECONDS = 60.0  # that a call may take
@@ -104,24 +104,14 @@ class SideCall:
             )
 
 
-class _Once:
-    """Satisfies Listener: shows nothing of the answer, and waits for no second try."""
+class _Once(Watch):
+    """A Watch that shows nothing of the answer, and waits for no second try."""
 
     def __init__(self, listener: Listener, heed: Callable[[], float]) -> None:
-        self._listener = listener
-        self._heed = heed
+        super().__init__(listener, heed, lambda: None)
 
     def text(self, delta: str) -> None:
         """Show nothing: the answer is shown once it is whole."""
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         raise StopRun(Outcome(Status.FAILED, reason))
-
-    def heed(self) -> float:
-        return min(self._listener.heed(), self._heed())
-
-    def working(self, what: str, seconds: float) -> None:
-        self._listener.working(what, seconds)
-
-    def proposed(self, proposal: Proposal) -> None:
-        """Nothing is proposed."""

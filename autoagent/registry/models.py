@@ -121,7 +121,7 @@ LOCAL = Provider(
     forms=("local", "local:FILE.gguf"),
     shared=True,  # too large to be loaded twice
     offered="the embedded model: no key, works offline; fetches 1.1 GB once",
-    examine=imported_when_called("autoagent.models.local.diagnosis:examine"),
+    examine=imported_when_called("autoagent.models.local.weights:examine"),
 )
 HUMAN = Provider(
     name="human",

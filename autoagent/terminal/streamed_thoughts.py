@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from autoagent.reply.thoughts_stream import ThoughtsStream
+from autoagent.reply.reply_stream import ThoughtsStream
 from autoagent.text.sanitize import width
 from autoagent.text.wrapping import Flow
 

@@ -1,19 +1,21 @@
-"""The weights of the embedded model: their digest and their place. `download` fetches them."""
+"""The weights of the embedded model: their digest and place, and whether they can be loaded. `download` fetches them."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from autoagent.core.errors import SetupError
-from autoagent.registry.models import LOCAL
+from autoagent.core.services import Finding
+from autoagent.registry.models import LOCAL, ModelSettings
 
 Notice = Callable[[str], None]
 """Hears one line about what is happening: another source is tried, another process is waited for."""
@@ -94,6 +96,19 @@ def remove(weights: ModelFile = EMBEDDED) -> bool:
             else:
                 file.unlink(missing_ok=True)
     return True
+
+
+def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Tell whether the model can be loaded. `weights` is the path of another file, '' for the embedded model's."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        yield Finding("model", "fail", "the runtime xllamacpp is not installed", "pip install 'autoagent[local]'")
+    elif weights and not Path(weights).expanduser().is_file():
+        yield Finding("model", "fail", f"{weights} is not there", "give the path of a GGUF file, or `local` alone")
+    elif not weights and not installed():
+        found = "the embedded model is not here yet; the first run fetches it"
+        yield Finding("model", "warn", found, "autoagent model fetch")
+    else:
+        yield Finding("model", "ok", f"{weights or 'the embedded model'} and its runtime are here")
 
 
 # Files -----------------------------------------------------------------------------------------------------------
