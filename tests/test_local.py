@@ -202,6 +202,8 @@ def test_code_follows_the_object_in_a_block_and_other_text_stands_in_it(model: L
     edit = replace(run, parameters=(name, replace(code, code="")))
     said = model.complete(HELLO, commands=[edit], max_tokens=2000).text
     assert json.loads(said)["command"]["args"]["name"] == "a.txt"
+    text = model.complete(HELLO, commands=[replace(edit, parameters=(replace(code, code=""),))], max_tokens=2000).text
+    assert not json.loads(text)["command"]["args"]["code"].startswith("```")
     write = replace(run, parameters=(Parameter("name", "string", meaning="path"), replace(code, code="file")))
     begun = model.complete(HELLO, commands=[write], max_tokens=60).text
     assert begun.startswith('{"command": {"name": "run", "args": {"name": "')

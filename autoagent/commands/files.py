@@ -129,7 +129,7 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
     autogpt=_AUTOGPT,
 )
 def append_to_file(
-    context: Context, filename: Filename, text: Annotated[str, "what to add at the end"]
+    context: Context, filename: Filename, text: Annotated[str, "what to add at the end", "exact", FILE_TEXT]
 ) -> CommandOutput:
     before, cut = _text_so_far(context, filename)
     added = _with_line_ends_of(before.text, text)

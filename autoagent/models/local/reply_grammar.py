@@ -22,6 +22,7 @@ from autoagent.text import code_block
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 _LETTER = r'([^"\\\x00-\x1f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{4}))'  # of a string of JSON
+_UNFENCED = r"^(`{0,2}([^`][\s\S]*)?)$"  # a string that is not meant as the place of a block, for a JSON schema
 _NAME = r'[^"\\\x00-\x1f]+'
 _RULES = (
     r'block: LANGUAGE "\n" code',
@@ -55,7 +56,11 @@ def _call(spec: CommandSpec) -> str:
     code = next((parameter for parameter in spec.parameters if parameter.code), None)
     file = next((parameter for parameter in spec.parameters if parameter.meaning == "path"), None)
     if code is None or not all(parameter.required for parameter in spec.parameters):
-        return f"{begin} {_json(command_schema.arguments(spec))} {_text(_END)}"
+        arguments = command_schema.arguments(spec)
+        for value in arguments["properties"].values():
+            if value["type"] == "string" and "enum" not in value:
+                value["pattern"] = _UNFENCED
+        return f"{begin} {_json(arguments)} {_text(_END)}"
     place = {code.name: _text(json.dumps(code_block.PLACE))}
     if code.code == CODE:
         return f"{begin} {_arguments(spec, place)} {_BLOCK}"

@@ -1,4 +1,4 @@
-"""The weights of the embedded model: their digest and place, and whether they can be loaded. `download` fetches them."""
+"""The weights of the embedded model: digest, place, and whether they can be loaded. `download` fetches them."""
 
 from __future__ import annotations
 
