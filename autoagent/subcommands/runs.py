@@ -144,8 +144,9 @@ def show(ctx: click.Context, run: str, as_json: bool, step: int | None, full: bo
 @click.command("report")
 @click.argument("run", shell_complete=run_ids_here)
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Default: RUN.html.")
+@click.option("--compare", metavar="RUN", help="Show RUN beside this one, from the step at which they part.")
 @click.pass_context
-def report(ctx: click.Context, run: str, output: Path | None) -> None:
+def report(ctx: click.Context, run: str, output: Path | None, compare: str | None) -> None:
     """Write RUN, from its log, as one HTML file that loads nothing and opens from disk.
 
     It has the goals and how each is known, a timeline, each step with its diff, result and prompt, tokens and money
@@ -153,13 +154,16 @@ def report(ctx: click.Context, run: str, output: Path | None) -> None:
     """
     state_dir = Session.read(ctx.obj).settings.state_dir
     run = find_run(state_dir, run)
-    _report(state_dir, run, output or Path(f"{run}.html"))
+    other = find_run(state_dir, compare) if compare else ""
+    _report(state_dir, run, output or Path(f"{other}-{run}.html" if other else f"{run}.html"), other)
 
 
-def _report(state_dir: Path, run: str, target: Path) -> None:
-    from autoagent.web.report import page_of
+def _report(state_dir: Path, run: str, target: Path, other: str = "") -> None:
+    from autoagent.web.report import comparison_of, page_of
 
-    write_text(target, page_of(read(state_dir, run)), private=True)
+    events = read(state_dir, run)
+    page = comparison_of(read(state_dir, other), events) if other else page_of(events)
+    write_text(target, page, private=True)
     echo(f"Written to {target}.", err=True)
 
 

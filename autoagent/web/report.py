@@ -71,6 +71,7 @@ class Report:
         self._stats = RunStats()
         self._most = most
         self._began: RunStarted | None = None
+        self._run = self._workspace = ""
         self._open: dict[str, int] = {}  # the place of each agent's newest step
         self._names: dict[str, str] = {}  # of the agents
         self._verdicts: dict[int, dict[str, Any]] = {}
@@ -79,11 +80,13 @@ class Report:
     def add(self, event: Event) -> None:
         """Add one event."""
         self._stats.add(event)
+        self._run = event.run  # a fork begins with the events of another run
         match event:
             case RunStarted():
                 self._names[event.agent] = event.task.name
                 if not event.agent:
                     self._began = self._began or event
+                    self._workspace = event.workspace
                 self._note(event, *_start(event))
             case Hired():
                 self._names[event.agent] = event.name
@@ -182,8 +185,8 @@ class Report:
             for number, goal in enumerate(task.goals)
         ]  # fmt: skip
         return {
-            "run": began.run, "name": escape(task.name), "role": escape(task.role), "goals": goals,
-            "model": escape(stats.model), "host": escape(stats.host), "workspace": escape(began.workspace),
+            "run": self._run, "name": escape(task.name), "role": escape(task.role), "goals": goals,
+            "model": escape(stats.model), "host": escape(stats.host), "workspace": escape(self._workspace),
             "version": began.version, "began": began.t, "system_tokens": began.system_tokens, "window": stats.window,
             "status": ended.status.value if ended else "", "reason": escape(ended.reason) if ended else "",
             "tokens": [spent.prompt, spent.cached, spent.completion], "cost": spent.cost, "seconds": stats.seconds,
@@ -250,13 +253,37 @@ def part(name: str) -> str:
 
 def page_of(events: Iterable[Event]) -> str:
     """Render the events of a run, in the order of its log, as one HTML file. They begin with its RunStarted."""
+    facts = _facts(events)
+    return _page(f"Run {facts['run']}", "report.js", facts)
+
+
+def comparison_of(one: Iterable[Event], other: Iterable[Event]) -> str:
+    """Render two runs side by side from the step at which they part."""
+    runs = _facts(one), _facts(other)
+    pairs = zip(*(run["steps"] for run in runs), strict=False)
+    alike = next(
+        (n for n, pair in enumerate(pairs) if _acts(pair[0]) != _acts(pair[1])), min(len(r["steps"]) for r in runs)
+    )
+    return _page(f"Runs {runs[0]['run']} and {runs[1]['run']}", "compare.js", {"runs": runs, "alike": alike})
+
+
+def _acts(step: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what a step did and what came of it."""
+    return step["agent"], step.get("thoughts"), step.get("call"), step.get("decided"), step.get("result")
+
+
+def _facts(events: Iterable[Event]) -> Mapping[str, Any]:
     found = list(events)
     report = Report(longest(len(found)))
     for event in found:
         report.add(event)
-    style, script = part("pages.css"), part("pages.js") + part("report.js")
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
-    facts = json.dumps(report.facts, ensure_ascii=False).replace("<", "\\u003c")
+    return report.facts
+
+
+def _page(title: str, script: str, facts: Mapping[str, Any]) -> str:
+    style, code = part("pages.css"), part("pages.js") + part(script)
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, code)]
+    data = json.dumps(facts, ensure_ascii=False).replace("<", "\\u003c")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -264,14 +291,14 @@ def page_of(events: Iterable[Event]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{digests[0]}'; \
 script-src 'sha256-{digests[1]}'">
-<title>Run {report.facts["run"]}</title>
+<title>{title}</title>
 <style>{style}</style>
 </head>
 <body>
 <noscript>This report needs JavaScript.</noscript>
 <main id="report"></main>
-<script type="application/json" id="facts">{facts}</script>
-<script>{script}</script>
+<script type="application/json" id="facts">{data}</script>
+<script>{code}</script>
 </body>
 </html>
 """

@@ -98,6 +98,36 @@ def test_a_thousand_steps_fit_into_two_megabytes(ran: Home) -> None:
     assert "more characters are in the log" in page
 
 
+@pytest.fixture
+def forked(ran: Home, server: ScriptedServer) -> str:
+    """The id of a fork of the run after its first step, which does something else there."""
+    server.add(command("list_files"), *FINISH)
+    done = ran.run("fork", ran.runs[0], "--at", "1", "-c", "--accept-claims")
+    assert done.code == 0, done.text
+    return ran.runs[-1]
+
+
+def test_two_runs_stand_side_by_side_from_where_they_part(ran: Home, forked: str) -> None:
+    done = ran.run("report", forked, "--compare", ran.runs[0], "-o", "both.html")
+    assert done.code == 0, done.text
+    facts = facts_of(ran.read("both.html"))
+    one, other = facts["runs"]  # type: ignore[misc]
+    assert (one["run"], other["run"]) == (ran.runs[0], forked), "a fork has its own name, and place"
+    assert one["workspace"] != other["workspace"]
+    parted = [run["steps"][facts["alike"]]["call"]["name"] for run in (one, other)]  # type: ignore[index]
+    assert parted == ["read_file", "list_files"]
+    assert ran.run("report", forked, "--compare", "nothing").code == 1
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_in_a_browser_the_step_is_named_at_which_two_runs_part(ran: Home, forked: str) -> None:
+    ran.run("report", forked, "--compare", ran.runs[0], "-o", "both.html")
+    dom = dom_of(ran.folder / "both.html")
+    assert "They part at step 2" in dom and "<img" not in dom
+    assert 'id="other-step-2"' in dom and dom.count('id="step-2"') == 1
+
+
 @pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_it_is_text_whatever_it_holds(ran: Home) -> None:
