@@ -135,7 +135,6 @@ class Settings:
     silence: float = free(
         0.0,
         "AUTOAGENT_SILENCE",
-        "AUTOAGENT_PATIENCE",
         help="seconds that one request may go without a word; 0: 60, or 300 for a server of one's own",
     )
     asking: str = free(
@@ -150,8 +149,9 @@ class Settings:
         help="how a model is prompted: full, or brief for a small one; empty: by the model's size",
         choices={"": "", "full": "full", "brief": "brief"},
     )
-    outage: float = free(
+    patience: float = free(
         0.0,
+        "AUTOAGENT_PATIENCE",
         "AUTOAGENT_OUTAGE",
         help="seconds for which an endpoint that fails is asked again (--patience); 0: 600 with -c, else 60",
     )
@@ -474,7 +474,7 @@ class Settings:
             asking=self.asking,
             style=self.prompt_style,
             silence=self.silence,
-            outage=self.outage,
+            patience=self.patience,
             continuous=self.continuous,
             state_dir=self.state_dir,
         )

@@ -20,8 +20,7 @@ from click.testing import CliRunner, Result
 from autoagent.core.errors import SettingsError
 from autoagent.memory.sqlite.database import connect
 from autoagent.settings import Settings
-from autoagent.subcommands.config import config
-from autoagent.subcommands.doctor import doctor
+from autoagent.subcommands.setup import config, doctor
 from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Snapshots
 

@@ -270,7 +270,7 @@ OTHER_MEANINGS = {
     "models/openai/endpoint": {"none"},  # in place of a key
     "services/media/media": {"openai"},  # who listens
     "subcommands/flags": {"auto", "none"},  # which thoughts are shown; no limit
-    "subcommands/replay": {"replay"},  # the subcommand
+    "subcommands/runs": {"replay"},  # the subcommand
     "subcommands/run": {"demo"},  # the flag
     "subcommands/why": {"none"},  # no memory was shown
     "terminal/console": {"auto"},  # which thoughts are shown

@@ -15,7 +15,7 @@ from autoagent.commands.selection import all_specs
 from autoagent.core.commands import Call
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.safety.rules import Rule, Rulebook, SavedRules, matches
-from autoagent.subcommands.rules import rules
+from autoagent.subcommands.trust import rules
 from autoagent.workspace.gate import Workspace
 
 SPECS = {spec.name: spec for spec in all_specs()}

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from autoagent.core.errors import SetupError
 from autoagent.models.local import download, weights
 from autoagent.models.local.weights import ModelFile
-from autoagent.subcommands.model import model
+from autoagent.subcommands.setup import model
 from autoagent.terminal.output import ProgressBar
 
 MODEL = b"GGUF" + random.Random(5).randbytes(300_000)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class ModelSettings:
     """The settings that models and embedders need. 0 and '' stand for the default.
 
-    A failing endpoint is retried for `outage` seconds. A request may stay silent for `silence` seconds. A `continuous`
-    run is unattended.
+    A failing endpoint is retried for `patience` seconds. A request may stay silent for `silence` seconds. A
+    `continuous` run is unattended.
     """
 
     base_url: str = ""
@@ -38,7 +38,7 @@ class ModelSettings:
     asking: str = ""
     style: str = ""
     silence: float = 0.0
-    outage: float = 0.0
+    patience: float = 0.0
     continuous: bool = False
     state_dir: Path
 

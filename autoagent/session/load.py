@@ -181,7 +181,8 @@ def _from_config(path: Path) -> Iterator[Raw]:
         return
     check_not_of_others(path)
     kinds = _kinds()
-    for name, entry in read_mapping(path, kinds).items():
+    for written, entry in read_mapping(path, {**kinds, **_RENAMED}).items():
+        name = _RENAMED.get(written, written)
         value = tuple(entry.texts()) if entry.is_list and kinds[name] is tuple else entry.text()
         if value:
             yield name, entry.where, value, entry.place
@@ -200,6 +201,8 @@ def _from_env(env: Mapping[str, str]) -> Iterator[Raw]:
         yield name, variable, env[variable], f"environment: {variable}"
 
 
+_RENAMED = {"outage": "patience"}  # older names of settings in the user's configuration
+
 _FLAGS = {  # where the flag has another name than the setting
     "memory_backend": "use-memory",
     "memory_trust": "memory",
@@ -209,7 +212,6 @@ _FLAGS = {  # where the flag has another name than the setting
     "ai_settings_file": "ai-settings",
     "prompt_settings_file": "prompt-settings",
     "plain_output": "plain",
-    "outage": "patience",
     "run_name": "name",
 }
 

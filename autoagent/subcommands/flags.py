@@ -179,7 +179,7 @@ _RUN_FLAGS = (
                  help="Stop after so long at work; your time at questions does not count."),
     click.option("--deadline", type=_Moment(), metavar="TIME",
                  help="Stop at this time: 18:00 (the next), 2026-11-23T08:00, or 2h30m from now."),
-    click.option("--patience", "outage", type=_whole(1), metavar="S",
+    click.option("--patience", type=_whole(1), metavar="S",
                  help="Seconds for which an endpoint that fails is asked again. Default: 600 with -c, else 60."),
     click.option("--context", type=_Tokens(min=0), metavar="N",
                  help="Tokens of history in a prompt; 0: as much as the window holds. Default: 24000."),

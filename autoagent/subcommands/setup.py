@@ -1,18 +1,30 @@
-"""`autoagent setup`: choose the model, describe the agent, and save both."""
+"""`autoagent setup`: the model and the task, the settings, a check of them, and what AutoGPT has left in a folder."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import click
 
+from autoagent.core.errors import SettingsError
+from autoagent.core.services import Finding
+from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
 from autoagent.session.dotenv import store_variables
-from autoagent.session.session import Session, trust_made
+from autoagent.session.session import Session, plain, trust_made
 from autoagent.session.task_file import write_task
+from autoagent.settings import GROUPS, Settings, secrets_of
 from autoagent.subcommands.tools import Noun
 from autoagent.terminal.click_terminal import ClickTerminal
+from autoagent.terminal.output import echo, echo_json
 from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen
+from autoagent.text.redaction import MASK, Redactor
 
 
 @click.group(
@@ -51,3 +63,154 @@ def setup(ctx: click.Context) -> None:
     write_task(path, task)
     trust_made({}, path, task)
     terminal.say(f"Saved in {path}. Start with: autoagent")
+
+
+@click.command("config")
+@click.option("--all", "every", is_flag=True, help="Those that are as they are by default, too.")
+@click.option("--show-origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--json", "as_json", is_flag=True, help="A list of all: name, value, origin, left_out, env, help, group.")
+@click.pass_context
+def config(ctx: click.Context, every: bool, show_origin: bool, as_json: bool) -> None:
+    """Show the settings that hold in this folder and are not as by default; secrets are masked."""
+    here = Session.load(ctx.obj)
+    here.tell()
+    rows = list(_rows(here))
+    if as_json:
+        echo_json(rows)
+        return
+    changed = {f.name for f in dataclasses.fields(Settings) if getattr(here.settings, f.name) != f.default}
+    shown = [row for row in rows if every or row["left_out"] or row["name"] in changed]
+    for group, members in groupby(shown, lambda row: row["group"]):
+        echo(f"{group}:")
+        for row in members:
+            value = ",".join(row["value"]) if isinstance(row["value"], (list, tuple)) else row["value"]
+            left = f"; left out: {row['left_out']}" if row["left_out"] else ""
+            origin = f"  ({row['origin']}{left})" if show_origin else ""
+            echo(f"  {row['name']} = {'' if value is None else value}{origin}")
+    if rest := len(rows) - len(shown):
+        echo(f"{rest} of {len(rows)} settings are as they are by default; --all shows them.", err=True)
+
+
+def _rows(here: Session) -> Iterator[dict[str, Any]]:
+    loaded = here.loaded
+    left_out = {untrusted.setting: plain(untrusted.called) for untrusted in here.left_out}
+    redactor = Redactor(secrets_of(loaded.settings))
+    group = ""
+    for setting in dataclasses.fields(Settings):
+        group = GROUPS.get(setting.name, group)
+        value = getattr(loaded.settings, setting.name)
+        if isinstance(value, Path):
+            value = str(value)
+        if setting.metadata["secret"] and value:
+            value = MASK
+        yield {
+            "name": setting.name,
+            "value": redactor.mask_json(value),
+            "origin": loaded.origins[setting.name],
+            "left_out": left_out.get(setting.name, ""),
+            "env": list(setting.metadata["env"]),
+            "help": setting.metadata["help"],
+            "group": group,
+        }
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects: check, status, found, mend.")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Test key, endpoint, model, embedder, folders and settings, and say how to fix each.
+
+    Exit status: 0 it can run, 2 the settings cannot be used, 3 no model can be used, 1 anything else is broken.
+    """
+    from autoagent.session.diagnosis import examine
+
+    findings = examine(ctx.obj or {}, os.environ, Path.cwd(), sys.stdout)
+    if as_json:
+        echo_json([dataclasses.asdict(finding) for finding in findings])
+    else:
+        width = max(len(finding.check) for finding in findings)
+        for finding in findings:
+            echo(f"{finding.status:4}  {finding.check:{width}}  {finding.found}")
+            if finding.mend:
+                echo(f"{'':4}  {'':{width}}  -> {finding.mend}")
+    ctx.exit(_exit_code(findings))
+
+
+def _exit_code(findings: list[Finding]) -> int:
+    failed = {finding.check for finding in findings if finding.status == "fail"}
+    if "settings" in failed:
+        return 2
+    if "model" in failed:
+        return 3
+    return 1 if failed else 0
+
+
+@click.group()
+def model() -> None:
+    """The embedded model: list, fetch or remove it."""
+
+
+@model.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON list on stdout.")
+def list_models(as_json: bool) -> None:
+    """Show the models that need no key."""
+    known = weights.EMBEDDED
+    row = {
+        "name": known.name,
+        "size": known.size,
+        "license": known.license,
+        "installed": weights.installed(),
+        "path": str(weights.path()),
+        "sha256": known.sha256,
+        "url": known.url,
+    }
+    if as_json:
+        echo_json([row])
+        return
+    state = f"installed in {row['path']}" if row["installed"] else "not installed (autoagent model fetch)"
+    echo(f"{known.name}  {known.size / 1e9:.1f} GB  {known.license}  {state}")
+
+
+@model.command()
+def fetch() -> None:
+    """Fetch the embedded model into the user's cache, once. A fetch that was broken off goes on where it stopped."""
+    from autoagent.session.build import fetch_once
+
+    if weights.installed():
+        echo(f"Already there: {weights.path()}")
+        return
+    echo(f"Fetched and verified: {fetch_once()}")
+
+
+@model.command()
+def remove() -> None:
+    """Delete the embedded model, and the remains of an interrupted fetch."""
+    removed = weights.remove()
+    echo(f"Removed {weights.EMBEDDED.name}." if removed else "There is nothing to remove.")
+
+
+@click.command("migrate")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--apply", "applies", is_flag=True, help="Do it; otherwise it is only shown.")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects: item, how, to, why.")
+def migrate(folder: Path, applies: bool, as_json: bool) -> None:
+    """Move an AutoGPT FOLDER into the current one, translated: settings, task, files, memory.
+
+    Shows a table of the things taken, renamed and left out, with reasons. No file here is overwritten, and nothing is
+    trusted by being moved. An AutoGPT folder also works as it is: start autoagent in it.
+    """
+    from autoagent.session.migration import carry_out, plan
+
+    source, here = folder.resolve(), Path.cwd()
+    if source == here.resolve():
+        raise SettingsError("This is the folder itself, which works where it lies: start autoagent in it.")
+    migration = plan(source, here)
+    if applies:
+        carry_out(migration, here, lambda line: echo(line, err=True))
+    if as_json:
+        echo_json([dataclasses.asdict(row) for row in migration.rows])
+        return
+    width = min(48, max(len(row.item) for row in migration.rows))
+    for row in migration.rows:
+        echo(f"{row.how:9}  {row.item:{width}}  {'-> ' + row.to if row.to else ''}{row.why}".rstrip())
+    echo("It is done; start autoagent here." if applies else "Nothing was written; --apply does it.", err=True)

@@ -1,13 +1,18 @@
-"""`autoagent tools`: what the agent can use, under one noun. The parts are subcommands of their own, too."""
+"""`autoagent tools`: the agent's commands and plug-ins, and a new extension. The parts are subcommands, too."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import click
 
-from autoagent.subcommands.commands import commands
+from autoagent.core.errors import SettingsError
+from autoagent.session.session import Session, claimed_state
+from autoagent.terminal.output import echo, echo_json
 
 
 class Noun(click.Group):
@@ -38,3 +43,190 @@ def tools(ctx: click.Context) -> None:
     """The agent's tools. Without a subcommand: its commands, and why some cannot be used here."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(commands)
+
+
+@click.command("commands")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects; `reason`: why it cannot be used here.")
+@click.pass_context
+def commands(ctx: click.Context, as_json: bool) -> None:
+    """List the commands; those that cannot be used with these settings say why."""
+    from autoagent.commands import selection
+
+    registry = selection.available(Session.read(ctx.obj).settings)
+    plugins = {command.spec.name: one.plugin for one in selection.added() for command in one.commands}
+    for problem in filter(None, (one.problem for one in selection.added())):
+        echo(f"autoagent: {problem}", err=True)
+    rows: list[dict[str, Any]] = []
+    for command in selection.all_commands():
+        spec = command.spec
+        rows.append(
+            {
+                "name": spec.name,
+                "signature": spec.signature(),
+                "label": spec.label,
+                "category": spec.category,
+                "risk": spec.risk,
+                "aliases": list(spec.aliases),
+                "reason": registry.switched_off.get(spec.name, ""),
+                "plugin": plugins[spec.name].called if spec.name in plugins else "",
+            }
+        )
+    if as_json:
+        echo_json(rows)
+        return
+    for category in selection.categories():
+        echo(f"{category}")
+        for row in rows:
+            if row["category"] == category:
+                aliases = f" [{', '.join(row['aliases'])}]" if row["aliases"] else ""
+                reason = f"  NOT HERE: {row['reason']}" if row["reason"] else ""
+                origin = f"  plug-in: {row['plugin']}" if row["plugin"] else ""
+                echo(f"  {row['signature']}{aliases}\n      {row['label']} ({row['risk']}){origin}{reason}")
+
+
+@click.command("plugins")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects.")
+@click.option("--install-plugin-deps", "installs", is_flag=True, help="Install what the used ones are missing.")
+@click.pass_context
+def plugins(ctx: click.Context, as_json: bool, installs: bool) -> None:
+    """List the plug-ins in PLUGINS_DIR (./plugins) and those installed; the used ones with their hooks and commands.
+
+    One that is not enabled in plugins_config.yaml, or not trusted, is not imported.
+    """
+    from autoagent.session.plugins import install, states_of
+
+    session = Session.read(ctx.obj)
+    settings, states = session.settings, states_of(session)
+    if installs:
+        install(states, lambda line: echo(line, err=True))
+        states = states_of(session)
+    with claimed_state(settings):
+        rows = [_row(state, settings) for state in states]
+    if as_json:
+        echo_json(rows)
+        return
+    if not rows:
+        echo(f"There are no plug-ins in {Path.cwd() / settings.plugins_dir}, nor installed.")
+    for row in rows:
+        echo(f"{row['name']}  {row['version']}".rstrip() + f"  {row['description']}".rstrip())
+        echo(f"    {'used' if row['used'] else 'NOT USED: ' + row['reason']} ({row['kind']})")
+        for title in ("hooks", "commands", "missing", "problems"):
+            if row[title] and row["reason"] != row[title][0]:
+                echo(f"    {title}: {', '.join(row[title])}")
+
+
+def _row(state: Any, settings: Any) -> dict[str, Any]:
+    row = {
+        "name": state.plugin.name, "kind": state.plugin.kind, "classes": list(state.plugin.classes),
+        "enabled": state.entry.enabled, "used": not state.problem, "reason": state.problem, "version": "",
+        "description": "", "hooks": [], "commands": [], "problems": [], "missing": list(state.missing),
+        "env": list(state.entry.env),
+    }  # fmt: skip
+    return row if state.problem else {**row, **_looked_at(state, settings)}
+
+
+def _looked_at(state: Any, settings: Any) -> dict[str, Any]:
+    """Return the description of a used plug-in by itself."""
+    from autoagent.commands.selection import all_specs
+    from autoagent.core.command_schema import TEXT_FORM
+    from autoagent.plugins.plugin_hooks import PromptParts
+    from autoagent.session.plugins import open_one
+
+    problems: list[str] = []
+    with closing(open_one(state, settings, problems.append)) as hooks:
+        about = hooks.loaded[state.plugin.name]
+        parts = PromptParts("Agent", "an agent", ("a goal",), (), (), ())
+        _, commands = hooks.prompt(parts, TEXT_FORM, all_specs())
+    return {
+        "used": bool(about),
+        "reason": "" if about else " ".join(problems),
+        "problems": problems,
+        "version": about[0]["version"] if about else "",
+        "description": about[0]["description"] if about else "",
+        "hooks": [hook for one in about for hook in one["hooks"]],
+        "commands": [command.spec.signature() for command in commands],
+    }
+
+
+_PROJECT = """\
+[build-system]
+requires = ["setuptools>=69"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{name}"
+version = "0.1"
+description = "An extension of autoagent"
+requires-python = ">=3.11"
+dependencies = ["autoagent"]
+
+[project.optional-dependencies]
+test = ["pytest"]
+
+[project.entry-points.autoagent]
+{name} = "{module}:register"
+
+[tool.setuptools]
+py-modules = ["{module}"]
+
+[tool.pytest.ini_options]
+testpaths = ["tests"]
+"""
+
+_MODULE = '''\
+"""An extension of autoagent. docs/extending.md there says what else `register` can add."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from autoagent.extension import Context, Effects, Host, command
+
+
+# Declare all that is true: the risk of a call, and what it does beyond that. What is not declared counts as the worst.
+@command("{module}_hello", "Greet somebody", risk="read", effects=Effects(), always_offered=True)
+def hello(context: Context, name: Annotated[str, "who is greeted", "text"]) -> str:
+    return f"Hello, {{name}}."
+
+
+def register(host: Host) -> None:
+    host.command(hello)
+'''
+
+_TESTS = '''\
+"""What the extension registers, and what it does."""
+
+from pathlib import Path
+
+import {module}
+
+from autoagent.extension import registered, try_command
+
+
+def test_it_registers_its_command() -> None:
+    assert [command.spec.name for command in registered({module}.register).commands] == ["{module}_hello"]
+
+
+def test_it_greets(tmp_path: Path) -> None:
+    result = try_command(registered({module}.register), "{module}_hello", tmp_path, name="Ann")
+    assert (result.ok, result.text) == (True, "Hello, Ann.")
+'''
+
+
+@click.command("new-plugin")
+@click.argument("name")
+def new_plugin(name: str) -> None:
+    """Write a new extension into the folder NAME: a command, and tests for it, to begin with."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*", name):
+        raise click.UsageError(f"{name!r}: a name is made of small letters and digits, in words with '-' between.")
+    folder, module = Path(name), name.replace("-", "_")
+    files = {"pyproject.toml": _PROJECT, f"{module}.py": _MODULE, f"tests/test_{module}.py": _TESTS}
+    try:
+        folder.mkdir()
+        (folder / "tests").mkdir()
+        for file, text in files.items():
+            (folder / file).write_text(text.format(name=name, module=module), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{folder} cannot be written: {error.strerror}; choose another NAME.") from error
+    echo(f"Written: {', '.join(str(folder / file) for file in files)}.")
+    echo(f"Try it: pip install -e './{name}[test]' && pytest {name} && autoagent commands")

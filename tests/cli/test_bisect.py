@@ -8,7 +8,7 @@ import pytest
 from driver import GOAL, Home
 from server import ScriptedServer, command
 
-from autoagent.subcommands.bisect import search
+from autoagent.subcommands.undo import search
 
 
 @pytest.mark.parametrize("count", range(1, 34))

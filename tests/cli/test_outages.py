@@ -102,8 +102,9 @@ def test_a_sub_agent_that_is_ended_waits_no_longer(served: Home, server: Scripte
     assert "did not let go in time" not in json.dumps(served.log())
 
 
-def test_who_is_asked_may_wait_or_leave(served: Home, server: ScriptedServer) -> None:
-    served.env["AUTOAGENT_OUTAGE"] = "1"
+@pytest.mark.parametrize("variable", ["AUTOAGENT_PATIENCE", "AUTOAGENT_OUTAGE"])
+def test_who_is_asked_may_wait_or_leave(served: Home, server: ScriptedServer, variable: str) -> None:
+    served.env[variable] = "1"
     server.add(*[DOWN] * 50)
     left = served.run(*RUN, stdin="n\n")
     assert left.code == 6, left.text

@@ -29,7 +29,7 @@ def open_endpoint(settings: ModelSettings, policy: Policy | None = None, silence
     Raises SettingsError, SetupError.
     """
     usual = Policy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE)
-    set_here = Policy(patience=settings.outage, at_first=settings.outage) if settings.outage else None
+    set_here = Policy(patience=settings.patience, at_first=settings.patience) if settings.patience else None
     return Endpoint(
         api_key=settings.api_key,
         base_url=settings.base_url or None,
